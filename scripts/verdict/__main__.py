@@ -3,13 +3,13 @@
 import argparse
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.harness.machine import processor
 from scripts.verdict import record
 from scripts.verdict.clone import clone, head, is_clean
 from scripts.verdict.kinds import KINDS, Around, run
@@ -22,18 +22,18 @@ def main() -> int:
     asked = _arguments()
     if not is_clean():
         print("what is not committed is not tested", file=sys.stderr)
-    commit, processor, load = head(), _processor(), record.load()
+    commit, machine, load = head(), processor(), record.load()
     wanted = [
         (kind, number)
         for kind, _, count in (each.partition(":") for each in asked.runs)
         for number in range(1, int(count or 1) + 1)
     ]
-    print(f"{processor}, {os.cpu_count()} cores, {commit[:8]}", flush=True)
+    print(f"{machine}, {commit[:8]}", flush=True)
     mine = {(one.kind, one.number): one for one in load if one.commit == commit and not asked.tests}
     for kind, number in wanted:
         if (kind, number) in mine and not asked.again:
             continue
-        one = _one(kind, number, asked, commit, processor)
+        one = _one(kind, number, asked, commit, machine)
         mine[kind, number] = one
         print(record.table([one]), flush=True)
         if not asked.tests:
@@ -89,13 +89,6 @@ def _environment() -> dict[str, str]:
     """Return the environment of a shell in which nothing is activated, and make was not called."""
     gone = re.compile("MAKE|MFLAGS|VIRTUAL_ENV|PYTHONPATH|PYTHONDONTWRITEBYTECODE|GIT_")
     return {name: value for name, value in os.environ.items() if not gone.match(name)}
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return subprocess.run(["uname", "-m"], capture_output=True, text=True).stdout.strip()
 
 
 def _arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:

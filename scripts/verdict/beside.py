@@ -9,15 +9,27 @@ from pathlib import Path
 
 from scripts.verdict.clone import ROOT, VENV
 
+NAME = ("--cluster", f"verdict-{os.getpid()}")
+"""Of its own: the user may run a cluster already."""
 COMMAND = ("up", "--engine", "sim", "--prefill", "1", "--decode", "1")
 PORTS = ("--http-port", "0", "--grpc-port", "0")
 START_SECONDS, STOP_SECONDS = 120.0, 30.0
 
 
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """End a process, also one that does not heed SIGTERM."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
 @contextmanager
 def baton_up(log: Path) -> Iterator[None]:
     """Run `baton up` until the context is left; its output goes into a file."""
-    command = [str(ROOT / VENV / "bin" / "baton"), *COMMAND, *PORTS]
+    command = [str(ROOT / VENV / "bin" / "baton"), *COMMAND, *NAME, *PORTS]
     with log.open("wb") as out:
         process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out)
     try:
@@ -30,15 +42,11 @@ def baton_up(log: Path) -> Iterator[None]:
         if process.poll() is not None:
             raise SystemExit(f"baton up ended while the tests ran: see {log}")
     finally:
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
+        end(process)
 
 
 def _is_found() -> bool:
     """Return whether another command of this user's finds a cluster: what tests must not."""
-    command = [str(ROOT / VENV / "bin" / "baton"), "status"]
+    command = [str(ROOT / VENV / "bin" / "baton"), "status", *NAME]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BATON_")}
     return subprocess.run(command, cwd=ROOT, env=clean, capture_output=True).returncode == 0

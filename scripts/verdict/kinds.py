@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.verdict.beside import baton_up
+from scripts.verdict.beside import baton_up, end
 from scripts.verdict.other_user import other_user
 from scripts.verdict.slowing import Pauser, burners
 from tests.support.clock import PAUSED_ENV
@@ -96,19 +96,9 @@ def run(
             stderr=out,
             start_new_session=True,
         )
-        stack.callback(_end, process)
+        stack.callback(end, process)
         ended = around.on_start(process.pid)
         try:
             return process.wait()
         finally:
             ended()
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End what an interrupted run left."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
