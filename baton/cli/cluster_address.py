@@ -66,9 +66,9 @@ def require_registered(address: ClusterAddress) -> None:
     Raises:
         CommandError: none is, or etcd does not answer.
     """
-    if _ask(address.endpoints, lambda etcd: etcd.count(keys.instances(address.name))):
+    if ask(address.endpoints, lambda etcd: etcd.count(keys.instances(address.name))):
         return
-    found = _ask(address.endpoints, process_counts)
+    found = ask(address.endpoints, process_counts)
     at = ", ".join(address.endpoints)
     running = sorted(name for name, processes in found.items() if processes)
     there = f"Clusters with processes there: {', '.join(running)}. " if running else ""
@@ -87,7 +87,7 @@ def _registered_name(endpoints: Sequence[str]) -> str:
     Raises:
         CommandError: none is, or several are.
     """
-    found = _ask(endpoints, process_counts)
+    found = ask(endpoints, process_counts)
     names = [name for name, processes in found.items() if processes] or list(found)
     at = ", ".join(endpoints)
     if not names:
@@ -99,7 +99,7 @@ def _registered_name(endpoints: Sequence[str]) -> str:
     return names[0]
 
 
-def _ask(endpoints: Sequence[str], question: "Callable[[Etcd], Awaitable[T]]") -> T:
+def ask(endpoints: Sequence[str], question: "Callable[[Etcd], Awaitable[T]]") -> T:
     """Return what an etcd says.
 
     Raises:

@@ -253,8 +253,7 @@ def _require_unused(name: str) -> None:
         if one.cluster == name:
             raise CommandError(
                 f"A cluster {name!r} runs here already (OpenAI {one.http}): stop it, or give this "
-                f"one another "
-                "name with --cluster or BATON_ETCD_CLUSTER."
+                "one another name with --cluster or BATON_ETCD_CLUSTER."
             )
 
 

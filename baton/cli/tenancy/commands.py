@@ -1,6 +1,5 @@
 """What the commands do: one change or list of records in etcd, printed as text or JSON."""
 
-import asyncio
 import json
 import re
 import time
@@ -11,13 +10,13 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
+from baton.cli.cluster_address import ask
 from baton.cli.errors import EXIT_FAILED, EXIT_USAGE, CommandError
 from baton.cli.options import EtcdOptions
 from baton.cli.render import size
 from baton.cli.table import TextTable, show
 from baton.cli.tenancy.budgets import budget_of, shown_with
-from baton.cluster.etcd import certificate as etcd_certificate
-from baton.cluster.etcd.client import Etcd, EtcdError
+from baton.cluster.etcd.client import Etcd
 from baton.cluster.tenants import DEFAULT_TENANT
 from baton.errors import BatonError, Reason
 from baton.settings.values import Bytes
@@ -59,19 +58,12 @@ class Target:
             CommandError: it is refused, or etcd does not answer.
         """
         try:
-            return asyncio.run(self._read(what))
+            return ask(self.endpoints, what)
         except BatonError as error:
             failed = error.reason in (Reason.ABORTED, Reason.UNAVAILABLE)
             raise CommandError(f"{error}.", EXIT_FAILED if failed else EXIT_USAGE) from error
         except ValueError as error:
             raise CommandError(f"A record in etcd cannot be read: {error}.", EXIT_FAILED) from error
-        except EtcdError as error:
-            at = ", ".join(self.endpoints)
-            raise CommandError(f"etcd does not answer at {at}: {error}.", EXIT_FAILED) from error
-
-    async def _read(self, what: Callable[[Etcd], Awaitable[T]]) -> T:
-        async with Etcd(self.endpoints, certificate=etcd_certificate.current()) as etcd:
-            return await what(etcd)
 
     def print(self, sentence: str, **fields: Any) -> None:
         """Print what a change came to: a sentence and the cluster, or its fields as JSON."""

@@ -18,9 +18,8 @@ class ProjectNames:
     """What etcd knows of projects; nothing, where it does not answer.
 
     Args:
-        cluster: the cluster whose records are summed up, as the operator named it or where it runs
-        here;
-            None: it is not known.
+        cluster: whose records are summed up, as the operator named it or where it runs here; None:
+            it is not known.
     """
 
     def __init__(self, cluster: ClusterAddress | None) -> None:

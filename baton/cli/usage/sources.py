@@ -23,8 +23,7 @@ from baton.usage.report.question import Group, Question
 
 _SAY = (
     "Say where usage records are: --state-url (BATON_STATE_URL) for a Postgres; --path or "
-    "usage.jsonl_path "
-    "(BATON_USAGE_JSONL_PATH) for files."
+    "usage.jsonl_path (BATON_USAGE_JSONL_PATH) for files."
 )
 _SECONDS = 300.0
 """For the answer of Postgres."""
@@ -105,8 +104,7 @@ def _state_url(cluster: ClusterAddress) -> str:
     if not local.state_url:
         raise CommandError(
             f"Cluster {cluster.name!r} keeps no usage: `baton up --auth keys` starts one with a "
-            f"Postgres that does. "
-            f"{_SAY}"
+            f"Postgres that does. {_SAY}"
         )
     return local.state_url
 

@@ -117,7 +117,6 @@ def _read(run: Path) -> LocalCluster | None:
     except (OSError, msgspec.DecodeError) as error:
         raise CommandError(
             f"{path} cannot be read ({error}), so it is not known which cluster runs there: use "
-            f"the release of "
-            "Baton that started it, or stop it.",
+            "the release of Baton that started it, or stop it.",
             EXIT_FAILED,
         ) from error
