@@ -122,14 +122,16 @@ class Discovery:
         It is if another one has its id, or if it refuses to be probed, twice. One that is silent,
         or that left, may live.
         """
+        instance = self._membership.get(instance_id)
+        if instance is None:
+            return False
         for _ in range(2):
-            instance = self._membership.get(instance_id)
-            if instance is None:
-                return False
             if instance.incarnation != incarnation:
                 return True
             if await self._probe(health_address(instance), incarnation) != "dead":
                 return False
+            # It may leave meanwhile, because others find it dead as well.
+            instance = self._membership.get(instance_id) or instance
         return True
 
     async def changes(self) -> AsyncGenerator[Change, None]:

@@ -109,6 +109,28 @@ async def test_killed_process_leaves_when_reported_unreachable(etcd_client, clus
         assert view.instances[member.instance_id].incarnation == again.instance.incarnation
 
 
+async def test_a_dead_process_that_leaves_while_it_is_probed_has_died(etcd_client, cluster):
+    key = keys.instance(cluster, "w1")
+    found_dead = asyncio.Event()
+    probed = []
+
+    async def probe(address: str, incarnation: str) -> Liveness:
+        probed.append(address)
+        if len(probed) == 1:  # it is asked whether it died: others notice first
+            await delete(etcd_client.endpoints, key)
+            await found_dead.wait()
+        return "dead"
+
+    async with Discovery(etcd_client, cluster, probe=probe) as view:
+        await etcd_client.put(key, keys.encode(worker()))
+        await eventually(lambda: "w1" in view.instances, SOON)
+        died = asyncio.create_task(view.has_died("w1", "i-1"))
+        await eventually(lambda: not view.instances, SOON)
+        found_dead.set()
+        assert await died
+        assert not await view.has_died("w1", "i-1"), "who left before may live"
+
+
 async def test_suspect_that_answers_stays(etcd_client, cluster, spawn_member):
     member = await spawn_member()
     async with Discovery(etcd_client, cluster) as view:
