@@ -8,8 +8,11 @@ from typing import Any
 from baton.internal.v1 import worker_pb2
 from baton.request.limits import PROVEN_TOKENS
 
+ACKNOWLEDGE_SECONDS = 1.0
+"""The longest that a frontend which does not answer keeps other suspects waiting."""
 _FLUSH_TURNS = 3
-"""Of the loop, until what was sent is the kernel's: it arrives though this process dies."""
+"""Of the loop, until what was sent is the kernel's: all that there is to wait for with a frontend
+that acknowledges nothing."""
 
 
 class Probation:
@@ -36,7 +39,9 @@ class Probation:
         self._suspects = suspects
         self._start = start
         self._send = send
-        self._proven: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._acknowledged: asyncio.Future[None] = loop.create_future()
+        self._proven: asyncio.Future[None] = loop.create_future()
 
     @property
     def unproven(self) -> bool:
@@ -53,10 +58,7 @@ class Probation:
             yield
             return
         async with self._suspects:
-            begun = worker_pb2.Begun(stream_id=self._start.stream_id)
-            self._send(worker_pb2.FrameFromWorker(begun=begun))
-            for _ in range(_FLUSH_TURNS):
-                await asyncio.sleep(0)
+            await self._announce()
             yield
             await asyncio.wait((self._proven, ended), return_when=asyncio.FIRST_COMPLETED)
 
@@ -65,3 +67,23 @@ class Probation:
         self.left = max(0, self.left - tokens)
         if not self.left and not self._proven.done():
             self._proven.set_result(None)
+
+    def acknowledged(self) -> None:
+        """Take in that the frontend knows that it begins."""
+        if not self._acknowledged.done():
+            self._acknowledged.set_result(None)
+
+    async def _announce(self) -> None:
+        """Return when the frontend would know of what this process died, if it died now.
+
+        What is sent is not enough: who writes to a connection whose other end is dead loses what it
+        has not read yet.
+        """
+        waits = self._start.acknowledges_begun
+        begun = worker_pb2.Begun(stream_id=self._start.stream_id, awaits_acknowledgement=waits)
+        self._send(worker_pb2.FrameFromWorker(begun=begun))
+        if waits:
+            await asyncio.wait((self._acknowledged,), timeout=ACKNOWLEDGE_SECONDS)
+            return
+        for _ in range(_FLUSH_TURNS):
+            await asyncio.sleep(0)

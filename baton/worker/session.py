@@ -114,6 +114,9 @@ class RunSession:
             case "resume":
                 if stream := self._streams.get(frame.resume.stream_id):
                     stream.resume()
+            case "acknowledge_begun":
+                if stream := self._streams.get(frame.acknowledge_begun.stream_id):
+                    stream.begun_acknowledged()
             case None:
                 log.warning("worker.frame.unknown")
 

@@ -164,6 +164,10 @@ class WorkStream:
         else:
             self._fetch.replace_sources(frame.sources)
 
+    def begun_acknowledged(self) -> None:
+        """Give the engine what is suspect: its frontend knows that it begins."""
+        self._probation.acknowledged()
+
     def pause(self) -> None:
         """Have the engine give it no tokens, as of `Engine.pause`: nobody reads them."""
         self._unread = True

@@ -238,6 +238,7 @@ class WorkerAssignments:
             prompt_token_ids=request.prompt,
             sampling=request.sampling,
             suspect=self._suspect,
+            acknowledges_begun=self._suspect,
         )
         if placement.decision.HasField("order"):
             start.order.CopyFrom(placement.decision.order)

@@ -148,7 +148,7 @@ class RequestProgress:
                 events.append(PromptLogprobs(self._scored_tokens, entries))
                 self._scored_tokens += len(entries)
         elif isinstance(event, worker_pb2.Begun):
-            stream.begun = True
+            stream.note_begun(event)
         elif isinstance(event, worker_pb2.StreamFinished):
             self._on_finished(stream, event, events)
         elif isinstance(event, worker_pb2.StreamFailed):

@@ -120,6 +120,13 @@ class WorkerStream:
         frame = worker_pb2.UpdateSources(stream_id=self.stream_id, prefill_done=True)
         self.connection.send(worker_pb2.FrameToWorker(update_sources=frame))
 
+    def note_begun(self, begun: worker_pb2.Begun) -> None:
+        """Take in that the engine gets it, and let a worker go on that waits for that."""
+        self.begun = True
+        if begun.awaits_acknowledgement:
+            frame = worker_pb2.AcknowledgeBegun(stream_id=self.stream_id)
+            self.connection.send(worker_pb2.FrameToWorker(acknowledge_begun=frame))
+
     def pause(self) -> None:
         """Have its worker give it no tokens until `resume`, where it decodes and the worker can."""
         if self.phase is Phase.DECODE and self.connection.can_pause:

@@ -58,6 +58,10 @@ class Run:
     async def start(self, **fields: object) -> None:
         await self._send(worker_pb2.FrameToWorker(start=start(**fields)))
 
+    async def acknowledge(self, stream_id: int) -> None:
+        frame = worker_pb2.AcknowledgeBegun(stream_id=stream_id)
+        await self._send(worker_pb2.FrameToWorker(acknowledge_begun=frame))
+
     async def generate(self, stream_id: int, output: list[int]) -> None:
         frame = worker_pb2.Generate(stream_id=stream_id, output_so_far=output)
         await self._send(worker_pb2.FrameToWorker(generate=frame))

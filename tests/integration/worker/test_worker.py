@@ -18,6 +18,7 @@ from baton.internal.v1.worker_pb2 import (
 )
 from baton.rpc.protocol import PAUSE, VERSION
 from baton.v1 import common_pb2
+from baton.worker import probation
 from tests.integration.worker.conftest import ALONE, SIM, at_baseline, local_tokens
 from tests.support.services.service import NO_SETTINGS
 from tests.support.services.settings import environment
@@ -410,6 +411,37 @@ async def test_suspect_work_begins_one_after_another_over_all_frontends(start_se
     expected = local_tokens(prompt_token_ids=PROMPT)
     assert all(runs[number % 2].tokens[number][0] == expected for number in range(6))
     await at_baseline(runs[0])
+
+
+async def test_suspect_work_begins_once_its_frontend_has_acknowledged_it(
+    worker_alone, open_run, monkeypatch
+):
+    monkeypatch.setattr(probation, "ACKNOWLEDGE_SECONDS", 3600)
+    run = await open_run(worker_alone.address)
+    some = {"prompt_token_ids": PROMPT, "suspect": True, "acknowledges_begun": True}
+    for number in (1, 2):
+        await run.start(stream_id=number, **some, generate=Generate())
+        await run.until(lambda number=number: run.begun[-1:] == [number])
+        await run.start(stream_id=100 + number)  # refused behind what was said until now
+        await run.ended(100 + number)
+        assert not run.tokens.get(number)
+        await run.acknowledge(number)
+        await run.ended(number)
+        assert run.tokens[number][0] == local_tokens(prompt_token_ids=PROMPT)
+    await at_baseline(run)
+
+
+async def test_a_frontend_that_does_not_acknowledge_keeps_no_other_waiting(
+    worker_alone, open_run, monkeypatch
+):
+    monkeypatch.setattr(probation, "ACKNOWLEDGE_SECONDS", 0.05)
+    run = await open_run(worker_alone.address)
+    some = {"prompt_token_ids": PROMPT, "suspect": True, "acknowledges_begun": True}
+    for number in (1, 2):
+        await run.start(stream_id=number, **some, generate=Generate())
+    await run.ended(1, 2)
+    assert run.begun == [1, 2]
+    await at_baseline(run)
 
 
 async def test_suspect_work_that_is_cancelled_lets_the_next_begin(start_service, open_run):

@@ -690,9 +690,9 @@ def lose(worker: ScriptedConnection) -> None:
     buffer.put(StreamLost(stream_id))
 
 
-def say_begun(worker: ScriptedConnection) -> None:
+def say_begun(worker: ScriptedConnection, *, awaits: bool = False) -> None:
     stream_id, buffer = stream_of(worker)
-    buffer.put(worker_pb2.Begun(stream_id=stream_id))
+    buffer.put(worker_pb2.Begun(stream_id=stream_id, awaits_acknowledgement=awaits))
 
 
 @pytest.mark.parametrize(
@@ -738,6 +738,26 @@ async def test_a_suspect_is_refused_if_its_worker_dies_before_it_is_proven(
     assert caught.value.reason is Reason.POISON_REQUEST
     with pytest.raises(BatonError, match="two workers were lost"):
         run.suspects.check(request)
+
+
+@pytest.mark.parametrize("awaits", [False, True])
+async def test_a_worker_that_waits_for_it_is_told_that_begun_is_noted(
+    request_for: RequestFor, awaits: bool
+) -> None:
+    cluster = Cluster()
+    run = Run(request_for(max_tokens=50), cluster)
+    following = asyncio.create_task(run.to_end())
+    await turn()
+    lose(cluster.workers["d0"])
+    await turn()
+    worker = cluster.workers["d1"]
+    assert [start.acknowledges_begun for start in worker.starts] == [True]
+    say_begun(worker, awaits=awaits)
+    await turn()
+    acknowledged = [frame for frame in worker.frames if frame.HasField("acknowledge_begun")]
+    assert len(acknowledged) == awaits
+    following.cancel()
+    await asyncio.wait([following])
 
 
 async def test_a_suspect_that_finishes_is_none_any_more(request_for: RequestFor) -> None:
