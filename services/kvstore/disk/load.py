@@ -179,7 +179,8 @@ class Loader:
             if read.error is None and not read.wrong and entry.held:
                 counts.read_bytes += entry.object_bytes
                 if self._commit(read.slot, entry.digest):
-                    self._fresh.append((read.slot, read.slot.rank, now + FRESH_SECONDS))
+                    if not read.slot.leases:
+                        self._fresh.append((read.slot, read.slot.rank, now + FRESH_SECONDS))
                     continue
             else:
                 table.reservations.abandon(read.slot)

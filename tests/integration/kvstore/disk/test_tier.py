@@ -8,8 +8,12 @@ import pytest
 from baton.internal.v1 import kvstore_pb2
 from baton.kv.events.replica import BlockReplica
 from baton.kv.keys import KEY_BYTES
+from baton.kv.objects import ObjectId
 from services.kvstore.api import admin
-from services.kvstore.disk import spill
+from services.kvstore.disk import load, spill
+from services.kvstore.memory.slot import Lease
+from services.kvstore.reads.read_request import ReadRequest, ReadResult
+from services.kvstore.store import Store
 from tests.integration.kvstore.disk.objects import (
     DISK,
     DRAM,
@@ -76,6 +80,45 @@ async def test_a_read_that_waits_gets_what_lies_on_disk(tmp_path: Path) -> None:
             assert not missing
             assert right(found)
         await running.at_baseline()
+
+
+class AtOnce:
+    """Releases what it is leased in the same turn."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.count = 0
+        self.done = asyncio.Event()
+
+    def deliver(self, request: ReadRequest, result: ReadResult) -> None:
+        self.count += len(result.ready)
+        for _, lease in result.ready:
+            self.store.waits.release(lease)
+        if result.done:
+            self.done.set()
+
+    def lease_expired(self, request: ReadRequest, lease: Lease) -> None:
+        raise AssertionError("it is released at once")
+
+
+async def test_what_was_read_at_once_holds_up_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "FRESH_SECONDS", 3600)
+    async with running_store(tmp_path, 4 * MIB, disk_path=tmp_path / "disk") as running:
+        async with connected(running.address, "shm") as client:
+            await fill(running, client, 120)
+            await still(running)
+        store = running.store
+        ids = [ObjectId(LAYOUT, key) for key in keys_of(120)]
+        below = [one for one in ids if store.table.get(one) is None]
+        reader = AtOnce(store)
+        request = ReadRequest(reader, 1, below, store.clock() + 60, instant=True)
+        store.waits.add(request, store.clock())
+        store.flush()
+        async with within(30):
+            await reader.done.wait()
+        assert reader.count == len(below) > 60
 
 
 async def test_subscribers_see_blocks_move_between_tiers(tmp_path: Path) -> None:
