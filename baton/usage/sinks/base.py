@@ -20,6 +20,11 @@ class Sink(Protocol):
         """Of letters; the same in every process that brings records to the same place."""
         ...
 
+    @property
+    def local(self) -> bool:
+        """Whether it is this host's, so that trying again costs no one else anything."""
+        ...
+
     async def write(self, records: Sequence[bytes]) -> None:
         """Take records as JSON, at least one, about 256 KiB at most; return once they are kept.
 

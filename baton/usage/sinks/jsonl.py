@@ -30,6 +30,7 @@ class JsonlSink:
     """
 
     name = "jsonl"
+    local = True
 
     def __init__(self, directory: Path, file_bytes: int, *, sync: bool = True) -> None:
         self._directory = directory
@@ -45,7 +46,7 @@ class JsonlSink:
         """Append records; they are kept once the file is on the disk.
 
         Raises:
-            SinkError: the disk did not take them. What it took of them stays.
+            SinkError: the disk did not take all of them. What it took is cut off again.
         """
         try:
             await self._thread.call(partial(self._append, b"\n".join([*records, b""])))
@@ -66,14 +67,20 @@ class JsonlSink:
         try:
             left = memoryview(data)
             while left:
-                written = os.write(self._fd, left)
-                self._size += written
-                left = left[written:]
+                left = left[os.write(self._fd, left) :]
             if self._sync:
                 os.fdatasync(self._fd)
+            self._size += len(data)
         except OSError:
-            self._close()  # what comes next is not joined to half a line
+            self._cut()
             raise
+
+    def _cut(self) -> None:
+        """Leave no half line, to which what comes next would be joined."""
+        try:
+            os.ftruncate(self._fd, self._size)
+        except OSError:
+            self._close()
 
     def _open(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)

@@ -62,6 +62,7 @@ class PostgresSink:
     """
 
     name = "postgres"
+    local = False
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -45,8 +45,9 @@ class SegmentWriter:
         they survive the end of the process, and with `sync` that of the machine.
 
         Raises:
-            OSError: not all are there; the next ones go to a new segment. Written again, those that
-                are there stand twice.
+            OSError: not all are there. What the disk took of them is cut off again; where it does
+                not let itself be cut, the next ones go to a new segment, and those that are there
+                stand twice once they are written again.
         """
         try:
             grown = 0
@@ -61,7 +62,7 @@ class SegmentWriter:
             ]
             grown += self._append(b"".join([line for _, _, line in lines]))
         except OSError:
-            self.close()
+            self._cut()
             raise
         for kind, ident, line in lines:
             if kind == BEGIN:
@@ -84,6 +85,16 @@ class SegmentWriter:
         self._fd = os.open(self._run.path(self._segment), flags, 0o600)
         self._carried = self._append(b"".join(self._running.values()))
         return self._carried
+
+    def _cut(self) -> None:
+        """Leave no half line behind what is whole."""
+        if self._fd < 0:
+            return
+        try:
+            os.ftruncate(self._fd, self._size)
+            os.fdatasync(self._fd)
+        except OSError:
+            self.close()
 
     def _append(self, data: bytes) -> int:
         left = memoryview(data)

@@ -67,6 +67,7 @@ class ListSink:
     """Keeps what it is given, and fails while it is told to."""
 
     name = "list"
+    local = False
 
     def __init__(self) -> None:
         self.records: list[UsageRecord] = []

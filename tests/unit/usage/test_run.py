@@ -136,8 +136,9 @@ def test_an_acknowledgement_that_is_lost_brings_records_again_and_no_others(
     assert read_all(torn, left=True)[0] == [ended(one), ended(two)]
 
 
-def test_a_disk_that_takes_half_of_a_batch_doubles_it_and_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("can_be_cut", [True, False])
+def test_a_disk_that_takes_half_of_a_batch_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_be_cut: bool
 ) -> None:
     run = new_run(tmp_path / "spool")
     writer = SegmentWriter(run, SMALL * 100, sync=False)
@@ -150,9 +151,14 @@ def test_a_disk_that_takes_half_of_a_batch_doubles_it_and_loses_nothing(
             raise OSError(28, "No space left on device")
         return real(fd, data[: len(data) * 3 // 4])
 
+    def refuse(fd: int, size: int) -> None:
+        raise OSError(5, "Input/output error")
+
     batch = [(BEGIN, two), (END, ended(one)), (END, ended(two))]
     with monkeypatch.context() as patched:
         patched.setattr("baton.usage.spool.writer.os.write", half)
+        if not can_be_cut:
+            patched.setattr("baton.usage.spool.writer.os.ftruncate", refuse)
         with pytest.raises(OSError, match="No space"):
             writer.write(batch)
     writer.write(batch)
@@ -162,4 +168,5 @@ def test_a_disk_that_takes_half_of_a_batch_doubles_it_and_loses_nothing(
         two.id: ended(two),
     }
     assert lost == []
-    assert damaged > 0
+    assert len(run.segments()) == (1 if can_be_cut else 2)
+    assert bool(damaged) is not can_be_cut

@@ -1,6 +1,7 @@
 """The spool and its delivery, in one process: full, stalled, crashed, and while a sink is away."""
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,9 +12,11 @@ import pytest
 
 from baton.settings import StartupError
 from baton.telemetry.scope import TelemetryScope
-from baton.usage.record import UsageRecord
+from baton.usage.record import UsageRecord, encode
 from baton.usage.recording import recording
 from baton.usage.report.files import RecordFiles, files_of
+from baton.usage.sinks.base import SinkError
+from baton.usage.sinks.jsonl import JsonlSink
 from baton.usage.spool.delivery import Delivery
 from baton.usage.spool.spool import REQUEST_BYTES, Spool
 from baton.usage.spool.writer import SegmentWriter
@@ -268,6 +271,62 @@ async def test_files_have_each_record_once_although_a_crash_doubled_some(tmp_pat
     ]
     assert found.doubles == 1500
     assert found.damaged == 1
+
+
+async def test_a_full_disk_leaves_no_half_line_and_no_record_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = tmp_path / "files"
+    records = [begun(str(number)) for number in range(300)]
+    lines = [encode(ended(record)) for record in records]
+    sink = JsonlSink(files, 64 * 1024)
+    real, room = os.write, 20_000
+
+    def full(fd: int, data: memoryview) -> int:
+        nonlocal room
+        if not room:
+            raise OSError(28, "No space left on device")
+        taken = real(fd, data[:room])
+        room -= taken
+        return taken
+
+    with monkeypatch.context() as patched:
+        patched.setattr("baton.usage.sinks.jsonl.os.write", full)
+        await sink.write(lines[:10])
+        for _ in range(3):
+            with pytest.raises(SinkError, match="No space left"):
+                await sink.write(lines[10:])
+            room = 1000
+    await sink.write(lines[10:])
+    await sink.close()
+    assert len(files_of(files)) == 1
+    found = RecordFiles(files_of(files))
+    assert [record.request_id for record in found] == [record.request_id for record in records]
+    assert found.doubles == found.damaged == 0
+
+
+@pytest.mark.parametrize("local", [True, False])
+async def test_a_disk_of_this_host_is_tried_again_sooner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local: bool
+) -> None:
+    waits: list[float] = []
+    sink = ListSink()
+    sink.local, sink.fails = local, True
+    monkeypatch.setattr("baton.usage.spool.delivery._FIRST_RETRY_SECONDS", 0.5)
+    monkeypatch.setattr("baton.usage.spool.delivery._LONGEST_RETRY_SECONDS", 30.0)
+
+    async def wait(_: Delivery, seconds: float) -> None:
+        waits.append(seconds)
+        sink.fails = len(waits) < 8
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(Delivery, "_wait_again", wait)
+    record = begun("one")
+    async with opened(tmp_path, sink) as spool:
+        spool.begin(record)
+        await written(spool, ended(record))
+        await eventually(lambda: sink.records)
+    assert waits == [0.5, 1, *([2] * 6 if local else [2, 4, 8, 16, 30, 30])]
 
 
 async def test_it_is_off_without_a_path_and_a_wrong_one_is_a_sentence(tmp_path: Path) -> None:

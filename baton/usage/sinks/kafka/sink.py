@@ -74,6 +74,7 @@ class KafkaSink:
     """
 
     name = "kafka"
+    local = False
 
     def __init__(
         self,
