@@ -61,10 +61,19 @@ CHECKS := check-types check-style check-imports check-documents protos-lint
 side-by-side = $(MAKE) --no-print-directory --jobs 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 
 .PHONY: test
-test: $(DEV) $(GENERATED) ## format, lint, types and import arrows, then the tests
-	@$(side-by-side) check-types compile-for-tests compile-tests $(filter-out check-types,$(CHECKS))
+test: $(DEV) $(GENERATED) ## format, lint, types and import arrows, and the tests at the same time
+	@$(side-by-side) compile-for-tests compile-tests
+	@$(MAKE) --no-print-directory --jobs 2 run-tests lint-to-log
+
+# Half of a test's time is waiting, which is time for the checks. What they find shows at once.
+.PHONY: run-tests lint-to-log
+run-tests:
 	@$(BIN)/python -m pytest -m "$(TESTS)" -n $(WORKERS) --dist loadgroup $(ENOUGH)
 	@$(BIN)/python -m pytest -m "serial and not soak and not vllm" $(ENOUGH) $(SERIAL)
+
+lint-to-log:
+	@mkdir -p build
+	@$(MAKE) --no-print-directory lint >build/lint.log 2>&1 || { cat build/lint.log >&2; exit 1; }
 
 # Tests of some folders or files, without checks: WHERE="tests/unit/rpc tests/e2e". No test at all is 5 to pytest.
 .PHONY: test-some
