@@ -1,5 +1,5 @@
 -- The request log in ClickHouse: records from the Kafka topic, each once, and sums per team and day.
--- docs/teams.md says how they come there.
+-- docs/usage.md says how they come there.
 --
 --     clickhouse-client --multiquery < docs/clickhouse.sql
 --

@@ -163,7 +163,7 @@ def test_the_tiers_of_prices_are_those_of_tenants() -> None:
 
 
 def test_what_the_documents_show_is_taken(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[3] / "docs/teams.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/usage.md").read_text()
     shown = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "baton.toml").write_text("\n".join(shown))
     usage = load(FrontendSettings, [f"--config={tmp_path / 'baton.toml'}"], "frontend").usage

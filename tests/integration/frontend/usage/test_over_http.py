@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.xdist_group("openai")
 
-PAGE = Path(__file__).parents[4] / "docs/teams.md"
+PAGE = Path(__file__).parents[4] / "docs/usage.md"
 DAY = 86_400
 BEGIN, END = FIRST_DAY * DAY, (FIRST_DAY + DAYS) * DAY
 DATES = {"start_date": "2024-10-04", "end_date": "2024-10-06"}
