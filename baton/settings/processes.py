@@ -51,10 +51,10 @@ class ProcessSettings(SettingsGroup):
         10, ge=0, le=3600, description="time for running work to finish after SIGTERM"
     )
     close_seconds: float = Field(
-        5, gt=0, le=600, description="time to stop after that; then the process exits as it is"
+        5, gt=0, le=600, description="time to stop after the drain; then the process exits"
     )
     advertise_host: str = Field(
-        "", description="host at which others reach this process; empty: the listening address"
+        "", description="host that other processes connect to; empty: the listening address"
     )
     grpc: GrpcSettings = GrpcSettings()
     etcd: EtcdSettings = EtcdSettings()
@@ -72,7 +72,7 @@ class FrontendSettings(ProcessSettings):
     )
     health_port: Port = Field(
         0,
-        description="port of the cluster's gRPC health checks where clients or processes have "
+        description="port of the cluster's gRPC health checks if clients or processes use "
         "certificates; 0 takes a free one",
     )
     grpc: GrpcSettings = GrpcSettings(port=50051)
@@ -101,7 +101,7 @@ class WorkerSettings(ProcessSettings):
     """A process that runs an engine."""
 
     role: Literal["prefill", "decode", "combined"] = Field(
-        "combined", description="what the worker does; combined: both"
+        "combined", description="what the worker does; combined: prefill and decode"
     )
     engine: EngineSettings = EngineSettings()
     kv: KvSettings = KvSettings()
@@ -114,7 +114,7 @@ class PrefillSettings(WorkerSettings):
     """A prefill worker, unless `role` says otherwise."""
 
     role: Literal["prefill", "decode", "combined"] = Field(
-        "prefill", description="what the worker does; combined: both"
+        "prefill", description="what the worker does; combined: prefill and decode"
     )
 
 
@@ -122,7 +122,7 @@ class DecodeSettings(WorkerSettings):
     """A decode worker, unless `role` says otherwise."""
 
     role: Literal["prefill", "decode", "combined"] = Field(
-        "decode", description="what the worker does; combined: both"
+        "decode", description="what the worker does; combined: prefill and decode"
     )
 
 

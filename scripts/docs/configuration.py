@@ -16,16 +16,16 @@ from scripts.docs.table import code, table
 HEAD = ("setting, and key in the file", "variable", "flag", "type", "default", "bounds", "meaning")
 INTRODUCTION = """# Configuration
 
-Every process takes its settings from flags, the environment, files and defaults, in this order: what comes
-first wins. `baton config show` prints every setting with its value and where that came from;
-`baton serve PROCESS --help` lists the flags of one process. A setting that is wrong stops the process with a
-sentence that names it, what it may be and where to change it.
+This page lists every setting of every Baton process, for operators who run a cluster. A process reads its
+settings from flags, environment variables, files and defaults, in this order of precedence. `baton config show`
+prints every setting with its value and source; `baton serve PROCESS --help` lists the flags of one process.
+A process with an invalid setting does not start; the error names the setting, its bounds and where to change it.
 
 ## The file
 
 `--config baton.toml`, or `BATON_CONFIG`, names one file for all processes; `baton up`, `baton demo` and
-`baton config show` take it too. A table at the top is a group of every process that has it, a table under a
-process's name is of that process only and wins:
+`baton config show` accept it too. A top-level table applies to every process that has this group. A table
+under a process's name applies to this process only and takes precedence:
 
 ```toml
 drain_seconds = 20          # every process
@@ -43,34 +43,34 @@ port = 9000
 max_running = 128
 ```
 
-The processes are `frontend`, `router`, `prefill`, `decode` and `kvstore`. Bytes are numbers or texts such as
-`"512MiB"`. A table or key that no process has is an error in all of them.
+The processes are `frontend`, `router`, `prefill`, `decode` and `kvstore`. Write bytes as numbers or as text such
+as `"512MiB"`. A table or key that no process knows is an error in every process.
 
 ## The environment
 
-`BATON_HTTP_PORT` is `http.port`: the group is what stands before the first underscore. A variable of another
-process's setting is passed over, so that processes may share an environment.
+`BATON_HTTP_PORT` sets `http.port`: the group precedes the first underscore. A process ignores the variables of
+other processes, so processes can share an environment.
 
 `BATON_NATIVE_DIRECTORY` is the directory of compiled libraries: the torch engine's operators and the router's
-table of blocks and scores. Unset, it is `build/native` of a checkout, and of an installed wheel
-`$XDG_STATE_HOME/baton/VERSION` (`~/.local/state/baton/VERSION`), beside what the wheel itself brings.
+table of blocks and scores. The default is `build/native` in a checkout. For an installed wheel it is
+`$XDG_STATE_HOME/baton/VERSION` (`~/.local/state/baton/VERSION`), in addition to the libraries in the wheel.
 
-`BATON_NATIVE_VARIANT` names the one variant of the engine's operators to take (`x86-64-v4-bf16`, `x86-64-v4`,
-`x86-64-v3` or `armv8`). Unset, each machine takes the best that it runs; sums with and without `bf16` differ, and
-workers whose sums differ share no KV, so a cluster of unlike CPUs may want `x86-64-v3` on all of them.
+`BATON_NATIVE_VARIANT` selects one variant of the engine's operators (`x86-64-v4-bf16`, `x86-64-v4`, `x86-64-v3`
+or `armv8`). By default each machine uses the best variant that its CPU supports. Variants with and without `bf16`
+compute different sums, and workers with different sums share no KV: on mixed CPUs, consider `x86-64-v3` everywhere.
 
 ## Secrets
 
-Secrets have no flag with their value. Besides the variable itself there are two ways, as Kubernetes and
-Docker mount them:
+No flag takes a secret's value. Set the variable itself, or use one of the two ways in which Kubernetes and Docker
+mount secrets:
 
 - `BATON_TELEMETRY_OTLP_HEADERS_FILE=/run/secrets/otlp`, or the flag `--telemetry-otlp-headers-file`: a file
   with this secret. The variable must not be set at the same time.
-- `BATON_SECRETS_DIR=/run/secrets`: a directory with a file per secret, named like the setting:
+- `BATON_SECRETS_DIR=/run/secrets`: a directory with one file per secret, named after the setting:
   `telemetry.otlp_headers`.
 
-A file that is empty, cannot be read or may be changed by anyone stops the process; one that anyone may read
-is a warning in the log. Secrets are hidden in `baton config show`, in errors and in logs.
+A process does not start if a secret's file is empty, unreadable or writable by everyone. It logs a warning if
+everyone can read the file. `baton config show`, errors and logs hide secrets.
 """
 
 _VALUES: dict[Any, str] = {Path: "paths", Price: "prices"}

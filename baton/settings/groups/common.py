@@ -15,55 +15,69 @@ class GrpcSettings(SettingsGroup):
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
     port: Port = Field(0, description="port to listen on; 0 takes a free one")
     advertise_port: Port = Field(
-        0, description="port at which others reach it, by a proxy or a mapping; 0: the same"
+        0,
+        description="port that other processes connect to, behind a proxy or a port mapping; 0: "
+        "same as `port`",
     )
     reuse_port: bool = Field(
-        False, description="share the port with processes that are set to share it too"
+        False, description="share the port with other processes that also set this"
     )
-    reflection: bool = Field(False, description="let tools list services and messages")
+    reflection: bool = Field(
+        False, description="enable server reflection, so that tools can list services and messages"
+    )
     max_concurrent: int = Field(
         10_000,
         ge=1,
         le=1_000_000,
-        description="calls served at once; more are rejected. Those of health count by themselves",
+        description="maximum concurrent calls; the server rejects more. Health checks have their "
+        "own limit",
     )
     max_connections: int = Field(
-        10_000, ge=1, le=1_000_000, description="connections at once; more are closed at once"
+        10_000,
+        ge=1,
+        le=1_000_000,
+        description="maximum open connections; the server closes further ones at once",
     )
     max_streams_per_connection: int = Field(
-        10_000, ge=1, le=1_000_000, description="calls open at once on one connection"
+        10_000, ge=1, le=1_000_000, description="maximum open calls on one connection"
     )
     max_message_bytes: Bytes = Field(
-        4 * MIB, ge=64 * 1024, le=1024 * MIB, description="longest message received"
+        4 * MIB, ge=64 * 1024, le=1024 * MIB, description="maximum size of a received message"
     )
     frame_seconds: float = Field(
         30,
         gt=0,
         le=3600,
-        description="time for a client to send a frame, and a header block with all its frames",
+        description="time for a client to send a whole frame, and a whole header block with all "
+        "its frames",
     )
     reset_burst: int = Field(
         2000,
         ge=1,
         le=1_000_000,
-        description="calls that a client may cancel before it has an answer, at once, and no fewer "
-        "than max_streams_per_connection",
+        description="burst of calls that a client may cancel before the server has responded; "
+        "max_streams_per_connection if that is more",
     )
     resets_per_second: float = Field(
         200,
         gt=0,
         le=1_000_000,
-        description="and in the long run; more end their connection with ENHANCE_YOUR_CALM",
+        description="sustained rate of such cancellations; above it the server closes the "
+        "connection with ENHANCE_YOUR_CALM",
     )
     keepalive_seconds: float = Field(
         10,
         ge=1,
         le=7200,
-        description="a client that was silent for so long is pinged; processes of the cluster keep "
-        "an eye on each other by liveness",
+        description="idle time after which the server pings a client; between processes of the "
+        "cluster, `liveness` applies",
     )
     keepalive_timeout_seconds: float = Field(
-        5, ge=0.1, le=600, description="and is closed where no answer comes within this"
+        5,
+        ge=0.1,
+        le=600,
+        description="time for a client to acknowledge that ping; then the server closes the "
+        "connection",
     )
 
 
@@ -74,10 +88,10 @@ class LivenessSettings(SettingsGroup):
     """
 
     ping_seconds: float = Field(
-        1, ge=0.1, le=600, description="a process that has sent nothing for so long is pinged"
+        1, ge=0.1, le=600, description="silence after which a process of the cluster is pinged"
     )
     answer_seconds: float = Field(
-        2, ge=0.1, le=600, description="and counts as gone where no answer comes within this"
+        2, ge=0.1, le=600, description="time for it to answer the ping; then it counts as lost"
     )
 
     @property
@@ -91,28 +105,30 @@ class TlsSettings(SettingsGroup):
 
     cert: Path | None = Field(
         None,
-        description="file with this process's certificate chain, in PEM; it names the process's "
-        "role; none: plain text",
+        description="file with this process's certificate chain, in PEM; the certificate names "
+        "the process's role; none: plain text",
     )
     key: Path | None = Field(
-        None, description="file with that certificate's private key, in PEM, without a password"
+        None,
+        description="file with the private key of that certificate, in PEM, without a password",
     )
     ca: Path | None = Field(
         None,
-        description="file with the authorities, one or several, that must have signed the "
-        "certificate of every other process",
+        description="file with the certificate authorities that must have signed the certificates "
+        "of all other processes",
     )
     trust_domain: str = Field(
         "baton",
         pattern=r"^[a-z0-9][a-z0-9.-]{0,252}$",
-        description="roles are named in it: DNS name ROLE.DOMAIN or spiffe://DOMAIN/…/ROLE",
+        description="trust domain of the role names in certificates: DNS name ROLE.DOMAIN or "
+        "spiffe://DOMAIN/…/ROLE",
     )
     check_seconds: float = Field(
         2,
         ge=0.05,
         le=3600,
-        description="files of certificates are looked at this often, the public ones too; new "
-        "ones serve new connections",
+        description="interval at which certificate files are checked for changes, public ones "
+        "included; new connections use the new files",
     )
 
 
@@ -124,14 +140,16 @@ class EtcdSettings(SettingsGroup):
         description="host:port of etcd's members, names or addresses, separated by commas",
     )
     cert: Path | None = Field(
-        None, description="file with the certificate that etcd sees; none: the one of `tls`"
+        None, description="file with the client certificate for etcd; none: that of `tls`"
     )
-    key: Path | None = Field(None, description="file with that certificate's private key")
+    key: Path | None = Field(None, description="file with the private key of that certificate")
     ca: Path | None = Field(
-        None, description="file with the authorities that must have signed etcd's certificate"
+        None,
+        description="file with the certificate authorities that must have signed etcd's "
+        "certificate",
     )
     plaintext: bool = Field(
-        False, description="speak plain text to etcd although certificates are set"
+        False, description="connect to etcd in plain text even if certificates are set"
     )
     cluster: str = Field(
         "local",
@@ -139,23 +157,33 @@ class EtcdSettings(SettingsGroup):
         description="name of the cluster; clusters that share an etcd do not see each other",
     )
     lease_seconds: int = Field(
-        5, ge=2, le=300, description="TTL of a member's lease; it is probed when the lease expires"
+        5,
+        ge=2,
+        le=300,
+        description="TTL of a member's lease; when the lease expires, the member is probed",
     )
-    timeout_seconds: float = Field(3, gt=0, le=600, description="time for etcd to answer a request")
+    timeout_seconds: float = Field(3, gt=0, le=600, description="timeout of a request to etcd")
     relist_seconds: float = Field(
-        30, gt=0, le=86400, description="all records are read again this often, beside the watch"
+        30,
+        gt=0,
+        le=86400,
+        description="interval at which all records are read again, in addition to the watch",
     )
     probe_seconds: float = Field(
-        1, gt=0, le=60, description="time for an instance that is suspect to answer a probe"
+        1, gt=0, le=60, description="time for a suspect instance to answer a probe"
     )
     reprobe_seconds: float = Field(
-        1, gt=0, le=600, description="between two probes of an instance that is not back yet"
+        1, gt=0, le=600, description="interval between probes of an instance that has not answered"
     )
     enter_seconds: float = Field(
-        1, gt=0, le=600, description="wait for etcd at the start; registering goes on after it"
+        1,
+        gt=0,
+        le=600,
+        description="time to wait for etcd at startup; registration then continues in the "
+        "background",
     )
     exit_seconds: float = Field(
-        2, gt=0, le=600, description="time to remove the record when the process stops"
+        2, gt=0, le=600, description="time to remove the record at shutdown"
     )
 
 
@@ -168,8 +196,8 @@ class OpsSettings(SettingsGroup):
         30,
         ge=1,
         le=3600,
-        description="/livez fails once the event loop has not run, or a step of the engine has "
-        "run, for longer",
+        description="/livez fails once the event loop is blocked, or an engine step takes, longer "
+        "than this",
     )
 
 
@@ -180,28 +208,31 @@ class TelemetrySettings(SettingsGroup):
         "info", description="least severe level that is logged"
     )
     log_format: Literal["auto", "json", "console"] = Field(
-        "auto", description="auto: console on a terminal, JSON elsewhere"
+        "auto", description="log format; auto: console on a terminal, otherwise JSON"
     )
     otlp_endpoint: str = Field(
-        "", description="OpenTelemetry collector, http://host:4317; empty: no traces are sent"
+        "", description="OpenTelemetry collector, http://host:4317; empty: traces are not exported"
     )
     otlp_headers: OtlpHeaders = Field(
         SecretStr(""), description="headers sent to the collector, name=value, separated by commas"
     )
     otlp_timeout_seconds: float = Field(
-        2, gt=0, le=600, description="time for the collector to take one batch of spans"
+        2, gt=0, le=600, description="timeout of one export of spans"
     )
     otlp_interval_seconds: float = Field(
-        0.5, gt=0, le=600, description="spans wait so long for others to be sent with"
+        0.5, gt=0, le=600, description="longest time that a span waits to be exported in a batch"
     )
     otlp_queue_spans: int = Field(
-        4096, ge=1, le=1_000_000, description="spans that may wait; more are dropped"
+        4096, ge=1, le=1_000_000, description="maximum queued spans; further ones are dropped"
     )
     otlp_flush_seconds: float = Field(
-        3, ge=0, le=600, description="time to send what is left when the process stops"
+        3, ge=0, le=600, description="time to export the remaining spans at shutdown"
     )
     sample_ratio: float = Field(
-        1.0, ge=0, le=1, description="share of new traces sampled; a caller's decision is kept"
+        1.0,
+        ge=0,
+        le=1,
+        description="share of new traces that are sampled; a caller's decision is kept",
     )
 
 
@@ -212,11 +243,12 @@ class EventSettings(SettingsGroup):
         0.01,
         gt=0,
         le=10,
-        description="least time between messages to a router, for blocks that placements wait for",
+        description="minimum interval between messages to a router, for blocks that placements "
+        "wait for",
     )
     steady_seconds: float = Field(
-        0.1, gt=0, le=10, description="least time between messages where none waits"
+        0.1, gt=0, le=10, description="minimum interval between messages for other blocks"
     )
     heartbeat_seconds: float = Field(
-        1, gt=0, le=60, description="a message is sent after so long without a change"
+        1, gt=0, le=60, description="a message is sent after this long without a change"
     )

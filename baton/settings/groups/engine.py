@@ -15,8 +15,8 @@ class EngineSettings(SettingsGroup):
 
     kind: Literal["torch", "sim", "vllm"] = Field(
         "torch",
-        description="torch computes the model, vllm has vLLM compute it, sim only takes the time "
-        "that one would",
+        description="engine: torch and vllm compute the model, sim only takes the time that it "
+        "would take",
     )
     model: Path | None = Field(None, description="checkpoint directory (Hugging Face layout)")
     model_name: str = Field(
@@ -25,71 +25,74 @@ class EngineSettings(SettingsGroup):
         description="name that clients request; empty: the directory's name",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = Field(
-        "auto", description="element type; auto takes the checkpoint's"
+        "auto", description="data type that the model is computed in; auto: the checkpoint's"
     )
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")
-    kv_bytes: Bytes = Field(
-        512 * MIB, ge=64 * 1024, description="memory for the engine's own KV pages"
-    )
+    kv_bytes: Bytes = Field(512 * MIB, ge=64 * 1024, description="memory for the engine's KV pages")
     kv_idle_seconds: float = Field(
         30,
         ge=0,
         le=86400,
-        description="KV that no request used for this long leaves the engine's pages if the store "
-        "holds it, and is fetched again when needed; 0: never",
+        description="idle time after which KV leaves the engine's pages if the store holds it; "
+        "the engine fetches it again when needed; 0: never",
     )
-    max_running: int = Field(64, ge=1, le=65536, description="sequences in one batch")
+    max_running: int = Field(64, ge=1, le=65536, description="maximum sequences in one batch")
     max_waiting: int = Field(
         256,
         ge=0,
         le=1_000_000,
-        description="sequences that may wait beside `max_running`; more are handed back, to be "
-        "placed anew",
+        description="maximum waiting sequences, in addition to `max_running`; the worker hands "
+        "further ones back to be placed again",
     )
     paused_share: float = Field(
         0.25,
         ge=0,
         le=1,
-        description="of the KV pages, what streams keep at most that wait for their clients to "
-        "read; the others give theirs up and are computed again. Not vllm: its streams always do",
+        description="maximum share of the KV pages that paused streams keep while they wait for "
+        "slow clients; further paused streams release their KV and are recomputed. vllm: all of "
+        "them do",
     )
     chunk_tokens: int = Field(
-        512, ge=1, le=1_000_000, description="prompt tokens computed in one step, at most"
+        512,
+        ge=1,
+        le=1_000_000,
+        description="maximum prompt tokens computed in one step (chunked prefill)",
     )
     decode_chunk_tokens: int = Field(
         0,
         ge=0,
         le=1_000_000,
-        description="the same for a step that also decodes, which it delays; 0: 32 on a decode "
+        description="the same for steps that also decode, which prefill delays; 0: 32 on a decode "
         "worker, chunk_tokens elsewhere",
     )
     threads: int = Field(
         0,
         ge=0,
         le=4096,
-        description="compute threads; 0: the library's choice, at most the cgroup's CPU quota",
+        description="compute threads; 0: the library's default, at most the cgroup's CPU quota",
     )
     native_threads: int = Field(
         0,
         ge=0,
         le=4096,
-        description="compute threads of the compiled operators where they compute the products "
-        "too (`deterministic`), and wait for no thread that has no core; 0: as many as `threads`",
+        description="compute threads of the native operators when they also compute matrix "
+        "products (`deterministic`); they do not wait for threads without a core; 0: same as "
+        "`threads`",
     )
     cores: Cores = Field(
-        (), description="CPU cores to pin compute threads to, like 0,2-3; empty: not pinned"
+        (), description="CPU cores to pin compute threads to, such as 0,2-3; empty: not pinned"
     )
     nice: int = Field(
         0,
         ge=0,
         le=19,
-        description="niceness of compute threads, on top of the process's: of cores that workers "
-        "share, one that is nicer leaves more to the others while these compute",
+        description="niceness of compute threads, added to the process's; on cores that workers "
+        "share, threads with a higher value yield to the others",
     )
     native: Literal["auto", "off", "required"] = Field(
         "auto",
-        description="compiled operators on CPU: auto takes them where they were built "
-        "(`baton up` and `python -m baton.engine.native.build` do), required builds them at start",
+        description="compiled operators on CPU: auto uses them if they are built (`baton up` and "
+        "`python -m baton.engine.native.build` build them), required builds them at startup",
     )
     native_reason: str = Field(
         "",
@@ -97,30 +100,28 @@ class EngineSettings(SettingsGroup):
     )
     deterministic: Literal["auto", "off", "required"] = Field(
         "auto",
-        description="the same tokens in bfloat16 whatever else is computed and wherever a stream "
-        "goes on, by compiled operators on CPU: auto where that costs nothing (not with AMX)",
+        description="the same bfloat16 tokens whatever else is in the batch and wherever a stream "
+        "continues, with compiled operators on CPU; auto: if that costs nothing (not with AMX)",
     )
     context_tokens: int = Field(
-        0, ge=0, description="longest prompt plus output; 0: the checkpoint's"
+        0, ge=0, description="maximum length of prompt plus output; 0: the checkpoint's"
     )
     sampling_defaults: Literal["checkpoint", "none"] = Field(
         "checkpoint",
-        description="parameters of requests that do not say them: those of the checkpoint's "
+        description="default sampling parameters: those of the checkpoint's "
         "generation_config.json, or none",
     )
     self_check: bool = Field(
         True,
-        description="torch, vllm: at start, hand a short prompt's KV out, evict it, write it back "
-        "and go on; the engine does not start unless the tokens are the same",
+        description="torch, vllm: at startup, export the KV of a short prompt, evict it, import "
+        "it and continue; the engine does not start unless the tokens are the same",
     )
     adapters: Adapters = Field(
         {},
         description="LoRA adapters, directories as PEFT writes them by the names that clients "
         f"request: name=directory,…; at most {MAX_ADAPTERS}",
     )
-    max_adapter_rank: int = Field(
-        16, ge=1, le=512, description="the highest rank that an adapter may have"
-    )
+    max_adapter_rank: int = Field(16, ge=1, le=512, description="maximum rank of a LoRA adapter")
     block_tokens: int = Field(
         0,
         ge=0,
@@ -129,45 +130,47 @@ class EngineSettings(SettingsGroup):
         "there, 16 elsewhere",
     )
     tensor_parallel: int = Field(
-        1, ge=1, le=64, description="vllm: ranks that share each layer, a process or a GPU each"
+        1, ge=1, le=64, description="vllm: tensor-parallel ranks, each a process or a GPU"
     )
     exact_draws: bool = Field(
         True,
-        description="vllm: sampled outputs go on in any worker with the same tokens; off, vLLM "
-        "samples by itself and they do not",
+        description="vllm: sampled outputs continue with the same tokens on any worker; if off, "
+        "vLLM samples and they do not",
     )
     speculative_tokens: int = Field(
         0,
         ge=0,
         le=64,
-        description="vllm: tokens proposed per step by looking up n-grams of the context; turns "
+        description="vllm: tokens proposed per step by n-gram lookup in the context; turns "
         "exact_draws off; 0: none",
     )
     speculative_ngram: int = Field(
-        3, ge=1, le=32, description="vllm: the longest n-gram that is looked up"
+        3, ge=1, le=32, description="vllm: longest n-gram that is looked up"
     )
     async_scheduling: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="vllm: plan a step while another is computed; auto: on a GPU, not on CPU",
+        description="vllm: schedule a step while the previous one is computed; auto: on a GPU, "
+        "not on CPU",
     )
     vllm_args: JsonTable = Field(
         default_factory=dict,
-        description="vllm: further engine arguments of vLLM, as JSON, like "
-        '{"quantization": "fp8"}; not those that Baton sets',
+        description='vllm: further engine arguments of vLLM, as JSON, such as {"quantization": '
+        '"fp8"}; not those that Baton sets',
     )
     sim_prefill_tokens_per_second: float = Field(
-        20000, gt=0, description="sim: prompt tokens prefilled per second"
+        20000, gt=0, description="sim: prefill throughput, in prompt tokens per second"
     )
-    sim_decode_step_seconds: float = Field(0.005, ge=0, description="sim: one decode step")
+    sim_decode_step_seconds: float = Field(
+        0.005, ge=0, description="sim: duration of a decode step"
+    )
     sim_decode_sequence_seconds: float = Field(
-        0.0001, ge=0, description="sim: added to a decode step by each sequence in it"
+        0.0001, ge=0, description="sim: time that each sequence adds to a decode step"
     )
     sim_time_scale: float = Field(
-        1.0, ge=0, description="sim: factor on all its times; 0 takes no time at all"
+        1.0, ge=0, description="sim: factor on all its durations; 0: no time at all"
     )
     sim_kill_token: int = Field(
         -1,
         ge=-1,
-        description="sim: for tests of faults: the worker dies when it computes this token; "
-        "-1: of none",
+        description="sim: for fault tests: the worker dies when it computes this token; -1: never",
     )

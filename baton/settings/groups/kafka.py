@@ -49,32 +49,32 @@ class KafkaSettings(SettingsGroup):
     """The broker that usage records are delivered to."""
 
     brokers: SomeEndpoints = Field(
-        (), description="some brokers of the cluster, host:port, separated by commas; none: no log"
+        (),
+        description="bootstrap brokers, host:port, separated by commas; none: no delivery to Kafka",
     )
     topic: str = Field(
         "baton-usage",
         pattern=r"^[A-Za-z0-9._-]{1,249}$",
-        description="the topic that records are written to; it must exist, or brokers make it",
+        description="topic that records are written to; it must exist, unless brokers create "
+        "topics",
     )
     timeout_seconds: float = Field(
         15,
         ge=1,
         le=300,
-        description="time for brokers to acknowledge a batch; then it is brought again",
+        description="time for brokers to acknowledge a batch; then it is sent again",
     )
-    tls: bool = Field(False, description="encrypt connections, and check the brokers' names")
+    tls: bool = Field(False, description="encrypt connections, and verify the brokers' names")
     tls_ca: Path | None = Field(
         None,
-        description="certificates of authorities that brokers are trusted by; none: the system's",
+        description="certificate authorities to trust; none: the system's",
     )
-    tls_cert: Path | None = Field(
-        None, description="certificate to show to brokers, where they want one"
-    )
-    tls_key: Path | None = Field(None, description="its private key")
+    tls_cert: Path | None = Field(None, description="client certificate, if brokers require one")
+    tls_key: Path | None = Field(None, description="private key of that certificate")
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
-        "SCRAM-SHA-512", description="how user and password are proved; PLAIN needs tls"
+        "SCRAM-SHA-512", description="SASL mechanism; PLAIN needs tls"
     )
-    sasl_username: str = Field("", description="user at the brokers; empty: none is needed")
+    sasl_username: str = Field("", description="SASL user; empty: no authentication")
     sasl_password: SecretStr = Field(SecretStr(""), description="password of that user")
     options: KafkaOptions = Field(
         {},

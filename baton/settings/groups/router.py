@@ -14,29 +14,33 @@ class RouterPlacement(SettingsGroup):
 
     disaggregation: Literal["auto", "always", "never"] = Field(
         "auto",
-        description="prefill on another worker than decode: auto where it pays, always, never",
+        description="prefill and decode on different workers: auto (if it is faster), always or "
+        "never",
     )
     max_queue_seconds: float = Field(
-        300, gt=0, le=86_400, description="a request that would wait for longer is refused"
+        300,
+        gt=0,
+        le=86_400,
+        description="longest predicted wait; requests that would wait longer are rejected",
     )
     itl_target_seconds: float = Field(
         0.05,
         gt=0,
         le=60,
-        description="a prompt is not computed where streams run that would wait for longer than "
-        "this for a token beside a chunk of it, if there is another worker; streams whose class "
-        "has an ITL target of its own (baton classes) count with that",
+        description="inter-token latency to keep: a prompt is not placed next to streams that a "
+        "prefill chunk would delay beyond this, if another worker is available; a class's own ITL "
+        "target (baton classes) applies to its streams",
     )
     remote_bytes_per_second: Bytes = Field(
         1_000_000_000,
         ge=MIB,
-        description="what a worker is expected to fetch from another store until it was measured; "
-        "at most half of local_bytes_per_second counts",
+        description="assumed KV bandwidth from another store until it is measured; at most half "
+        "of local_bytes_per_second is used",
     )
     local_bytes_per_second: Bytes = Field(
         5_000_000_000,
         ge=MIB,
-        description="what a worker is expected to fetch from its own store, at least",
+        description="minimum KV bandwidth assumed from a worker's own store",
     )
 
 
@@ -47,61 +51,61 @@ class RouterQueue(SettingsGroup):
         0.1,
         ge=0,
         le=86_400,
-        description="a worker with no more than this to compute is given one more request; 0: one "
-        "that is idle; above placement.max_queue_seconds: none waits here",
+        description="a worker gets its next request once it has no more than this left to "
+        "compute; 0: only when it is idle; above placement.max_queue_seconds: no queueing in the "
+        "router",
     )
     age: float = Field(
         0.005,
         ge=0,
         le=100,
-        description="short prompts go first: seconds of computing that a second of waiting makes "
-        "up for; the same in all routers",
+        description="aging of shortest-first order: seconds of compute that one second of waiting "
+        "offsets; the same in all routers",
     )
     window: int = Field(
         64,
         ge=1,
         le=10_000,
-        description="requests, the first to go, that are planned at each change",
+        description="number of requests at the head of the queue that are planned at each change",
     )
     refresh_seconds: float = Field(
         0.5,
         ge=0,
         le=3600,
-        description="how old an estimate of what is cached of a waiting prompt may be",
+        description="maximum age of the prefix cache estimate of a waiting prompt",
     )
     max_wait_seconds: float = Field(
-        600, gt=0, le=86_400, description="a request that waited for so long is refused"
+        600, gt=0, le=86_400, description="longest wait in the queue; then the request is rejected"
     )
     max_tenant: int = Field(
         2_000,
         ge=1,
         le=1_000_000,
-        description="requests of one tenant that may wait for a model; one more is refused, or the "
-        "last of a lower class",
+        description="maximum waiting requests of one tenant per model; beyond it, the new request "
+        "or the last of a lower class is rejected",
     )
     max_total: int = Field(
         10_000,
         ge=1,
         le=1_000_000,
-        description="requests that may wait for a model; one more is refused, or the last of the "
-        "tier that has most waiting for its share, or of a lower class",
+        description="maximum waiting requests per model; beyond it, the new request is rejected, "
+        "or the last one of a lower class or of the tier with the most waiting for its share",
     )
     tier_order: Literal["weighted", "strict"] = Field(
         "weighted",
-        description="how tenants' tiers share workers: weighted, by tier_weights and tier_floors; "
-        "strict, a lower tier waits while a higher one does, for as long as that takes",
+        description="how tiers share workers: weighted, by tier_weights and tier_floors; strict: "
+        "a lower tier waits as long as a higher one does",
     )
     tier_weights: TierWeights = Field(
         dict(TIER_WEIGHTS),
-        description="of tiers that wait each is given its weight's part of what workers compute, "
-        "tier=weight, separated by commas; one that is not named has its default; the same in all "
-        "routers",
+        description="weights by which waiting tiers share the compute, tier=weight, separated by "
+        "commas; tiers not named keep their default; the same in all routers",
     )
     tier_floors: TierFloors = Field(
         dict(TIER_FLOORS),
-        description="part that a tier is given at the least while it waits, whatever the weights "
-        "are, tier=share, separated by commas; one that is not named has its default; at most 1 in "
-        "sum; the same in all routers",
+        description="minimum share of the compute for a waiting tier, whatever the weights, "
+        "tier=share, separated by commas; tiers not named keep their default; at most 1 in sum; "
+        "the same in all routers",
     )
 
 
@@ -112,20 +116,23 @@ class RouterLimits(SettingsGroup):
         1024,
         ge=64,
         le=1_000_000,
-        description="messages of answers that wait for a frontend to read them; "
-        "then no more of its queries are read",
+        description="maximum responses queued for a frontend; beyond it, the router stops reading "
+        "that frontend's queries",
     )
     stall_seconds: float = Field(
-        30, gt=0, le=3600, description="a frontend that reads no answer for so long is cut off"
+        30,
+        gt=0,
+        le=3600,
+        description="a frontend that reads no response for this long is disconnected",
     )
     ready_seconds: float = Field(
-        2, ge=0, le=600, description="wait at the start for workers to report their load"
+        2, ge=0, le=600, description="time to wait at startup for workers to report their load"
     )
     drain_notice_seconds: float = Field(
         0.3, ge=0, le=60, description="time for frontends to move to another router"
     )
     drain_flush_seconds: float = Field(
-        2, ge=0, le=600, description="time for the last answers to be read"
+        2, ge=0, le=600, description="time for frontends to read the last responses"
     )
 
 
@@ -136,11 +143,11 @@ class WatchSettings(SettingsGroup):
         2,
         gt=0,
         le=600,
-        description="a stream that is silent for so long is broken; workers and "
-        "stores send at least each second",
+        description="silence after which a stream counts as broken; workers and stores send at "
+        "least once a second",
     )
     retry_seconds: float = Field(
-        1, gt=0, le=600, description="longest pause before a broken stream is opened again"
+        1, gt=0, le=600, description="longest pause before a broken stream is reopened"
     )
 
 
@@ -149,12 +156,12 @@ class RecordingSettings(SettingsGroup):
 
     path: Path | None = Field(
         None,
-        description="directory in which each start of the router makes one for its recording: "
-        "tenants, keys of KV blocks, sizes and times, no text; none: nothing is recorded",
+        description="directory for recordings, one subdirectory per start of the router: tenants, "
+        "keys of KV blocks, sizes and times, no text; none: nothing is recorded",
     )
     max_bytes: Bytes = Field(
         1024 * MIB,
         ge=MIB,
         le=1024 * 1024 * MIB,
-        description="most bytes of a recording; then it ends, and the router goes on",
+        description="maximum size of a recording; then recording stops and the router continues",
     )

@@ -45,21 +45,24 @@ class StateSettings(SettingsGroup):
 
     url: PostgresUrl = Field(
         SecretStr(""),
-        description="postgresql://user:password@host/database?sslmode=verify-full, options as "
-        "libpq has them; none: what needs a database says that there is none",
+        description="postgresql://user:password@host/database?sslmode=verify-full, with libpq's "
+        "options; none: features that need a database report that none is set",
     )
-    connections: int = Field(4, ge=1, le=1000, description="connections at once, of each process")
+    connections: int = Field(4, ge=1, le=1000, description="maximum connections per process")
     max_waiting: int = Field(
-        64, ge=0, le=100_000, description="statements that wait for a connection; more are refused"
+        64,
+        ge=0,
+        le=100_000,
+        description="maximum statements that wait for a connection; further ones are rejected",
     )
     connect_seconds: float = Field(5, gt=0, le=600, description="time to connect")
     statement_seconds: float = Field(
-        10, gt=0, le=3600, description="time for a statement, waiting for a connection included"
+        10, gt=0, le=3600, description="time for a statement, including the wait for a connection"
     )
     prepared_statements: int = Field(
         100,
         ge=0,
         le=10_000,
-        description="statements that a connection keeps prepared; 0 behind PgBouncer where it "
-        "pools transactions",
+        description="prepared statements kept per connection; 0 with PgBouncer in transaction "
+        "pooling mode",
     )

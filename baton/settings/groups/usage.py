@@ -14,47 +14,48 @@ class UsageSettings(SettingsGroup):
 
     spool_path: Path | None = Field(
         None,
-        description="directory on a local disk where a usage record of each request waits until it "
-        "is delivered, kept across restarts; frontends may share it; none: nothing is recorded",
+        description="directory on a local disk that holds each request's usage record until it is "
+        "delivered, kept across restarts; frontends may share it; none: usage is not recorded",
     )
     spool_bytes: Bytes = Field(
         256 * MIB,
         ge=MIB,
         le=1024 * 1024 * MIB,
-        description="most bytes of a frontend's records there; then the usage of further requests "
-        "is not recorded, and tenants with a budget are refused",
+        description="maximum size of a frontend's records there; beyond it, the usage of further "
+        "requests is not recorded, and requests of tenants with a budget are rejected",
     )
     fsync_seconds: float = Field(
         1,
         ge=0,
         le=3600,
-        description="records are forced to the disk after so long, and survive the end of the "
-        "process before that; 0: before the end of an answer is sent",
+        description="interval at which records are synced to disk; until then they survive a "
+        "crash of the process; 0: before the end of a response is sent",
     )
     stall_seconds: float = Field(
         0.5,
         gt=0,
         le=60,
-        description="the end of an answer waits so long at most until its record is written",
+        description="longest time that the end of a response waits for its record to be written",
     )
     jsonl_path: Path | None = Field(
         None,
-        description="directory of the files that records are delivered to, one JSON object per "
-        "line",
+        description="directory for delivered records as files, one JSON object per line",
     )
     jsonl_file_bytes: Bytes = Field(
         64 * MIB,
         ge=64 * 1024,
         le=1024 * 1024 * MIB,
-        description="a file of that length is followed by a new one",
+        description="size at which a new file is started",
     )
     kafka: KafkaSettings = KafkaSettings()
     prices: Prices = Field(
         {},
-        description="prices, model[@tier][+batch]=input/cached input/output in dollars per million "
-        "tokens, separated by commas; the model * is any, the cached input may be left out",
+        description="prices, model[@tier][+batch]=input/cached input/output in dollars per "
+        "million tokens, separated by commas; model * matches any; the cached input may be left "
+        "out",
     )
     provider_prices: Prices = Field(
         {},
-        description="prices of a provider to compare with in `baton usage` and /v1/usage, likewise",
+        description="prices of a provider, in the same format, to compare with in `baton usage` "
+        "and /v1/usage",
     )

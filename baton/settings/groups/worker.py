@@ -18,11 +18,14 @@ class KvSettings(SettingsGroup):
     )
     verify: Literal["always", "remote", "never"] = Field(
         "always",
-        description="copies to check against their digest: all, those that crossed a network, "
-        "none (for experiments: corrupt KV gives wrong answers)",
+        description="verify the digest of copies: all, those that crossed a network, or none (for "
+        "experiments: corrupt KV gives wrong output)",
     )
     connect_seconds: float = Field(
-        2, ge=0, le=600, description="wait for the store at the start; the worker serves without it"
+        2,
+        ge=0,
+        le=600,
+        description="time to wait for the store at startup; the worker then serves without it",
     )
     open_seconds: float = Field(
         3, gt=0, le=600, description="time for each step of attaching to the store"
@@ -40,20 +43,18 @@ class KvSettings(SettingsGroup):
         20,
         gt=0,
         le=600,
-        description="a fetch ends when the store was silent for so long beyond the wait",
+        description="silence of the store, beyond the wait, after which a fetch fails",
     )
     reserve_seconds: float = Field(
-        5, gt=0, le=600, description="time for the store to reserve room for new KV"
+        5, gt=0, le=600, description="time for the store to reserve space for new KV"
     )
     commit_seconds: float = Field(
         15, gt=0, le=600, description="time for the store to commit new KV"
     )
     publish_batches: int = Field(
-        4, ge=1, le=64, description="batches of new KV on their way to the store at a time"
+        4, ge=1, le=64, description="maximum batches of new KV in flight to the store"
     )
-    staging_bytes: Bytes = Field(
-        128 * MIB, ge=0, description="memory kept for KV on its way over gRPC"
-    )
+    staging_bytes: Bytes = Field(128 * MIB, ge=0, description="memory for KV in transit over gRPC")
 
 
 class WorkerLimits(SettingsGroup):
@@ -63,17 +64,18 @@ class WorkerLimits(SettingsGroup):
         10,
         ge=0,
         le=600,
-        description="wait at the start for every router to watch this worker; then it is ready "
-        "without",
+        description="time to wait at startup for every router to watch this worker; then it is "
+        "ready without them",
     )
     default_deadline_seconds: float = Field(
-        600, gt=0, le=604_800, description="deadline of work that came without one"
+        600, gt=0, le=604_800, description="deadline of work that arrives without one"
     )
     max_frames: int = Field(
         8192,
         ge=64,
         le=1_000_000,
-        description="messages that wait for a frontend; one with more is cut off",
+        description="maximum messages queued for a frontend; beyond it, the frontend is "
+        "disconnected",
     )
 
 
@@ -84,11 +86,11 @@ class LoadSettings(SettingsGroup):
         0.05,
         ge=0.001,
         le=10,
-        description="least time between reports of changes that placements depend on",
+        description="minimum interval between reports of changes that placements depend on",
     )
     steady_seconds: float = Field(
-        0.1, ge=0.001, le=10, description="least time between reports of other changes"
+        0.1, ge=0.001, le=10, description="minimum interval between reports of other changes"
     )
     heartbeat_seconds: float = Field(
-        1, gt=0, le=60, description="a report is sent after so long without a change"
+        1, gt=0, le=60, description="a report is sent after this long without a change"
     )
