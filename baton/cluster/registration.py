@@ -22,7 +22,7 @@ log = get_logger(__name__)
 RETRY_SECONDS = 0.2
 BUILD_INFO = Gauge(
     "baton_build_info",
-    "1; release and commit of the process, and the version of the protocol that it speaks",
+    "Always 1; labels: release and commit of the process, and its protocol version.",
     ("version", "protocol"),
 )
 

@@ -10,8 +10,8 @@ log = get_logger(__name__)
 
 REFUSED = Counter(
     "baton_public_connections_refused_total",
-    "Connections of clients that were refused, by surface (`http`, `grpc`): their address had "
-    "`public.max_connections_per_address` already.",
+    "Client connections rejected because their address had `public.max_connections_per_address` "
+    "open, by surface (`http`, `grpc`).",
     ["surface"],
 )
 _NETWORK_BITS = 64

@@ -7,8 +7,8 @@ from baton.telemetry.metrics import Counter
 
 GIVEN_UP = Counter(
     "baton_public_unfinished_given_up_total",
-    "Bodies and messages of clients that were refused before they had come whole: all of them "
-    "together were more than `public.max_unfinished_bytes`.",
+    "Client bodies and messages rejected before they were complete, because all incomplete ones "
+    "together exceeded `public.max_unfinished_bytes`.",
 )
 
 

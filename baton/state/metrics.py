@@ -4,9 +4,9 @@ from baton.telemetry.metrics import Counter, Gauge
 
 AVAILABLE = Gauge(
     "baton_state_database_available",
-    "1 while the database answers and has the schema of this release; 0 also where none is set.",
+    "1 while the database is reachable and has this release's schema; 0 if not, or if none is set.",
 )
 FAILURES = Counter(
     "baton_state_database_failures_total",
-    "Times that the database was lost while it was used, or did not answer in time.",
+    "Times that the database connection was lost or timed out during use.",
 )

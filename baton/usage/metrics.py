@@ -3,44 +3,47 @@
 from baton.telemetry.metrics import Counter, Gauge
 
 SPOOL_BYTES = Gauge(
-    "baton_usage_spool_bytes", "Usage records on disk, and what those of running requests will be."
+    "baton_usage_spool_bytes",
+    "Size of the usage records on disk, including space reserved for running requests.",
 )
 SPOOL_CAPACITY_BYTES = Gauge(
-    "baton_usage_spool_capacity_bytes", "The most of them that there may be; 0: none are kept."
+    "baton_usage_spool_capacity_bytes",
+    "Maximum size of the usage records on disk; 0: usage is not recorded.",
 )
 SPOOL_FULL = Gauge(
-    "baton_usage_spool_full", "1 while there is no room for the records of further requests."
+    "baton_usage_spool_full", "1 while the spool is full and cannot record further requests."
 )
 SPOOL_STALLED = Gauge(
     "baton_usage_spool_stalled",
-    "1 while the disk does not take usage records in time: they wait in memory.",
+    "1 while the disk is too slow for usage records; they wait in memory.",
 )
 UNRECORDED = Counter(
     "baton_usage_unrecorded_requests_total",
-    "Requests that ran without a usage record: the spool was full.",
+    "Requests without a usage record because the spool was full.",
 )
 LOST = Counter(
     "baton_usage_lost_requests_total",
-    "Requests whose frontend ended before them, found in its spool.",
+    "Requests found in the spool of a frontend that ended before they did.",
 )
 DAMAGED_BYTES = Counter(
-    "baton_usage_damaged_bytes_total", "Bytes of the spool that are no whole line, passed over."
+    "baton_usage_damaged_bytes_total", "Bytes of damaged spool lines, which are skipped."
 )
 DELIVERED = Counter(
-    "baton_usage_records_delivered_total", "Usage records that a sink has taken.", ["sink"]
+    "baton_usage_records_delivered_total", "Usage records delivered, by sink.", ["sink"]
 )
 SINK_FAILURES = Counter(
     "baton_usage_sink_failures_total",
-    "Times that a sink did not take usage records; they are brought again.",
+    "Failed deliveries of usage records, by sink; they are retried.",
     ["sink"],
 )
 SINK_OLDEST = Gauge(
     "baton_usage_sink_oldest_record_timestamp_seconds",
-    "When the oldest usage record was written that a sink has not taken; 0: it has all.",
+    "Time of the oldest usage record not delivered to the sink; 0: all are delivered.",
     ["sink"],
 )
 REFUSED = Counter(
     "baton_usage_records_refused_total",
-    "Usage records that a sink can never take, for a value in them; each is in the log.",
+    "Usage records that the sink permanently rejects because of a value in them; the log has each "
+    "of them.",
     ["sink"],
 )

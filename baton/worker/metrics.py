@@ -5,32 +5,37 @@ Each series of a worker carries its model as `model` besides its own labels.
 
 from baton.telemetry.metrics import Counter, Gauge
 
-PUT_BYTES = Counter("baton_worker_kv_put_bytes", "KV bytes committed to the store")
-GET_BYTES = Counter("baton_worker_kv_get_bytes", "KV bytes fetched from the store")
-BLOCKS_LOST = Counter("baton_worker_kv_blocks_lost", "Blocks that the store could not take")
+PUT_BYTES = Counter("baton_worker_kv_put_bytes", "KV bytes committed to the store.")
+GET_BYTES = Counter("baton_worker_kv_get_bytes", "KV bytes fetched from the store.")
+BLOCKS_LOST = Counter("baton_worker_kv_blocks_lost", "KV blocks that the store could not accept.")
 BLOCKS_IDLE = Counter(
-    "baton_worker_kv_blocks_idle", "Idle blocks that left the engine's memory for the store's"
+    "baton_worker_kv_blocks_idle",
+    "Idle KV blocks evicted from the engine's pages because the store holds them.",
 )
 LATE_MASKS = Gauge(
     "baton_worker_late_masks",
-    "Tokens that came steps later since start, as a grammar's mask was late",
+    "Tokens delayed by a step or more since startup because a grammar's mask was late.",
 )
-COMPUTED_TOKENS = Gauge("baton_worker_computed_tokens", "Tokens through a forward pass since start")
+COMPUTED_TOKENS = Gauge(
+    "baton_worker_computed_tokens", "Tokens computed in forward passes since startup."
+)
 CACHED_TOKENS = Gauge(
-    "baton_worker_cached_tokens", "Prompt tokens found instead of computed since start"
+    "baton_worker_cached_tokens",
+    "Prompt tokens found in a cache instead of computed since startup.",
 )
-STREAMS = Gauge("baton_worker_streams", "Work streams that have not ended")
-PAUSED = Gauge("baton_worker_paused_sequences", "Sequences that wait for their clients to read")
+STREAMS = Gauge("baton_worker_streams", "Open work streams.")
+PAUSED = Gauge("baton_worker_paused_sequences", "Sequences paused until their clients read.")
 PAUSED_PAGES = Gauge(
-    "baton_worker_paused_pages", "KV pages that they keep, those that they share counted for each"
+    "baton_worker_paused_pages",
+    "KV pages held by paused sequences; shared pages count once per sequence.",
 )
 # Names and labels that inference gateways know from vLLM.
 _MODEL = ["model_name"]
-WAITING = Gauge("vllm:num_requests_waiting", "Sequences that wait for a place in the batch", _MODEL)
-RUNNING = Gauge("vllm:num_requests_running", "Sequences in the batch", _MODEL)
-KV_USAGE = Gauge("vllm:kv_cache_usage_perc", "Share of KV pages in use, 0 to 1", _MODEL)
+WAITING = Gauge("vllm:num_requests_waiting", "Sequences that wait to join the batch.", _MODEL)
+RUNNING = Gauge("vllm:num_requests_running", "Sequences in the batch.", _MODEL)
+KV_USAGE = Gauge("vllm:kv_cache_usage_perc", "Share of KV pages in use, 0 to 1.", _MODEL)
 CACHE_CONFIG = Gauge(
     "vllm:cache_config_info",
-    "KV pages of the engine",
+    "KV pages of the engine.",
     ["model_name", "block_size", "num_gpu_blocks"],
 )

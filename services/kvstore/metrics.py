@@ -13,33 +13,36 @@ from services.kvstore.api import admin
 from services.kvstore.store import Store
 
 _GAUGES = {
-    "capacity_bytes": "Arena bytes that can hold objects.",
+    "capacity_bytes": "Arena bytes available for objects.",
     "committed_bytes": "Bytes of committed objects.",
     "objects": "Committed objects.",
     "leases": "Live leases.",
     "reservations": "Slots reserved and not yet committed.",
-    "quarantined": "Slots whose reservation expired and whose writer is not proven dead.",
+    "quarantined": "Slots whose reservation expired while the writer may still be alive.",
     "waiters": "Reads that wait for objects.",
     "sessions": "Open Put and Get streams.",
 }
 _COUNTERS = {
     "hits": "Objects leased to readers or read from the index.",
     "misses": "Objects reported missing.",
-    "bad_objects": "Objects dropped because a reader's verification failed.",
+    "bad_objects": "Objects dropped because a reader found a wrong digest.",
     "evictions": "Objects evicted.",
 }
 
 _TIER: dict[str, tuple[type[GaugeMetricFamily] | type[CounterMetricFamily], str]] = {
-    "capacity_bytes": (GaugeMetricFamily, "Bytes that can hold objects."),
-    "used_bytes": (GaugeMetricFamily, "Bytes taken."),
-    "objects": (GaugeMetricFamily, "Objects."),
-    "evictions": (CounterMetricFamily, "Objects evicted to make room."),
-    "bad_objects": (CounterMetricFamily, "Objects dropped because their bytes were wrong."),
+    "capacity_bytes": (GaugeMetricFamily, "Bytes available for objects, by tier."),
+    "used_bytes": (GaugeMetricFamily, "Bytes in use, by tier."),
+    "objects": (GaugeMetricFamily, "Objects, by tier."),
+    "evictions": (CounterMetricFamily, "Objects evicted to free space, by tier."),
+    "bad_objects": (
+        CounterMetricFamily,
+        "Objects dropped because their bytes were wrong, by tier.",
+    ),
 }
 _DISK_COUNTERS = {
     "read_bytes": "Bytes loaded from disk.",
     "written_bytes": "Bytes spilled to disk.",
-    "errors": "Batches that failed.",
+    "errors": "Batches of disk reads or writes that failed.",
 }
 MAX_TENANT_LABELS = 100
 
@@ -71,7 +74,7 @@ class StoreMetrics(Collector):
             yield CounterMetricFamily(f"baton_kv_{name}", text, getattr(stat, name))
         moved = CounterMetricFamily(
             "baton_kv_moved_bytes",
-            "Bytes moved by writers, readers and peers.",
+            "KV bytes transferred by writers, readers and peers.",
             labels=["way", "transport"],
         )
         for (way, transport), size in self._store.moved_bytes.items():
@@ -79,7 +82,7 @@ class StoreMetrics(Collector):
         yield moved
         failures = CounterMetricFamily(
             "baton_kv_peer_failures",
-            "Transfers from other stores that failed.",
+            "Failed transfers from other stores.",
             labels=["transport"],
         )
         for transport, count in self._store.peer_failures.items():
@@ -92,11 +95,13 @@ class StoreMetrics(Collector):
     def _disk(self) -> Iterable[Metric]:
         failed = bool(self._store.disk_failed)
         yield GaugeMetricFamily(
-            "baton_kv_disk_failed", "1: a disk is configured and is switched off.", failed
+            "baton_kv_disk_failed",
+            "1 if a disk tier is configured and disabled because it failed.",
+            failed,
         )
         yield CounterMetricFamily(
             "baton_kv_disk_spilled",
-            "Objects that left memory and stay on disk; other evictions are lost.",
+            "Objects evicted from memory that stay on disk; other evicted objects are lost.",
             self._store.events.spilled,
         )
         if self._store.disk is not None:
@@ -116,7 +121,7 @@ def _by_tier(stat: pb.StatResponse) -> Iterable[Metric]:
 def _by_tenant(stat: pb.StatResponse) -> Metric:
     """Return the largest tenants by name and the others together, so that labels are bounded."""
     family = GaugeMetricFamily(
-        "baton_kv_tenant_bytes", "Bytes that a tenant holds.", labels=["tenant", "tier"]
+        "baton_kv_tenant_bytes", "Bytes held by a tenant, by tier.", labels=["tenant", "tier"]
     )
     others: Counter[str] = Counter()
     for number, tenant in enumerate(stat.tenants):

@@ -7,85 +7,88 @@ from services.router.policy.placement import Decision
 
 PLACEMENTS = Counter(
     "baton_router_placements_total",
-    "Place queries by outcome: local, remote, or the reason of a refusal",
+    "Placement queries by outcome: local, remote, or the reason of a rejection.",
     ["model", "outcome"],
 )
 PLACE_SECONDS = Histogram(
     "baton_router_place_seconds",
-    "Time to decide a place query",
+    "Time to decide a placement query.",
     buckets=(2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 1e-1),
 )
 QUEUE_LENGTH = Gauge(
     "baton_router_queue_length",
-    "Requests that wait in this router until a worker is about to run dry",
+    "Requests queued in this router.",
     ["model", "class"],
 )
 QUEUE_OLDEST_SECONDS = Gauge(
     "baton_router_queue_oldest_seconds",
-    "For how long the oldest of the requests that wait in this router waits; 0: none does",
+    "Age of the oldest request queued in this router; 0: the queue is empty.",
     ["model"],
 )
 REFUSALS = Counter(
     "baton_router_refusals_total",
-    "Place queries that were refused, at once or after a wait, by priority class and reason",
+    "Placement queries rejected, at once or after a wait, by priority class and reason.",
     ["class", "reason"],
 )
 QUEUE_SECONDS = Histogram(
     "baton_router_queue_seconds",
-    "Time that requests waited, where they did not go at once, also in other routers, by outcome: "
-    "placed, cancelled, session (its frontend is gone), or the reason of a refusal",
+    "Queue time of requests that were not placed at once, time in other routers included, by "
+    "outcome: placed, cancelled, session (the frontend's session ended), or the reason of a "
+    "rejection.",
     ["class", "outcome"],
     buckets=latency_buckets(),
 )
 PREDICTED_SECONDS = Histogram(
     "baton_router_predicted_ttft_seconds",
-    "Predicted time to first token of placements",
+    "Predicted time to first token of placements.",
     ["model"],
     buckets=latency_buckets(),
 )
 TTFT_TARGETS = Counter(
     "baton_router_ttft_targets_total",
-    "First tokens of requests with a target, their own or their class's, as frontends "
-    "report them when the requests end: kept or missed",
+    "Requests with a TTFT target, their own or their class's, by outcome: kept or missed. "
+    "Frontends report the outcome when a request ends.",
     ["class", "outcome"],
 )
 TTFT_FACTOR = Gauge(
     "baton_router_ttft_factor",
-    "By how much first tokens come later than predicted: requests that wait are accepted for a "
-    "target if that much more time is kept",
+    "Ratio of actual to predicted TTFT that most requests stay below. The router multiplies "
+    "predictions by it when it checks TTFT targets.",
     ["model"],
 )
 PROMPT_TOKENS = Counter(
-    "baton_router_prompt_tokens_total", "Prompt tokens of placements", ["model", "expected"]
+    "baton_router_prompt_tokens_total",
+    "Prompt tokens of placements, by expectation: cached or computed.",
+    ["model", "expected"],
 )
-SESSIONS = Gauge("baton_router_sessions", "Open Place streams")
-TICKETS = Gauge("baton_router_tickets", "Open tickets")
-INSTANCES = Gauge("baton_router_instances", "Live workers and stores by role", ["role"])
-INDEX_BLOCKS = Gauge("baton_router_index_blocks", "Distinct blocks in the prefix index")
+SESSIONS = Gauge("baton_router_sessions", "Open Place streams.")
+TICKETS = Gauge("baton_router_tickets", "Open tickets.")
+INSTANCES = Gauge("baton_router_instances", "Live workers and stores by role.", ["role"])
+INDEX_BLOCKS = Gauge("baton_router_index_blocks", "Distinct blocks in the prefix index.")
 INDEX_CHANGES = Counter(
-    "baton_router_index_changes_total", "Blocks stored and evicted, from KV events", ["change"]
+    "baton_router_index_changes_total", "Blocks stored and evicted, from KV events.", ["change"]
 )
 STREAM_BREAKS = Counter(
     "baton_router_stream_breaks_total",
-    "Broken streams from workers and stores: load, events",
+    "Broken streams from workers and stores: load, events.",
     ["stream"],
 )
 LIMIT_BUCKETS = Gauge(
     "baton_router_limit_buckets",
-    "Limits of keys, projects and tenants that this router owns and frontends use",
+    "Limits of keys, projects and tenants that this router owns and frontends use.",
 )
 UNWRITTEN_BUDGETS = Gauge(
     "baton_router_unwritten_budgets",
-    "Budgets whose spending is not in etcd yet; it is written each second, so that this stays up "
-    "only while etcd is away",
+    "Budgets whose spending is not yet in etcd. It is written every second, so a lasting value "
+    "means that etcd is unavailable.",
 )
 SPEND_ALERTS = Counter(
     "baton_router_spend_alerts_total",
-    "Spend alerts that were crossed, by whose they are (`project`, `tenant`)",
+    "Spend alerts crossed, by owner (`project`, `tenant`).",
     ["subject"],
 )
 EVENT_GAPS = Counter(
-    "baton_router_event_gaps_total", "KV event streams reopened because events were missed"
+    "baton_router_event_gaps_total", "KV event streams reopened because events were missed."
 )
 
 

@@ -30,7 +30,7 @@ log = get_logger(__name__)
 
 CONNECTION_ERRORS = Counter(
     "baton_rpc_connection_errors_total",
-    "Connections that were ended because their client broke HTTP/2 or its limits, by error code.",
+    "Connections closed because the client violated HTTP/2 or its limits, by HTTP/2 error code.",
     ["code"],
 )
 _MAX_PARTIAL_BYTES = 64 * 1024 * 1024

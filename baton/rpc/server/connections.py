@@ -12,10 +12,10 @@ from baton.telemetry.metrics import Counter, Gauge
 
 log = get_logger(__name__)
 
-OPEN = Gauge("baton_rpc_connections", "Connections of clients that are open.")
+OPEN = Gauge("baton_rpc_connections", "Open client connections.")
 REFUSED = Counter(
     "baton_rpc_connections_refused_total",
-    "Connections that were closed at once: there were `grpc.max_connections` already.",
+    "Connections closed at once because `grpc.max_connections` were open.",
 )
 _CLOSE_SECONDS = 1.0
 """For clients to read what was written last."""

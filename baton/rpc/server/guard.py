@@ -23,16 +23,16 @@ from baton.telemetry.metrics import Counter, Gauge, Histogram, call_buckets
 
 log = get_logger(__name__)
 
-ACTIVE = Gauge("baton_rpc_calls_active", "Calls that are being served.", ["method"])
+ACTIVE = Gauge("baton_rpc_calls_active", "Calls in progress.", ["method"])
 CALLS = Counter(
     "baton_rpc_calls_total",
-    "Calls that ended, refused ones too, by method (`unknown`: there is none of that name) and "
-    "gRPC status code.",
+    "Calls that ended, rejected ones included, by method (`unknown`: no such method) and gRPC "
+    "status code.",
     ["method", "code"],
 )
 DURATION = Histogram(
     "baton_rpc_duration_seconds",
-    "From a call's arrival to its end; of a stream that lives as long as its client, that life.",
+    "Duration of calls; of a long-lived stream, its lifetime.",
     ["method"],
     buckets=call_buckets(),
 )

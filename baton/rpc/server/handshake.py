@@ -18,8 +18,8 @@ log = get_logger(__name__)
 
 FAILED = Counter(
     "baton_rpc_tls_failures_total",
-    "Connections that ended in their TLS handshake: `failed`, or `protocol`, the client does not "
-    "speak HTTP/2 by ALPN.",
+    "TLS handshakes that failed, by reason: `failed`, or `protocol` (the client does not offer "
+    "HTTP/2 by ALPN).",
     ["reason"],
 )
 HANDSHAKE_SECONDS = 10.0

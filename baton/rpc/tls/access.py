@@ -15,8 +15,8 @@ log = get_logger(__name__)
 
 DENIED = Counter(
     "baton_rpc_denied_total",
-    "Calls of processes whose certificate names no role that may make them, by method and by the "
-    "roles that it names.",
+    "Calls rejected because the peer's certificate names no role that may make them, by method "
+    "and by the roles that it names.",
     ["method", "roles"],
 )
 WORKERS = frozenset({"prefill", "decode"})

@@ -16,20 +16,20 @@ log = get_logger(__name__)
 
 EXPIRY = Gauge(
     "baton_tls_certificate_expiry_timestamp_seconds",
-    "When the certificate that this process shows expires, as Unix time: `internal`, to other "
-    "processes of the cluster, `public`, to clients, `etcd`, to etcd.",
+    "Expiry of the certificate that this process presents, as Unix time: `internal` to other "
+    "processes of the cluster, `public` to clients, `etcd` to etcd.",
     ["certificate"],
 )
 CA_EXPIRY = Gauge(
     "baton_tls_ca_expiry_timestamp_seconds",
-    "When the authority expires that signed that certificate, or another one between it and those "
-    "in the file of authorities, as Unix time: no certificate of its is taken then.",
+    "Expiry of the first authority in that certificate's chain to expire, as Unix time. Peers "
+    "reject the certificate from then on.",
     ["certificate"],
 )
 RELOADS = Counter(
     "baton_tls_reloads_total",
-    "Times that files of a certificate had changed: `loaded`, or `failed`, and the ones before "
-    "are kept.",
+    "Reloads after a certificate file changed, by result: `loaded`, or `failed` (the previous "
+    "files stay in use).",
     ["certificate", "result"],
 )
 _OWN_EVENTS = ("tls.certificate.expiring", "tls.certificate.expired")
