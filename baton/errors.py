@@ -59,33 +59,34 @@ HTTP_STATUS: dict[Code, int] = {
 class Reason(Enum):
     """Every reason: its gRPC code, OpenAI type and code, and HTTP status where the code's differs.
 
-    What stands below each is for docs/errors.md: what it means, and what a caller can do.
+    The text below each is for docs/errors.md: what it means, and what a caller can do.
 
     The first reason of a gRPC code stands for errors of that code that name no reason.
     """
 
     INVALID_FIELD = Code.INVALID_ARGUMENT, "invalid_request_error", "invalid_value"
-    """A field of the request is wrong; the error names it and its limit. Correct the field."""
+    """A field of the request is invalid; the error names the field and its limit. Correct the
+    field."""
     CONTEXT_LENGTH_EXCEEDED = (
         Code.INVALID_ARGUMENT,
         "invalid_request_error",
         "context_length_exceeded",
     )
-    """Prompt and output together are longer than the model's context, or than what the API key, its
-    project or its tenant is allowed. Shorten the prompt or ask for fewer tokens."""
+    """Prompt plus output exceed the model's context, or the limit of the API key, its project or
+    its tenant. Shorten the prompt, or request fewer tokens."""
     UNSUPPORTED_PARAMETER = Code.INVALID_ARGUMENT, "invalid_request_error", "unsupported_parameter"
-    """A parameter, or a value of it, that is not supported. Leave it out."""
+    """A parameter, or its value, is not supported. Leave it out."""
     MALFORMED_BODY = Code.INVALID_ARGUMENT, "invalid_request_error", "malformed_body"
-    """The body is no JSON, has a value of a wrong type, or comes in malformed or next to empty
-    chunks; the message is no protobuf of the method. Correct the body."""
+    """The body is not JSON, has a value of a wrong type, or arrives in malformed or mostly empty
+    chunks; or the message is not the method's protobuf. Correct the body."""
     TEMPLATE_FAILED = Code.INVALID_ARGUMENT, "invalid_request_error", "template_failed"
-    """The model's chat template refused the messages. Send roles and an order that the model
-    takes."""
+    """The model's chat template rejected the messages. Use roles and an order that the model
+    supports."""
     METHOD_NOT_ALLOWED = Code.INVALID_ARGUMENT, "invalid_request_error", "method_not_allowed", 405
-    """The path takes another HTTP method, which `allow` names."""
+    """The path does not support this HTTP method. Use one that the `allow` header lists."""
     MALFORMED_HEAD = Code.INVALID_ARGUMENT, "invalid_request_error", "malformed_head"
-    """The head of the request is not HTTP/1.1, has not one Host, or frames the body by something
-    other than one length or `chunked`. Correct the client."""
+    """The request's head is not HTTP/1.1, does not have exactly one Host, or frames the body by
+    something other than one length or `chunked`. Correct the client."""
     BODY_TIMEOUT = Code.INVALID_ARGUMENT, "invalid_request_error", "request_timeout", 408
     """The body did not arrive in time (`http.body_timeout_seconds`). Send it faster."""
     UNSUPPORTED_MEDIA_TYPE = (
@@ -94,89 +95,91 @@ class Reason(Enum):
         "unsupported_media_type",
         415,
     )
-    """The body is not JSON by its content type, or is compressed. Send plain `application/json`."""
+    """The body's content type is not JSON, or the body is compressed. Send plain
+    `application/json`."""
     OUT_OF_RANGE = Code.OUT_OF_RANGE, "invalid_request_error", "out_of_range"
-    """A position is beyond what there is. Correct the request."""
+    """A position is out of range. Correct the request."""
     FAILED_PRECONDITION = Code.FAILED_PRECONDITION, "invalid_request_error", "failed_precondition"
-    """The request does not fit the state of the system. Do not repeat it unchanged."""
+    """The system's state does not permit the request. Do not retry it unchanged."""
     POISON_REQUEST = Code.FAILED_PRECONDITION, "invalid_request_error", "poison_request"
-    """Two workers were lost while they computed this request, the second while no other could be
-    why. Every frontend refuses it, by tenant, prompt and parameters, for ten minutes. Do not repeat
-    it unchanged."""
+    """Two workers were lost while they computed this request, and at the second loss no other
+    request could be the cause. Every frontend rejects the request, identified by tenant, prompt and
+    parameters, for ten minutes. Do not retry it unchanged."""
     PROTOCOL_MISMATCH = Code.FAILED_PRECONDITION, "invalid_request_error", "protocol_mismatch"
-    """Two processes speak different versions of an internal protocol. Run the same version of
+    """Two processes use different versions of an internal protocol. Run the same version of
     both."""
     INVALID_API_KEY = Code.UNAUTHENTICATED, "invalid_request_error", "invalid_api_key"
-    """The API key is missing, not known, expired, revoked or replaced. Send a valid one."""
+    """The API key is missing, unknown, expired, revoked or replaced. Send a valid key."""
     PERMISSION_DENIED = Code.PERMISSION_DENIED, "permission_error", "permission_denied"
-    """The caller may not do this: its API key has not the scope, or another tenant or project was
-    named. Ask who runs the service."""
+    """The API key does not have the scope, or the request names another tenant or project. Ask the
+    operator."""
     MODEL_NOT_ALLOWED = Code.PERMISSION_DENIED, "permission_error", "model_not_allowed"
-    """The API key may not be used for this model or adapter, whether there is one or not. Name one
-    that `GET /v1/models` lists."""
+    """The API key does not permit this model or adapter, whether it exists or not. Use one that
+    `GET /v1/models` lists."""
     NOT_FOUND = Code.NOT_FOUND, "invalid_request_error", "not_found"
-    """There is nothing at this path or of this name. Correct the name."""
+    """The path or the named object does not exist. Correct the name."""
     MODEL_NOT_FOUND = Code.NOT_FOUND, "invalid_request_error", "model_not_found"
-    """No worker serves this model, or it has no such adapter. `GET /v1/models` lists both."""
+    """No worker serves this model, or the model has no such adapter. `GET /v1/models` lists
+    both."""
     ALREADY_EXISTS = Code.ALREADY_EXISTS, "conflict_error", "already_exists"
-    """There is one of this name already. Choose another name. Of requests: one with the same
-    execution id runs already, or finished within the last minute."""
+    """An object of this name exists. Choose another name. For requests: one with the same execution
+    id is running, or finished within the last minute."""
     ABORTED = Code.ABORTED, "conflict_error", "aborted"
-    """The operation was ended by another one. Try it again."""
+    """Another operation ended this one. Retry it."""
     SLOW_CONSUMER = Code.ABORTED, "conflict_error", "slow_consumer"
-    """The reader read nothing for `limits.stall_seconds`, or fell behind its bounded buffer
-    (`limits.buffer_bytes`) where a worker cannot pause its streams, and was cut off. Read on."""
+    """The client was disconnected because it read nothing for `limits.stall_seconds`, or exceeded
+    its buffer (`limits.buffer_bytes`) while a worker could not pause its streams. Read
+    continuously."""
     RATE_LIMITED = Code.RESOURCE_EXHAUSTED, "rate_limit_error", "rate_limit_exceeded"
-    """A limit of the API key, its project or its tenant is reached, which the error names, or too
-    many requests are unanswered on one HTTP connection. Wait as long as `retry-after` says, or
-    for the answers. Without `retry-after` the request alone is more than the limit: shorten it."""
+    """The request exceeds a limit of the API key, its project or its tenant, which the error names,
+    or too many requests are pending on one HTTP connection. Wait for `retry-after`, or for the
+    pending responses. Without `retry-after`, the request alone exceeds the limit: shorten it."""
     INSUFFICIENT_QUOTA = Code.RESOURCE_EXHAUSTED, "insufficient_quota", "insufficient_quota"
-    """What the request may cost does not fit into the budget of this month of the API key, its
-    project or its tenant, which the error names. With `retry-after`, requests that run may give
-    enough back when they end. Without, ask for fewer tokens, raise the budget, or wait for the next
+    """The request's maximum cost exceeds this month's remaining budget of the API key, its project
+    or its tenant, which the error names. With `retry-after`, running requests may release enough
+    budget when they end. Without, request fewer tokens, raise the budget, or wait for the next
     month."""
     NO_CAPACITY = Code.RESOURCE_EXHAUSTED, "rate_limit_error", "no_capacity"
-    """There is no room for this now: memory, pages or places. Try again later, or add capacity."""
+    """Memory, KV pages or slots are exhausted. Retry later, or add capacity."""
     BODY_TOO_LARGE = Code.RESOURCE_EXHAUSTED, "invalid_request_error", "body_too_large", 413
-    """A body is longer than `http.max_body_bytes` or has more values than
-    `limits.max_body_values`, a gRPC message `grpc.max_message_bytes` and
-    `limits.max_message_fields`. Send less, or raise the limit."""
+    """A body exceeds `http.max_body_bytes` or `limits.max_body_values`, or a gRPC message exceeds
+    `grpc.max_message_bytes` or `limits.max_message_fields`. Send less, or raise the limit."""
     HEAD_TOO_LARGE = Code.RESOURCE_EXHAUSTED, "invalid_request_error", "head_too_large", 431
-    """The head of the request is longer than `http.max_head_bytes` or has more fields than
-    `http.max_head_fields`. Both bound also what comes with a chunked body: trailers, and extensions
-    of chunks. Metadata of gRPC may have 16 KiB. Send fewer or shorter headers."""
+    """The request's head exceeds `http.max_head_bytes` or `http.max_head_fields`. Both also limit
+    the trailers and chunk extensions of a chunked body. gRPC metadata is limited to 16 KiB. Send
+    fewer or shorter headers."""
     CANCELLED = Code.CANCELLED, "cancelled", "cancelled"
-    """The caller ended the request."""
+    """The caller cancelled the request."""
     UNIMPLEMENTED = Code.UNIMPLEMENTED, "unsupported", "unsupported"
-    """The method is not there, or needs what this cluster has not: usage needs `state.url`. Update
-    the client or the server, or set what is missing."""
+    """The method does not exist, or needs something that this cluster does not have: usage needs
+    `state.url`. Update the client or the server, or configure what is missing."""
     UNAVAILABLE = Code.UNAVAILABLE, "server_error", "unavailable"
-    """The process cannot serve now, or cannot be reached. Try again after a moment."""
+    """The process cannot serve now, or is unreachable. Retry after a moment."""
     OVERLOADED = Code.UNAVAILABLE, "server_error", "overloaded"
-    """All queues are full: `limits.max_requests`, a router's or the longest wait; or the process
-    has no memory for the request. Try again later, or add workers."""
+    """All queues are full (`limits.max_requests`, a router's queue or the longest wait), or the
+    process has no memory for the request. Retry later, or add workers."""
     DRAINING = Code.UNAVAILABLE, "server_error", "draining"
-    """The process is shutting down. Try again: another one answers."""
+    """The process is draining. Retry: another process serves the request."""
     NO_WORKER = Code.UNAVAILABLE, "server_error", "no_worker"
-    """No worker of the model is alive and ready, and none came while the request waited
-    (`limits.wait_for_worker_seconds`), or too many wait (`limits.max_waiting`). Look at `baton
-    status`."""
+    """No worker of the model is alive and ready, and none appeared while the request waited
+    (`limits.wait_for_worker_seconds`), or too many requests wait (`limits.max_waiting`). Check
+    `baton status`."""
     MODEL_LOADING = Code.UNAVAILABLE, "server_error", "model_loading"
-    """The frontend could not get the model's tokenizer from its workers in the time that requests
-    wait. Try again after a moment."""
+    """The frontend could not fetch the model's tokenizer from its workers in time. Retry after a
+    moment."""
     WORKER_LOST = Code.UNAVAILABLE, "server_error", "worker_lost"
-    """The request's worker was lost, and so were those that took over. Try again."""
+    """The request's worker was lost, and so were the workers that took over. Retry."""
     STREAM_LOST = Code.UNAVAILABLE, "server_error", "stream_lost"
-    """The worker of a sampled stream was lost after its first tokens, and no other one goes on with
-    the same draws: the model has no exact continuation. Send the request again."""
+    """The worker of a sampled stream was lost after its first tokens, and no other worker samples
+    the same tokens: the model has no exact continuation. Send the request again."""
     DEADLINE = Code.DEADLINE_EXCEEDED, "timeout", "deadline_exceeded"
-    """The request did not end before its deadline. Allow more time, or ask for less."""
+    """The request exceeded its deadline. Allow more time, or request fewer tokens."""
     INTERNAL = Code.INTERNAL, "server_error", "internal"
-    """A fault of the software; the log has the details by request id. Report it."""
+    """A bug in Baton; the log has details under the request id. Report it."""
     UNKNOWN = Code.UNKNOWN, "server_error", "unknown"
     """An error without a known reason, usually from a proxy or another version."""
     DATA_LOSS = Code.DATA_LOSS, "server_error", "data_loss"
-    """Data was found damaged and could not be replaced. Try again; look at the logs."""
+    """Data is damaged and could not be replaced. Retry, and check the logs."""
 
     def __init__(
         self, code: Code, openai_type: str, openai_code: str, http_status: int | None = None

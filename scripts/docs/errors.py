@@ -7,17 +7,18 @@ from baton import errors
 from baton.errors import Reason
 from scripts.docs.table import code, table
 
-HEAD = ("reason", "gRPC", "HTTP", "OpenAI `type`", "OpenAI `code`", "what it means, what to do")
+HEAD = ("reason", "gRPC", "HTTP", "OpenAI `type`", "OpenAI `code`", "meaning and remedy")
 INTRODUCTION = """# Errors
 
-An error has a reason, which is the same over gRPC and HTTP. Over gRPC it is the `reason` of ErrorInfo (domain
-`baton`) in the status's details, with BadRequest where a field is wrong, QuotaFailure where a limit is reached and
-RetryInfo where trying again may help. Over HTTP it is OpenAI's error object; `param` names the field, `retry-after`
-says when to try again.
-After the first event of a stream the error is the last event. Every answer names its request in
-`x-request-id`, and so do the log lines of all processes that had to do with it.
+This page lists every error that Baton returns, for authors of clients. An error has a reason, which is the same over
+gRPC and HTTP. Match on the reason, or over HTTP on `code`. Do not match on the message.
 
-Match on the reason, or on `code` over HTTP, never on the message.
+- gRPC: the reason is the `reason` of ErrorInfo (domain `baton`) in the status's details. The details also have
+  BadRequest if a field is invalid, QuotaFailure if a limit is reached, and RetryInfo if a retry may succeed.
+- HTTP: the body is OpenAI's error object. `param` names the field; the header `retry-after` states when to retry.
+
+After the first event of a stream, the error is the stream's last event. Every response has its request id in
+`x-request-id`; the log lines of every process that handled the request have the same id.
 
 """
 
