@@ -12,8 +12,8 @@ from bench.harness import ROOT
 PAGE = ROOT / "docs" / "faults.md"
 BEGIN, END = "<!-- rows: written by bench/faults/page.py -->", "<!-- end of rows -->"
 COLUMNS = (
-    *("what is broken", "row", "runs", "right", "failed", "wrong", "cut"),
-    *("gap p99, s", "gap max, s", "given back, s", "holds"),
+    *("fault", "row", "runs", "right", "failed", "wrong", "cut"),
+    *("gap p99, s", "gap max, s", "released, s", "holds"),
 )
 HEADER = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|\n"
 

@@ -18,7 +18,7 @@ ROWS = Rows()
 row = ROWS.add
 
 
-@row("big-inputs", "bodies of 4 MB of several shapes, one after the other", gap_seconds=1)
+@row("big-inputs", "4 MB request bodies of several shapes", gap_seconds=1)
 async def _big_inputs(scene: Scene) -> dict[str, Any]:
     inputs = _big_bodies()
     statuses = []
@@ -49,14 +49,14 @@ def _list(item: bytes, count: int) -> bytes:
     return b"[" + (item + b",") * (count - 1) + item + b"]"
 
 
-@row("clients-leave", "500 streams begun beside the others and dropped at random moments")
+@row("clients-leave", "500 more streams dropped by their clients at random moments")
 async def _clients_leave(scene: Scene) -> dict[str, Any]:
     return {"left": await drop_streams(scene, 500, at_once=12)}
 
 
 @row(
     "slow-readers",
-    "8 clients with 8 choices each that stop reading, beside 8 that read",
+    "8 clients with 8 choices each that stop reading, next to 8 that read",
 )
 async def _slow_readers(scene: Scene) -> dict[str, Any]:
     return await stall(scene)
@@ -64,7 +64,7 @@ async def _slow_readers(scene: Scene) -> dict[str, Any]:
 
 @row(
     "poison",
-    "a request that kills its workers, sent again by its client at both frontends",
+    "a request that kills its worker, retried on both frontends",
     gap_seconds=15,
     engines=("sim",),
 )
@@ -91,7 +91,7 @@ async def _poison(scene: Scene) -> dict[str, Any]:
     }
 
 
-@row("twins", "40 requests sent twice with the same execution id, to both frontends at once")
+@row("twins", "40 requests, each sent to both frontends at once with the same execution ID")
 async def _twins(scene: Scene) -> dict[str, Any]:
     first, second = scene.fleet.frontends
     before = await scene.sum("baton_frontend_output_tokens_total", "frontend")

@@ -16,14 +16,14 @@ ROWS = Rows()
 row = ROWS.add
 
 
-@row("etcd-away", "etcd killed for 15 s")
+@row("etcd-away", "etcd down for 15 s")
 async def _etcd_away(scene: Scene) -> dict[str, Any]:
     away = await scene.lose_etcd(15, data=False)
     await asyncio.sleep(3)
     return {"away": away, "seconds": 15}
 
 
-@row("etcd-lost", "etcd lost with its data for 3 s")
+@row("etcd-lost", "etcd down for 3 s, restarted without its data")
 async def _etcd_lost(scene: Scene) -> dict[str, Any]:
     before = await _salt(scene)
     away = await scene.lose_etcd(3, data=True)
@@ -38,7 +38,7 @@ async def _salt(scene: Scene) -> bytes:
     return keys.decode(TenantPolicy, stored).cache_salt if stored else b""
 
 
-@row("start-without-etcd", "a frontend and a router started while etcd is away")
+@row("start-without-etcd", "a frontend and a router started while etcd is down")
 async def _start_without_etcd(scene: Scene) -> dict[str, Any]:
     frontend, router = scene.fleet["frontend-1"], scene.fleet["router-1"]
     for member in (frontend, router):

@@ -31,26 +31,32 @@ def _links(kind: str, lasting: float, *rules: tuple[str, str], **options: Any) -
     return act
 
 
-row("delay", "5–30 ms more on every link")(_links("delay", 6, seconds=0.005, jitter_seconds=0.025))
-row("loss", "1 of 50 chunks on every link 0.2 s late")(_links("stall", 6, seconds=0.2, share=0.02))
-row("resets", "connections between any two processes reset, 1 of 200 chunks", gap_seconds=4)(
+row("delay", "5–30 ms of latency added to every connection")(
+    _links("delay", 6, seconds=0.005, jitter_seconds=0.025)
+)
+row("loss", "1 of 50 chunks on every connection delayed by 0.2 s")(
+    _links("stall", 6, seconds=0.2, share=0.02)
+)
+row("resets", "connections reset at 1 of 200 chunks", gap_seconds=4)(
     _links("reset", 6, share=0.005)
 )
-row("half-open", "a decode worker loses its connections; the others are not told", gap_seconds=5)(
+row("half-open", "half-open connections to a decode worker", gap_seconds=5)(
     _links("half-open", 8, ("*", "decode-?"))
 )
-row("black-hole-decode", "nothing reaches a decode worker or returns for 8 s", gap_seconds=8)(
+row("black-hole-decode", "connections to a decode worker blackholed for 8 s", gap_seconds=8)(
     _links("black-hole", 8, ("*", "decode-?"))
 )
-row("black-hole-store", "nothing reaches a KV store or returns for 8 s", gap_seconds=8)(
+row("black-hole-store", "connections to a KV store blackholed for 8 s", gap_seconds=8)(
     _links("black-hole", 8, ("*", "kvstore-?"))
 )
-row("black-hole-stores", "nothing passes between the two KV stores for 8 s", gap_seconds=8)(
-    _links("black-hole", 8, ("kvstore-*", "kvstore-*"), ("prefill-*", "kvstore-?"))
-)
-row("black-hole-router", "nothing reaches a router or returns for 8 s")(
+row(
+    "black-hole-stores",
+    "connections between KV stores, and from prefill workers to one, blackholed for 8 s",
+    gap_seconds=8,
+)(_links("black-hole", 8, ("kvstore-*", "kvstore-*"), ("prefill-*", "kvstore-?")))
+row("black-hole-router", "connections to a router blackholed for 8 s")(
     _links("black-hole", 8, ("*", "router-?"))
 )
-row("black-hole-etcd", "nothing reaches etcd or returns for 12 s")(
+row("black-hole-etcd", "connections to etcd blackholed for 12 s")(
     _links("black-hole", 12, ("*", "etcd"))
 )

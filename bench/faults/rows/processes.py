@@ -17,7 +17,7 @@ ROWS = Rows()
 row = ROWS.add
 
 
-@row("nobody", "nothing")
+@row("nobody", "no fault")
 async def _nobody(_: Scene) -> dict[str, Any]:
     await asyncio.sleep(4)
     return {}
@@ -59,24 +59,24 @@ def _kill_all(service: str) -> Act:
     return act
 
 
-row("prefill-killed", "a prefill worker of two killed")(_kill("prefill"))
-row("decode-killed", "a decode worker of two killed")(_kill("decode"))
-row("store-killed", "a KV store of two killed")(_kill("kvstore"))
-row("router-killed", "a router of two killed")(_kill("router"))
-row("frontend-killed", "a frontend of two killed", frontend_dies=True)(_kill("frontend"))
-row("prefills-killed", "every prefill worker at once", gap_seconds=15)(_kill_all("prefill"))
-row("decodes-killed", "every decode worker at once", gap_seconds=15)(_kill_all("decode"))
-row("stores-killed", "every KV store at once")(_kill_all("kvstore"))
-row("routers-killed", "every router at once")(_kill_all("router"))
+row("prefill-killed", "one prefill worker killed")(_kill("prefill"))
+row("decode-killed", "one decode worker killed")(_kill("decode"))
+row("store-killed", "one KV store killed")(_kill("kvstore"))
+row("router-killed", "one router killed")(_kill("router"))
+row("frontend-killed", "one frontend killed", frontend_dies=True)(_kill("frontend"))
+row("prefills-killed", "all prefill workers killed", gap_seconds=15)(_kill_all("prefill"))
+row("decodes-killed", "all decode workers killed", gap_seconds=15)(_kill_all("decode"))
+row("stores-killed", "all KV stores killed")(_kill_all("kvstore"))
+row("routers-killed", "all routers killed")(_kill_all("router"))
 
 
-@row("two-killed", "any two processes at once", gap_seconds=15, frontend_dies=True)
+@row("two-killed", "two random processes killed", gap_seconds=15, frontend_dies=True)
 async def _two_killed(scene: Scene) -> dict[str, Any]:
     first, second = scene.draw.sample(scene.fleet.of(), 2)
     return await _killed(scene, first, second, away_seconds=scene.draw.uniform(0.2, 2))
 
 
-@row("decode-killed-again", "decode workers killed one after the other, five times")
+@row("decode-killed-again", "decode workers killed one after another, five times")
 async def _again(scene: Scene) -> dict[str, Any]:
     proofs = []
     for _ in range(5):
@@ -104,25 +104,23 @@ def _freeze(service: str, seconds: float) -> Act:
     return act
 
 
-@row("two-frozen", "any two processes frozen for 5 s", gap_seconds=8, frontend_dies=True)
+@row("two-frozen", "two random processes frozen for 5 s", gap_seconds=8, frontend_dies=True)
 async def _two_frozen(scene: Scene) -> dict[str, Any]:
     first, second = scene.draw.sample(scene.fleet.of(), 2)
     proofs = await asyncio.gather(_frozen(scene, first, 5), _frozen(scene, second, 5))
     return {"frozen": [proof["frozen"] for proof in proofs]}
 
 
-row("prefill-frozen", "a prefill worker frozen for 6 s", gap_seconds=5)(_freeze("prefill", 6))
-row("decode-frozen", "a decode worker frozen for 6 s and thawed", gap_seconds=5)(
-    _freeze("decode", 6)
-)
-row("store-frozen", "a KV store frozen for 12 s", gap_seconds=5)(_freeze("kvstore", 12))
-row("router-frozen", "a router of two frozen for 8 s")(_freeze("router", 8))
-row("frontend-frozen", "a frontend of two frozen for 8 s", gap_seconds=5, frontend_dies=True)(
+row("prefill-frozen", "one prefill worker frozen for 6 s", gap_seconds=5)(_freeze("prefill", 6))
+row("decode-frozen", "one decode worker frozen for 6 s", gap_seconds=5)(_freeze("decode", 6))
+row("store-frozen", "one KV store frozen for 12 s", gap_seconds=5)(_freeze("kvstore", 12))
+row("router-frozen", "one router frozen for 8 s")(_freeze("router", 8))
+row("frontend-frozen", "one frontend frozen for 8 s", gap_seconds=5, frontend_dies=True)(
     _freeze("frontend", 8)
 )
 
 
-@row("clock", "a decode worker and a KV store whose clocks are an hour ahead and behind")
+@row("clock", "decode worker clock one hour ahead, KV store clock one hour behind")
 async def _clock(scene: Scene) -> dict[str, Any]:
     shifted = {"kvstore-1": -3600, "decode-1": 3600}  # a worker is ready once its store is there
     library = scene.directory / "shift.so"

@@ -32,7 +32,7 @@ DISK = {"BATON_STORE_DISK_BYTES": "64MiB"}
 """Holds all that is written meanwhile: what is asked again is still there, and nowhere else."""
 
 
-@row("bits-in-memory", "bits flipped in a KV store's memory, 200 times a second")
+@row("bits-in-memory", "200 bit flips per second in KV store memory")
 async def _bits(scene: Scene) -> dict[str, Any]:
     before = await scene.sum("baton_kv_bad_objects_total", "kvstore")
     flipped = await _flip(scene, "baton-kv-*.arena", _in_memory)
@@ -42,7 +42,7 @@ async def _bits(scene: Scene) -> dict[str, Any]:
 
 @row(
     "bits-on-disk",
-    "bits flipped in the disk tiers' files, 200 times a second, and KV read there",
+    "200 bit flips per second in disk tier files, then KV reads from disk",
     gap_seconds=15,  # its stores are killed first, to start anew with larger disks
 )
 async def _bits_on_disk(scene: Scene) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _on_disk(draw: random.Random, file: int) -> int | None:
     return None
 
 
-@row("disk-full", "a KV store starts on a full disk, which has room later")
+@row("disk-full", "KV store started on a full disk that is freed later")
 async def _disk_full(scene: Scene) -> dict[str, Any]:
     store = scene.fleet["kvstore-1"]
     place = scene.directory / "small"
