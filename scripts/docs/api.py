@@ -18,89 +18,100 @@ from services.frontend.organization.routes import OrganizationRoutes, templates
 PROTOS = Path(__file__).resolve().parents[2] / "protos"
 INTRODUCTION = """# API
 
-Both surfaces are served by the frontend, from the same code. Errors are in [errors.md](errors.md), settings in
-[configuration.md](configuration.md), clients in [clients.md](clients.md).
+This page is the reference of Baton's two client APIs, OpenAI's HTTP API and gRPC, for authors of clients. The
+frontend serves both from the same code. See also [errors](errors.md), [settings](configuration.md) and
+[clients](clients.md).
 
 ## HTTP
 
-OpenAI's API: bodies, answers and server-sent events are those of OpenAI's reference, so its clients work with
-another base URL. Fields that are not supported are refused by name.
+Request bodies, responses and server-sent events follow OpenAI's reference, so OpenAI clients work with another base
+URL. A field that is not supported is an error, which names the field.
 
-Two headers name a request. `x-request-id` is a name for logs, traces and the head of the answer: any number of requests may have
-the same one, as proxies and tracing put one on several calls. `x-baton-execution-id` (gRPC: `context.execution_id`) claims an
-execution: of a tenant's requests with the same one, a second one is 409 `already_exists` while the first one runs, and for a
-minute after it finished, at all frontends ([ADR 50](adr/0050-executions-are-claimed-by-a-field-of-their-own.md)).
+Two headers identify a request:
+
+- `x-request-id` names a request in logs, traces and the response's head. Several requests may have the same one, as
+  proxies and tracing put one on several calls.
+- `x-baton-execution-id` (gRPC: `context.execution_id`) claims an execution. While a request of the tenant with the
+  same id runs, and for a minute after it finished, every frontend rejects another one with 409 `already_exists`
+  ([ADR 50](adr/0050-executions-are-claimed-by-a-field-of-their-own.md)).
 
 """
 FIELDS_TEXT = """
 ### Fields of completions
 
-What OpenAI's reference (openai-python 3.54) and vLLM 0.32 have. `null` is as if a field were not there, and what is refused says
-what to do instead (400 `unsupported_parameter`). Any other field is refused by name too (400 `invalid_value`), as OpenAI
-does; with `http.unknown_fields` `ignore` it is ignored, as vLLM does.
+This table lists which fields of OpenAI's reference (openai-python 3.54) and vLLM 0.32 are supported. `null` is the same
+as leaving a field out. A field that is not supported returns 400 `unsupported_parameter` with the alternative below. Any
+other field returns 400 `invalid_value`, as with OpenAI; with `http.unknown_fields` `ignore` it is ignored, as in vLLM.
 
 """
 KEYS = """
 ## API keys
 
-With `auth.mode` `keys` every request needs an API key: HTTP `authorization: Bearer sk-baton-…`, gRPC metadata
-`authorization`, the same for calls, Sessions (each of whose requests is checked anew) and unary methods. Tenant, project and
-tier are the key's; a request's `PriorityClass` is lowered to its tier's highest: interactive for free, premium
-for pro and enterprise. [teams.md](teams.md) says how keys are made. Health, reflection and paths that do not exist need no key; what
-needs one is answered before a body is read, over gRPC once the message has come.
+With `auth.mode` `keys`, every request needs an API key: HTTP `authorization: Bearer sk-baton-…`, gRPC metadata
+`authorization`. This applies to calls, unary methods and Sessions; the frontend checks the key for each request of a
+Session. The key determines tenant, project and tier. The tier limits a request's `PriorityClass`: interactive for free,
+premium for pro and enterprise. [teams.md](teams.md) describes how to create keys. Health, reflection and paths that do
+not exist need no key. The frontend rejects a request without a valid key before it reads the body; over gRPC, once it
+has received the message.
 
-| what is wrong | HTTP | gRPC | the sentence |
+| problem | HTTP | gRPC | message |
 | --- | --- | --- | --- |
 %s
-The sentences are the same on both. Unknown and wrong is the same case: one look-up by sha256, whatever was sent. A key
-may see and use only the models and adapters that it names, if it names any; `/v1/models` and `ListModels` list no others.
+HTTP and gRPC return the same messages. An unknown key and a wrong key are the same case: one look-up by sha256. If a key
+names models and adapters, it can list and use only these; `/v1/models` and `ListModels` list no others.
 
-A key, its project and its tenant may have limits ([teams.md](teams.md#limits)). Every HTTP answer to such a key has OpenAI's
-`x-ratelimit-limit-requests`, `-remaining-requests` and `-reset-requests` where requests per minute are limited, and the same of
-`-tokens`: those of the limit with the least left. Generate and Chat have them in the head of the answer. A request that does
-not fit is 429 `rate_limit_exceeded` with `retry-after` and `retry-after-ms`, over gRPC RESOURCE_EXHAUSTED with RetryInfo and QuotaFailure
-(`subject` `tenant:acme`, `quota_metric` `tokens_per_minute`, `quota_value`); without them, and with `x-should-retry: false`, it will never fit.
-Prompts of one body fit together or not at all. 503 means that no router answered within a second.
+A key, its project and its tenant can have limits ([teams.md](teams.md#limits)). If requests per minute are limited, every
+HTTP response to the key has OpenAI's `x-ratelimit-limit-requests`, `-remaining-requests` and `-reset-requests`, and for tokens the
+same headers with `-tokens`. They describe the limit with the least remaining. Generate and Chat return them in the
+response's head.
+
+A request that exceeds a limit returns 429 `rate_limit_exceeded` with `retry-after` and `retry-after-ms`, over gRPC
+RESOURCE_EXHAUSTED with RetryInfo and QuotaFailure (`subject` `tenant:acme`, `quota_metric` `tokens_per_minute`,
+`quota_value`). Without these, and with `x-should-retry: false`, the request can never fit. The prompts of one body are
+admitted together or not at all. 503 means that no router responded within a second.
 """
 GRPC = """
 ## gRPC
 
-The contract is `protos/baton/v1`; the tables below are its comments. `grpc.health.v1.Health` is served too,
-and reflection (`grpc.reflection.v1` and `v1alpha`) where `grpc.reflection` is on. A deadline is the call's, cancelling is closing the call.
+The contract is `protos/baton/v1`; the tables below are its comments. The frontend also serves `grpc.health.v1.Health`,
+and with `grpc.reflection` the reflection service (`grpc.reflection.v1` and `v1alpha`). Set a deadline on the call; to
+cancel a request, cancel the call.
 """
 LIMITS = """
 ## Limits
 
-What a request may cost is bounded before it is read, and what is wrong with one touches no other: the error names the
-limit, and where it can the field. Defaults are in [configuration.md](configuration.md).
+Limits bound the cost of a request before the frontend reads it, and an invalid request affects no other. The error names
+the limit and, where possible, the field. For defaults, see [configuration.md](configuration.md).
 
-| what | bound | HTTP | gRPC |
+| what | limit | HTTP | gRPC |
 | --- | --- | --- | --- |
-| a head: target, header fields, metadata | `http.max_head_bytes`, `http.max_head_fields` (which trailers have too); metadata 16 KiB | 431 `head_too_large` | `HEAD_TOO_LARGE` |
+| head: target, header fields, metadata | `http.max_head_bytes`, `http.max_head_fields` (also for trailers); metadata 16 KiB | 431 `head_too_large` | `HEAD_TOO_LARGE` |
 | time for a head, and for a body | `http.header_timeout_seconds`, `http.body_timeout_seconds`; `grpc.frame_seconds` | closed; 408 `request_timeout` | closed |
-| a body, a message | `http.max_body_bytes`, `grpc.max_message_bytes` | 413 `body_too_large` | `BODY_TOO_LARGE` |
-| what is in it | `limits.max_body_values`, `limits.max_message_fields` | 413 `body_too_large` | `BODY_TOO_LARGE` |
-| its pieces | 4,096 chunks; of more, 64 bytes each on average | 400 `malformed_body` | |
-| extensions of its chunks, and trailers | `http.max_head_bytes` | 431 `head_too_large` | |
-| requests that wait on a connection or session | 16 behind the one that is answered; `grpc.max_streams_per_connection`, `limits.max_session_requests` | 429 `rate_limit_exceeded` | the stream is refused; `NO_CAPACITY` |
-| messages, answers, prompts times answers | `limits.max_messages`, `limits.max_choices`, `limits.max_outputs` | 400 `invalid_value` | `INVALID_FIELD` |
+| body, message | `http.max_body_bytes`, `grpc.max_message_bytes` | 413 `body_too_large` | `BODY_TOO_LARGE` |
+| values in it | `limits.max_body_values`, `limits.max_message_fields` | 413 `body_too_large` | `BODY_TOO_LARGE` |
+| chunks of a body | 4,096; with more, at least 64 bytes each on average | 400 `malformed_body` | |
+| chunk extensions, and trailers | `http.max_head_bytes` | 431 `head_too_large` | |
+| pending requests on a connection or session | 16 behind the current one; `grpc.max_streams_per_connection`, `limits.max_session_requests` | 429 `rate_limit_exceeded` | the stream is rejected; `NO_CAPACITY` |
+| messages, choices, prompts times choices | `limits.max_messages`, `limits.max_choices`, `limits.max_outputs` | 400 `invalid_value` | `INVALID_FIELD` |
 | prompt and output | the model's context; `context_tokens` of key, project and tenant | 400 `context_length_exceeded` | `CONTEXT_LENGTH_EXCEEDED` |
-| output so far, of a stream that is resumed | its `max_tokens`, and the context | | `INVALID_FIELD` |
-| long prompts that wait to be tokenized | `limits.max_tokenizing` | 503 `overloaded` | `OVERLOADED` |
-| requests at once | `limits.max_requests` | 503 `overloaded` | `OVERLOADED` |
+| output so far of a resumed stream | its `max_tokens`, and the context | | `INVALID_FIELD` |
+| long prompts that wait for tokenization | `limits.max_tokenizing` | 503 `overloaded` | `OVERLOADED` |
+| concurrent requests | `limits.max_requests` | 503 `overloaded` | `OVERLOADED` |
 
-Not served, with an error that says why: HTTP/0.9, HTTP/1.1 without one Host, a length beside chunks, malformed
-chunks, texts that are not UTF-8, bodies that are no JSON, messages that are no protobuf, and encodings of bodies.
+The following are not supported; the error states why: HTTP/0.9, HTTP/1.1 without exactly one Host, a length together with
+chunks, malformed chunks, text that is not UTF-8, bodies that are not JSON, messages that are not protobuf, and content
+encodings.
 
-On one HTTP connection, n requests have n answers, in order ([ADR 57](adr/0057-framing-before-service.md)):
-- An offer to upgrade (`h2c`, `websocket`, `TLS/1.2`) is ignored: the request is answered as HTTP/1.1, whatever its body
-  is. `CONNECT` is refused.
-- A body has a `content-length` or is `chunked`, once and alone; all else, and whatever RFC 9112 calls malformed, is a 400
-  behind the answers before it, and then the connection ends. Nothing behind it is read.
-- An answer that begins before its request's body has come, such as a 401, waits up to 2 s for what is left if the body
-  has no more than 64 KiB. Otherwise, and where the client waits for `100 Continue`, it says `connection: close`.
-- A client of HTTP/1.0 gets no chunks: a stream ends with its connection, and a whole answer keeps it only where the
-  client sent `connection: keep-alive`.
+On one HTTP connection, n requests have n responses, in order ([ADR 57](adr/0057-framing-before-service.md)):
+
+- The frontend ignores an offer to upgrade (`h2c`, `websocket`, `TLS/1.2`), with or without a body, and responds over
+  HTTP/1.1. It rejects `CONNECT`.
+- A body has exactly one `content-length`, or is `chunked`. Anything else, and anything that RFC 9112 calls malformed, is a
+  400 after the preceding responses. The frontend then closes the connection and reads nothing further.
+- A response that starts before its request's body has arrived, such as a 401, waits up to 2 s for the rest if the body has
+  no more than 64 KiB. Otherwise, or if the client waits for `100 Continue`, the response has `connection: close`.
+- An HTTP/1.0 client gets no chunks: the connection closes at the end of a stream. After a complete response it stays open
+  only if the client sent `connection: keep-alive`.
 
 """
 _BLOCK = re.compile(r"((?:^//[^\n]*\n)+)^(service|message|enum) (\w+) \{\n(.*?)^\}", re.M | re.S)
@@ -132,9 +143,9 @@ def page() -> str:
     ]
     parts = [
         INTRODUCTION,
-        table(("route", "scope", "what it does"), rows),
+        table(("route", "scope", "description"), rows),
         FIELDS_TEXT,
-        table(("field", "of", "what becomes of it"), map(_field_row, FIELDS)),
+        table(("field", "request", "support", "details"), map(_field_row, FIELDS)),
         KEYS % _refusals(),
         LIMITS,
         GRPC,
@@ -144,22 +155,25 @@ def page() -> str:
     return "".join(parts)
 
 
-def _field_row(field: Field) -> tuple[str, str, str]:
-    nothing = ", ".join(code(json.dumps(value)) for value in field.nothing)
-    unless = f", unless it is {nothing}" if nothing else ""
-    what = field.treatment.value
-    return code(field.name), field.body.value, f"{what}{unless}: {field.note}"
+def _field_row(field: Field) -> tuple[str, str, str, str]:
+    accepted = ", ".join(code(json.dumps(value)) for value in field.nothing)
+    support = field.treatment.value + (f", except {accepted}" if accepted else "")
+    return code(field.name), field.body.value, support, field.note
 
 
 def _refusals() -> str:
-    """Return the rows of how requests are refused for their key."""
+    """Return the rows of the reasons for which a key is rejected."""
     invalid, denied = Reason.INVALID_API_KEY, Reason.PERMISSION_DENIED
     rows = [
         ("no key, or not as Bearer", invalid, directory.NO_KEY),
         ("an unknown or wrong key", invalid, directory.UNKNOWN),
         ("an expired key", invalid, directory.EXPIRED),
         ("a revoked key", invalid, directory.REVOKED),
-        ("the secret before a rotation, after its time", invalid, directory.ROTATED),
+        (
+            "the previous secret of a rotated key, after its grace period",
+            invalid,
+            directory.ROTATED,
+        ),
         ("a key of a deleted service account", invalid, directory.DELETED),
         ("a key of an archived project", invalid, directory.ARCHIVED),
         ("a key of a disabled tenant", invalid, directory.DISABLED),
@@ -171,7 +185,7 @@ def _refusals() -> str:
             "tenant: the API key is of another tenant; leave it out",
         ),
         (
-            "a model or adapter that the key does not name",
+            "a model or adapter that the key does not permit",
             Reason.MODEL_NOT_ALLOWED,
             "the API key may not be used for the model '…'; …",
         ),
@@ -186,13 +200,17 @@ def _proto(source: str) -> Iterator[str]:
     for comment, kind, name, body in _BLOCK.findall(source):
         yield f"\n### {name}\n\n{_text(comment)}\n\n"
         if kind == "service":
-            head = ("method", "request", "answer", "meaning")
+            head = ("method", "request", "response", "description")
             rows = [
                 (code(rpc), code(request), code(answer), _text(text))
                 for text, rpc, request, answer, *_ in _FIELD.findall(body)
             ]
         else:
-            head = ("field", "type", "meaning") if kind == "message" else ("value", "", "meaning")
+            head = (
+                ("field", "type", "description")
+                if kind == "message"
+                else ("value", "", "description")
+            )
             rows = list(map(_field, _FIELD.findall(body)))
         yield table(head, rows) if rows else ""
 

@@ -68,13 +68,13 @@ class Handlers:
         self._unknown = settings.unknown_fields == "ignore"
 
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a conversation, whole or as server-sent events."""
+        """Respond to a conversation, as one body or as server-sent events."""
         body = read_chat(await self._read(scope, receive), unknown=self._unknown)
         requests = [chat_request(body, _names(scope), self._limits.max_messages)]
         await self._complete(body, requests, scope, send)
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Continue prompts, whole or as server-sent events."""
+        """Continue prompts, as one body or as server-sent events."""
         body = read_completion(await self._read(scope, receive), unknown=self._unknown)
         requests = completion_requests(body, _names(scope), self._limits.max_outputs)
         await self._complete(body, requests, scope, send)
@@ -102,18 +102,18 @@ class Handlers:
         await send_json(send, {"prompt": text})
 
     async def tokenizer_info(self, scope: Scope, _: Receive, send: Send) -> None:
-        """Return the texts of a model's special tokens, as vLLM names them; `?model=` says of which
-        model, where there are several."""
+        """Return the texts of a model's special tokens under vLLM's names; `?model=` selects one of
+        several models."""
         given = parse_qs(scope["query_string"].decode("latin-1")).get("model", [""])
         model = await self._inference.tokenizing_model(given[0], TextPrompt(""), record.current())
         await send_json(send, model.tokenizer.info)
 
     async def version(self, _: Scope, __: Receive, send: Send) -> None:
-        """Say which release this is."""
+        """Return the release."""
         await send_json(send, {"version": __version__})
 
     async def models(self, _: Scope, __: Receive, send: Send) -> None:
-        """List the models that can be asked now, each before its adapters."""
+        """List the available models, each followed by its adapters."""
         who = record.current().principal
         listed = [
             _model(model, adapter)
@@ -131,18 +131,18 @@ class Handlers:
         await send_json(send, _model(found.model, found.adapter))
 
     async def live(self, _: Scope, __: Receive, send: Send) -> None:
-        """Say that the process lives."""
+        """Report that the process is alive."""
         await send_json(send, {"status": "ok"})
 
     async def ready(self, _: Scope, __: Receive, send: Send) -> None:
-        """Say whether new requests are welcome: 503 while draining."""
+        """Report whether new requests are admitted: 503 while draining."""
         draining = self._inference.draining
         await send_json(
             send, {"status": "draining" if draining else "ok"}, 503 if draining else 200
         )
 
     async def metrics(self, _: Scope, __: Receive, send: Send) -> None:
-        """Return the frontend's metrics as Prometheus reads them, where `public.metrics` is on."""
+        """Return the frontend's metrics in Prometheus' format, if `public.metrics` is on."""
         data, kind = render()
         await send_bytes(send, data, 200, ((b"content-type", kind.encode()),))
 
@@ -256,7 +256,7 @@ class Routes:
         raise MethodNotAllowedError(path, method, "GET, HEAD" if allowed == "GET" else allowed)
 
     async def openapi(self, _: Scope, __: Receive, send: Send) -> None:
-        """Describe all of this as an OpenAPI document, made of the types that read bodies."""
+        """Return the OpenAPI document of this API, generated from the request types."""
         self._openapi = self._openapi or encode(document(self.operations()))
         await send_bytes(send, self._openapi, 200, ((b"content-type", b"application/json"),))
 

@@ -32,7 +32,7 @@ async def list_accounts(call: Call) -> Object:
 
 
 async def create_account(call: Call) -> Object:
-    """Make a service account, and a key of it unless that is not wanted."""
+    """Create a service account, and a key for it unless the request opts out."""
     body = read(AccountCreate, call.body)
     expires = seconds(body.expires_in_seconds)
     if expires and body.create_service_account_only:
@@ -52,7 +52,7 @@ async def retrieve_account(call: Call) -> Object:
 
 
 async def update_account(call: Call) -> Object:
-    """Give a service account another name; its role is `member`."""
+    """Rename a service account; its role is `member`."""
     body = read(AccountUpdate, call.body)
     if body.role not in (None, "member"):
         raise BatonError(
@@ -66,7 +66,7 @@ async def update_account(call: Call) -> Object:
 
 
 async def delete_account(call: Call) -> Object:
-    """Delete a service account: its keys are refused, for good."""
+    """Delete a service account permanently; its keys are rejected."""
     directory = await call.directory()
     account = call.account(directory)
     await call.admin.delete_account(call.project(directory), account.id)
@@ -74,7 +74,7 @@ async def delete_account(call: Call) -> Object:
 
 
 async def create_account_key(call: Call) -> Object:
-    """Make another key of a service account."""
+    """Create another key for a service account."""
     body = read(KeyCreate, call.body)
     expires = seconds(body.expires_in_seconds)
     scopes = body.scopes or PROJECT_SCOPES[:1]

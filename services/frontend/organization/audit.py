@@ -14,7 +14,7 @@ _MAX_TIME = 10**11
 
 
 async def list_audit_logs(call: Call) -> Object:
-    """List changes."""
+    """List the audit log's changes."""
     query = Query(call.query, ("after", "limit", *_TIMES, *_LISTS))
     limit, after = query.limit(), query.text("after")
     wanted = _filter(query)

@@ -20,7 +20,7 @@ _ACCESS = ("active", "any", "inactive")
 
 
 async def list_keys(call: Call) -> Object:
-    """List the keys of a project, whoever made them; those of deleted owners are not there."""
+    """List all keys of a project, except those of deleted owners."""
     query = Query(call.query, ("after", "limit", "owner_project_access"))
     limit, after = query.limit(), query.text("after")
     access = query.one_of("owner_project_access", _ACCESS)
@@ -40,7 +40,7 @@ async def list_keys(call: Call) -> Object:
 
 
 async def retrieve_key(call: Call) -> Object:
-    """Return a key of a project."""
+    """Return a project's key."""
     directory = await call.directory()
     key = call.key(directory)
     owner = directory.accounts.get(key.service_account)
@@ -49,7 +49,7 @@ async def retrieve_key(call: Call) -> Object:
 
 
 async def update_key(call: Call) -> Object:
-    """Change what a key of a project may be used for, and for how long from now on."""
+    """Change the permissions and the remaining lifetime of a project's key."""
     body = read(KeyUpdate, call.body)
     expires = seconds(body.expires_in_seconds)
     scopes = PROJECT_SCOPES if body.scopes == [] else body.scopes or ()
@@ -64,14 +64,14 @@ async def update_key(call: Call) -> Object:
 
 
 async def delete_key(call: Call) -> Object:
-    """Revoke a key of a project, for good."""
+    """Revoke a project's key permanently."""
     key = call.key(await call.directory())
     await call.admin.revoke_key(key.id)
     return objects.deleted("organization.project.api_key", key.id)
 
 
 async def list_admin_keys(call: Call) -> Object:
-    """List the tenant's keys for administration."""
+    """List the tenant's admin keys."""
     query = Query(call.query, ("after", "limit", "order"))
     limit, after = query.limit(), query.text("after")
     descending = query.one_of("order", ("asc", "desc")) == "desc"
@@ -95,7 +95,7 @@ async def list_admin_keys(call: Call) -> Object:
 
 
 async def create_admin_key(call: Call) -> Object:
-    """Make a key for administration, in the project of the one that asks."""
+    """Create an admin key in the project of the calling key."""
     body = read(AdminKeyCreate, call.body)
     key, secret = await call.admin.create_key(
         call.who.project,
@@ -107,14 +107,14 @@ async def create_admin_key(call: Call) -> Object:
 
 
 async def retrieve_admin_key(call: Call) -> Object:
-    """Return a key for administration."""
+    """Return an admin key."""
     key = call.admin_key(await call.directory())
     uses = await call.admin.last_uses_of([key.id])
     return objects.admin_key(key, uses.get(key.id))
 
 
 async def delete_admin_key(call: Call) -> Object:
-    """Revoke a key for administration, for good: never the one that asks, so that one is left."""
+    """Revoke an admin key permanently. The calling key cannot revoke itself, so one remains."""
     key = call.admin_key(await call.directory())
     if key.id == call.who.key.id:
         raise BatonError(

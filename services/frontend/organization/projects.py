@@ -10,7 +10,7 @@ from services.frontend.organization.query import Query
 
 
 async def list_projects(call: Call) -> Object:
-    """List projects; archived ones where they are asked for."""
+    """List projects, and archived ones on request."""
     query = Query(call.query, ("after", "include_archived", "limit"))
     archived = query.one_of("include_archived", ("false", "true")) == "true"
     limit, after = query.limit(), query.text("after")
@@ -26,7 +26,7 @@ async def list_projects(call: Call) -> Object:
 
 
 async def create_project(call: Call) -> Object:
-    """Make a project."""
+    """Create a project."""
     body = read(ProjectCreate, call.body)
     return objects.project(await call.admin.create_project(call.tenant, body.name))
 
@@ -37,7 +37,7 @@ async def retrieve_project(call: Call) -> Object:
 
 
 async def update_project(call: Call) -> Object:
-    """Give a project another name."""
+    """Rename a project."""
     body = read(ProjectUpdate, call.body)
     project = call.project(await call.directory())
     if body.name is None or body.name == project.name:
@@ -47,7 +47,7 @@ async def update_project(call: Call) -> Object:
 
 
 async def archive_project(call: Call) -> Object:
-    """Archive a project: its keys are refused, for good."""
+    """Archive a project permanently; its keys are rejected."""
     project = call.project(await call.directory())
     if project.archived_seconds:
         return objects.project(project)

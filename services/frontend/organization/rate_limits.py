@@ -12,7 +12,7 @@ IDENT = "rl-all-models"
 
 
 async def list_rate_limits(call: Call) -> Object:
-    """List the limits of a project: one object, for all models together."""
+    """List the limits of a project: one object for all models together."""
     query = Query(call.query, ("after", "before", "limit"))
     query.limit()
     project = call.project(await call.directory())
@@ -21,7 +21,7 @@ async def list_rate_limits(call: Call) -> Object:
 
 
 async def update_rate_limit(call: Call) -> Object:
-    """Set limits of a project; what is left out stays as it is."""
+    """Set limits of a project; limits that are left out do not change."""
     body = read(RateLimitUpdate, call.body)
     limits = {
         field: 0 if value == MAX_AMOUNT else value

@@ -37,7 +37,7 @@ async def update_limit(call: Call) -> Object:
 
 
 async def delete_limit(call: Call) -> Object:
-    """Take a budget away."""
+    """Delete a budget."""
     whose, _ = await _whose(call)
     if not whose.budget_nanodollars_per_month:
         missing("spend limit of", whose.id)
@@ -46,7 +46,7 @@ async def delete_limit(call: Call) -> Object:
 
 
 async def list_alerts(call: Call) -> Object:
-    """List alerts, as they were made."""
+    """List alerts in order of creation."""
     query = Query(call.query, ("after", "before", "limit", "order"))
     limit, after, before = query.limit(), query.text("after"), query.text("before")
     whose, _ = await _whose(call)
@@ -62,7 +62,7 @@ async def list_alerts(call: Call) -> Object:
 
 
 async def create_alert(call: Call) -> Object:
-    """Make an alert."""
+    """Create an alert."""
     alert = _read_alert(call, "")
     whose, _ = await _whose(call)
     return _alert(whose, await call.admin.spend.create_alert(whose, alert))
@@ -78,14 +78,14 @@ async def retrieve_alert(call: Call) -> Object:
 
 
 async def update_alert(call: Call) -> Object:
-    """Replace what an alert says."""
+    """Replace an alert."""
     whose, ids = await _whose(call)
     alert = _read_alert(call, ids[0])
     return _alert(whose, await call.admin.spend.update_alert(whose, alert))
 
 
 async def delete_alert(call: Call) -> Object:
-    """Take an alert away."""
+    """Delete an alert."""
     whose, ids = await _whose(call)
     await call.admin.spend.delete_alert(whose, ids[0])
     return objects.deleted(f"{_kind(whose)}.spend_alert", ids[0])

@@ -39,8 +39,8 @@ _GROUPS: Groups = {
 
 
 async def usage(call: Call) -> Object | Text:
-    """Sum up what requests used, in buckets of time: `completions`. Buckets of OpenAI's other kinds
-    are empty."""
+    """Return the usage of requests in time buckets, for `completions`. Buckets of OpenAI's other
+    kinds are empty."""
     kind = call.ids[0]
     if kind in OTHERS:
         query = Query(call.query, known(*_FILTERS, *_FILTERS_OF_OTHERS))

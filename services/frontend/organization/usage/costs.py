@@ -21,7 +21,7 @@ _GROUPS: Groups = {
 
 
 async def costs(call: Call) -> Text:
-    """Sum up what requests cost, per day (UTC)."""
+    """Return the cost of requests per day (UTC)."""
     query = Query(call.query, known("project_ids", "api_key_ids", "line_items"))
     asked = read(query, call.who, time(), COST_WIDTHS, _GROUPS)
     groups = await call.organizations.usage.groups(asked.page_question())

@@ -43,8 +43,8 @@ class Days:
 
 
 async def team_usage(call: Call) -> Text:
-    """Sum up what teams, which are projects, used and cost, per day (UTC) and model, beside a
-    provider's prices; as JSON or CSV."""
+    """Return usage and cost per team (project), day (UTC) and model, with a provider's prices for
+    comparison; as JSON or CSV."""
     query = Query(call.query, _FIELDS)
     as_csv = _as_csv(query, call.accept)
     days = read_days(query, datetime.fromtimestamp(time(), UTC).date())

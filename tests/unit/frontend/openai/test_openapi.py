@@ -47,4 +47,4 @@ def test_bodies_have_the_fields_and_limits_that_are_checked() -> None:
         assert schema["additionalProperties"] is False
         assert schema["properties"]["temperature"]["maximum"] == 2
         assert schema["properties"]["repetition_penalty"]["exclusiveMinimum"] == 0
-        assert schema["properties"]["cache_salt"]["description"].startswith("refused: ")
+        assert schema["properties"]["cache_salt"]["description"].startswith("not supported: ")
