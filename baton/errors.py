@@ -18,7 +18,7 @@ from google.rpc import (  # type: ignore[import-untyped,unused-ignore]
 from grpc import StatusCode as Code
 from grpc_status import rpc_status
 
-from baton.redaction import redact
+from baton.host.redaction import redact
 
 DOMAIN = "baton"
 _DETAILS: dict[str, Any] = {

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-from baton.bundled import root
+from baton.host.bundled import root
 
 PROCESSES = ("frontend", "router", "prefill", "decode", "kvstore")
 USAGE = f"""usage: baton serve PROCESS [--SETTING VALUE ...]

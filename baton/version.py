@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from baton import __version__
-from baton.bundled import root
+from baton.host.bundled import root
 
 COMMIT_FILE = Path(__file__).with_name("_commit")
 _GIT_SECONDS = 5.0

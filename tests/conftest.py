@@ -24,8 +24,8 @@ from hypothesis import HealthCheck, settings
 
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
-from baton.state.local.programs import remove_data
-from baton.state.local.server import LocalPostgres
+from baton.postgres.local.programs import remove_data
+from baton.postgres.local.server import LocalPostgres
 from baton.telemetry.scope import PROCESS, current
 from tests.support.clock import DEADLINE_SECONDS
 from tests.support.host import take_own_host

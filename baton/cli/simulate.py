@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from baton.bundled import root
+from baton.host.bundled import root
 
 
 def simulate(arguments: Sequence[str]) -> NoReturn:

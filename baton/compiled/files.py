@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from baton import __version__
-from baton.bundled import root
+from baton.host.bundled import root
 
 DIRECTORY_ENV = "BATON_NATIVE_DIRECTORY"
 VARIANT_ENV = "BATON_NATIVE_VARIANT"

@@ -1,1 +1,1 @@
-"""Where a process runs: what the kernel allows it, whose owner is alive, what Kubernetes sets."""
+"""Where a process runs: what the kernel allows it, its files, ports and locks, and what is kept out of logs."""

@@ -1,1 +1,1 @@
-"""The contract of a request: the grammar of its output, its limits, the events of its stream."""
+"""The contract of a request: grammar, limits, stream events, the claim on an execution, and prices."""

@@ -1,6 +1,6 @@
 """Names and rules of what identifies a request across processes."""
 
-from baton.redaction import KEY_PREFIX
+from baton.host.redaction import KEY_PREFIX
 
 REQUEST_ID_KEY = "x-request-id"
 TRACEPARENT_KEY = "traceparent"

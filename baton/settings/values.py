@@ -18,9 +18,9 @@ from pydantic import (
     TypeAdapter,
 )
 
-from baton.prices import ANY_MODEL, Price, parse_name
 from baton.request.limits import MAX_ADAPTERS
-from baton.transports import GRPC, PEER_TRANSPORTS, TRANSPORTS
+from baton.request.prices import ANY_MODEL, Price, parse_name
+from baton.settings.transports import GRPC, PEER_TRANSPORTS, TRANSPORTS
 
 HOLDS_SECRET = "holds_secret"
 """Type of the error of a value that holds a secret though it may not: it is not shown."""

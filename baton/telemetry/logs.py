@@ -17,7 +17,7 @@ from typing import Any, Literal, TextIO, cast
 import msgspec
 from opentelemetry import trace
 
-from baton.redaction import redact
+from baton.host.redaction import redact
 from baton.telemetry.context import request_id
 from baton.telemetry.scope import current
 

@@ -3,7 +3,7 @@
 import secrets
 from hashlib import sha256
 
-from baton.redaction import KEY_PREFIX
+from baton.host.redaction import KEY_PREFIX
 
 SECRET_BYTES = 32
 DIGEST_BYTES = 32

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
+from baton.postgres.database import Database
 from baton.settings import KafkaSettings, StartupError, UsageSettings
-from baton.state.database import Database
 from baton.usage.sinks.base import Sink
 from baton.usage.sinks.jsonl import JsonlSink
 from baton.usage.sinks.postgres import PostgresSink

@@ -3,8 +3,8 @@
 from datetime import UTC, date, datetime
 from uuid import UUID
 
+from baton.postgres.connecting import connected
 from baton.settings import StateSettings
-from baton.state.connecting import connected
 
 _AT_ONCE = 10_000
 """Rows of one statement: a transaction, short enough to hold nobody up."""

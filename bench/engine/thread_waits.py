@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from baton.bundled import root
+from baton.host.bundled import root
 from baton.host.cgroup import usable_cores
 from bench.harness import cli
 from bench.harness.stats import percentile

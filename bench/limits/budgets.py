@@ -27,8 +27,8 @@ import httpx
 from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
+from baton.cluster.rendezvous import choose
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, Instance
-from baton.rendezvous import choose
 from baton.telemetry import logs
 from baton.tenancy.admin import Administration
 from baton.tenancy.limits.budget.month import month_of

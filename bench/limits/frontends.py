@@ -23,8 +23,8 @@ import grpc
 from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
+from baton.cluster.rendezvous import choose
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, Instance
-from baton.rendezvous import choose
 from baton.rpc.channels import open_channel
 from baton.telemetry import logs
 from baton.tenancy.admin import Administration

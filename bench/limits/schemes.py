@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from baton.rendezvous import choose
+from baton.cluster.rendezvous import choose
 from baton.tenancy.limits.limit_set import Refusal, Reservation
 from baton.tenancy.limits.limiter import Limiter
 from baton.tenancy.limits.messages import Answer, Ask

@@ -30,10 +30,10 @@ from typing import Any
 import httpx
 from pydantic import SecretStr
 
+from baton.postgres.connecting import connected
+from baton.postgres.local.programs import remove_data
+from baton.postgres.local.server import LocalDatabase
 from baton.settings import StateSettings
-from baton.state.connecting import connected
-from baton.state.local.programs import remove_data
-from baton.state.local.server import LocalDatabase
 from baton.tenancy.records import Tier
 from baton.usage.record import UsageRecord, decode
 from baton.usage.report.files import RecordFiles, files_of

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from baton.internal.v1 import cluster_pb2
-from baton.prices import Price
+from baton.request.prices import Price
 from baton.request.stream_events import FinishReason
 from baton.settings import UsageSettings
 from baton.tenancy.principal import LOCAL

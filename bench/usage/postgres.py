@@ -22,10 +22,10 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from baton.postgres.database import Database
+from baton.postgres.local.programs import remove_data
+from baton.postgres.local.server import LocalDatabase
 from baton.settings import StateSettings, UsageSettings
-from baton.state.database import Database
-from baton.state.local.programs import remove_data
-from baton.state.local.server import LocalDatabase
 from baton.telemetry import logs
 from baton.usage.record import RecordIds, UsageRecord, encode
 from baton.usage.recording import recording

@@ -18,12 +18,12 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from baton.postgres import schema
+from baton.postgres.connecting import connected
+from baton.postgres.database import Database
+from baton.postgres.local.programs import remove_data
+from baton.postgres.local.server import LocalPostgres
 from baton.settings import StateSettings
-from baton.state import schema
-from baton.state.connecting import connected
-from baton.state.database import Database
-from baton.state.local.programs import remove_data
-from baton.state.local.server import LocalPostgres
 from baton.telemetry import logs
 from baton.usage.report.question import Question
 from baton.usage.report.table import UsageTable

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, JsonValue, SecretStr
 from pydantic.fields import FieldInfo
 
-from baton.prices import Price
+from baton.request.prices import Price
 from baton.settings import SERVICE_SETTINGS, ProcessSettings
 from baton.settings.describe import text
 from baton.settings.names import SettingName, leaves

@@ -12,8 +12,9 @@ from baton.cluster.refusals import SharedRefusals
 from baton.cluster.registration import Registration
 from baton.cluster.tenants import CacheSalts
 from baton.internal.v1 import cluster_pb2
-from baton.prices import PriceTable
+from baton.postgres.database import open_database
 from baton.process.process import Process
+from baton.request.prices import PriceTable
 from baton.rpc.client_addresses import ClientAddresses
 from baton.rpc.links import links
 from baton.rpc.server.server import Server
@@ -21,7 +22,6 @@ from baton.rpc.tls.mutual import MutualTls
 from baton.rpc.tls.public import public_tls
 from baton.rpc.unfinished import Unfinished
 from baton.settings import AuthSettings, FrontendSettings
-from baton.state.database import open_database
 from baton.telemetry.logs import get_logger
 from baton.tenancy.uses import LastUses
 from baton.tenancy.watch import DirectoryWatch

@@ -20,8 +20,8 @@ from baton.rpc.http2.limits import BULK_LIMITS
 from baton.rpc.links import links
 from baton.rpc.server.server import Server
 from baton.settings import KvStoreSettings, StoreSettings
+from baton.settings.transports import NIXL
 from baton.telemetry.logs import get_logger
-from baton.transports import NIXL
 from services.kvstore import disk_setup
 from services.kvstore.api.service import SERVICE_NAME, KvStoreService
 from services.kvstore.drain import wait_unused

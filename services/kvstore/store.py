@@ -8,7 +8,7 @@ from typing import Protocol
 
 from baton.kv.events.log import EventLog
 from baton.kv.objects import ObjectId
-from baton.transports import GRPC, PEER_TRANSPORTS, SHM
+from baton.settings.transports import GRPC, PEER_TRANSPORTS, SHM
 from services.kvstore.block_events import BlockEventPublisher
 from services.kvstore.disk.tier import DiskTier
 from services.kvstore.eviction.costs import Costs

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from baton.rendezvous import choose
+from baton.cluster.rendezvous import choose
 from baton.tenancy.admin import Administration
 from baton.tenancy.limits.budget.month import month_of
 from baton.tenancy.limits.spec import LimitId, Measure, Subject

@@ -19,7 +19,7 @@ from baton.kv.events.service import KvEventService
 from baton.rpc.channels import open_channel
 from baton.rpc.server.server import Server
 from baton.settings import EventSettings, GrpcSettings, KvSettings, PeerSettings, StoreSettings
-from baton.transports import GRPC, NIXL, PEER_TRANSPORTS
+from baton.settings.transports import GRPC, NIXL, PEER_TRANSPORTS
 from services.kvstore.api.admin import stat
 from services.kvstore.api.service import SERVICE_NAME, KvStoreService
 from services.kvstore.app import keep_time, nixl_thread, touch_arena

@@ -10,11 +10,11 @@ from pydantic import SecretStr, ValidationError
 
 from baton.cli.errors import EXIT_FAILED, CommandError
 from baton.cli.local.files.local_clusters import find_local
+from baton.postgres import schema
+from baton.postgres.connecting import StateError, place
+from baton.postgres.revisions import newest, problem_of
 from baton.settings import FrontendSettings, StartupError, StateSettings, load
 from baton.settings.names import CONFIG_FLAG
-from baton.state import schema
-from baton.state.connecting import StateError, place
-from baton.state.revisions import newest, problem_of
 from baton.usage.retention import delete_before
 
 OPTIONAL_SECONDS = 60.0

@@ -6,11 +6,11 @@ from pathlib import Path
 from baton.cli.errors import CommandError
 from baton.cli.local.files.rundir import RunDirectory
 from baton.cli.local.output.report import Reporter
+from baton.postgres.connecting import driver
+from baton.postgres.local.programs import find_programs, make_directory
+from baton.postgres.local.server import LocalDatabase
 from baton.settings import FrontendSettings, StartupError, load
 from baton.settings.names import CONFIG_FLAG
-from baton.state.connecting import driver
-from baton.state.local.programs import find_programs, make_directory
-from baton.state.local.server import LocalDatabase
 
 POSTGRES = "postgres"
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from baton.cli.errors import CommandError
-from baton.prices import dollars, parse_dollars
+from baton.request.prices import dollars, parse_dollars
 from baton.tenancy.audit import shown
 from baton.tenancy.limits.spec import BUDGET, check_budget
 from baton.tenancy.records import Key, Project, Tenant

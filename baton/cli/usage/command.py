@@ -13,7 +13,7 @@ from baton.cli.table import show as print_table
 from baton.cli.usage.names import ProjectNames
 from baton.cli.usage.options import By, UsageOptions
 from baton.cli.usage.sources import Answer, Source
-from baton.prices import PriceTable, dollars
+from baton.request.prices import PriceTable, dollars
 from baton.usage.report.question import MAX_SECONDS, Group, Question
 from baton.usage.report.totals import PRICE_COLUMNS, Totals, shown, totals_by
 

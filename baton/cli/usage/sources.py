@@ -128,7 +128,7 @@ def _from_files(path: Path, question: Question) -> Answer:
 
 def _from_postgres(settings: StateSettings, question: Question) -> Answer:
     # asyncpg is loaded only where it is used.
-    from baton.state.connecting import StateError
+    from baton.postgres.connecting import StateError
     from baton.usage.report.table import TooLongError
 
     try:
@@ -142,10 +142,10 @@ def _from_postgres(settings: StateSettings, question: Question) -> Answer:
 
 
 async def _read(settings: StateSettings, question: Question) -> list[Group]:
-    from baton.state import schema
-    from baton.state.connecting import place
-    from baton.state.database import Database
-    from baton.state.revisions import problem_of
+    from baton.postgres import schema
+    from baton.postgres.connecting import place
+    from baton.postgres.database import Database
+    from baton.postgres.revisions import problem_of
     from baton.usage.report.table import UsageTable
 
     problem = problem_of(await schema.current(settings))  # says at once that it cannot be reached

@@ -17,7 +17,7 @@ from baton.rpc.streams.client import ClientStream
 from baton.rpc.streams.send_queue import SendQueue
 from baton.rpc.wire.messages import Parts
 from baton.settings import KvSettings
-from baton.transports import GRPC, SHM
+from baton.settings.transports import GRPC, SHM
 
 MAX_QUEUED = 65_536
 """Frames that may wait to be written to a stream; one with more is stuck and is closed."""

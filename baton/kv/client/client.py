@@ -16,8 +16,8 @@ from baton.kv.keys import pack
 from baton.kv.objects import MAX_READ_KEYS, MAX_RESERVE_KEYS, check_key_count, object_ids_for
 from baton.kv.verify import ALWAYS, NEVER
 from baton.settings import KvSettings
+from baton.settings.transports import SHM
 from baton.telemetry import tracing
-from baton.transports import SHM
 
 __all__ = ["FetchedObject", "KvFetch", "KvStoreClient", "Reservation", "StoreUnavailableError"]
 

@@ -11,7 +11,7 @@ from baton.kv.client.attach import Attachment, StoreUnavailableError
 from baton.kv.client.get_session import GetSession
 from baton.kv.client.put_session import PutSession
 from baton.kv.client.staging import StagingPool
-from baton.transports import GRPC, SHM
+from baton.settings.transports import GRPC, SHM
 
 
 class StoreConnection:

@@ -8,8 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from baton.settings.groups.base import MIB, SettingsGroup
+from baton.settings.transports import PEER_TRANSPORTS
 from baton.settings.values import Bytes, PeerTransports, TenantBytes
-from baton.transports import PEER_TRANSPORTS
 
 
 def _arena_dir() -> Path:

@@ -5,8 +5,8 @@ from typing import Literal
 from pydantic import Field
 
 from baton.settings.groups.base import MIB, SettingsGroup
+from baton.settings.transports import TRANSPORTS
 from baton.settings.values import Bytes, Transports
-from baton.transports import TRANSPORTS
 
 
 class KvSettings(SettingsGroup):

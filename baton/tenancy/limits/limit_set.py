@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from baton.prices import dollars
+from baton.request.prices import dollars
 from baton.tenancy.limits.budget.month import name as month_name
 from baton.tenancy.limits.budget.share import BudgetShare
 from baton.tenancy.limits.share import Share

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from weakref import WeakValueDictionary
 
-from baton.rendezvous import choose
+from baton.cluster.rendezvous import choose
 from baton.tenancy.limits.budget.roll_call import view_of
 from baton.tenancy.limits.budget.share import BudgetShare
 from baton.tenancy.limits.limit_set import LimitSet

@@ -3,7 +3,7 @@
 from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping
 
-from baton.rendezvous import choose
+from baton.cluster.rendezvous import choose
 from baton.tenancy.limits.bucket import Bucket, PlacesBucket, RateBucket
 from baton.tenancy.limits.budget.account import Account
 from baton.tenancy.limits.budget.roll_call import RollCall

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from baton.state.connecting import driver
-from baton.state.database import Database
+from baton.postgres.connecting import driver
+from baton.postgres.database import Database
 from baton.usage.report.question import Group, Question
 from baton.usage.report.sql import group_of, select, select_latest
 

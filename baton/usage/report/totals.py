@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from baton.prices import PriceTable, dollars
+from baton.request.prices import PriceTable, dollars
 from baton.usage.report.question import Column, Group, Sums
 
 K = TypeVar("K", bound=tuple[object, ...])

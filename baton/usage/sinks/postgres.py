@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from baton.state.connecting import RefusedError, StateError
-from baton.state.database import Database
+from baton.postgres.connecting import RefusedError, StateError
+from baton.postgres.database import Database
 from baton.telemetry.logs import get_logger
 from baton.usage.metrics import REFUSED
 from baton.usage.record import UsageRecord

@@ -29,10 +29,10 @@ from typing import Any
 from pydantic import SecretStr
 
 from baton.cluster.etcd.local import free_port
-from baton.prices import Price, PriceTable
+from baton.postgres.local.programs import remove_data
+from baton.postgres.local.server import LocalDatabase
+from baton.request.prices import Price, PriceTable
 from baton.settings import StateSettings
-from baton.state.local.programs import remove_data
-from baton.state.local.server import LocalDatabase
 from baton.tenancy.records import Tier
 from bench.harness import cli
 from bench.harness.broker import TOPIC, Broker

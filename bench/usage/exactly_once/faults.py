@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
-from baton.state.local.server import LocalPostgres
+from baton.postgres.local.server import LocalPostgres
 from bench.faults.links import Rule
 from bench.harness.broker import Broker
 from bench.harness.child import Helper

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from baton.postgres.connecting import connected
 from baton.settings import StateSettings
-from baton.state.connecting import connected
 from baton.usage.record import UsageRecord, decode
 from bench.harness.broker import messages
 

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from baton.prices import PriceTable
+from baton.request.prices import PriceTable
 from baton.usage.record import LOST, UsageRecord
 from bench.usage.exactly_once.asks import REFUSED
 from bench.usage.exactly_once.clients import Seen

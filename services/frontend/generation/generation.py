@@ -8,7 +8,7 @@ from time import monotonic
 from opentelemetry import trace
 
 from baton.errors import BatonError, Reason
-from baton.prices import Price
+from baton.request.prices import Price
 from baton.request.stream_events import Event, Finished
 from baton.v1 import common_pb2
 from services.frontend.generation.assignments import GenerationContext

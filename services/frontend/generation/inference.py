@@ -11,7 +11,7 @@ from opentelemetry import trace
 
 from baton.cluster.tenants import Salts
 from baton.errors import BatonError, Reason, invalid_field
-from baton.prices import Price, PriceTable
+from baton.request.prices import Price, PriceTable
 from baton.settings import FrontendSettings
 from baton.telemetry.tracing import tracer
 from baton.tenancy.limits.limit_set import LimitSet, Reservation

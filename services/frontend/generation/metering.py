@@ -6,7 +6,7 @@ from time import monotonic, time
 import msgspec
 
 from baton.errors import BatonError, Reason
-from baton.prices import Price
+from baton.request.prices import Price
 from baton.tenancy.principal import Principal
 from baton.usage.record import LOST, RecordIds, UsageRecord
 from baton.usage.spool.spool import Spool

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from baton.redaction import KEY_PREFIX
+from baton.host.redaction import KEY_PREFIX
 from baton.tenancy.audit import Actor, AuditRecord
 from baton.tenancy.records import Key, Project, ServiceAccount
 

@@ -6,7 +6,7 @@ Both are the same; what the path names a project for is that project's, and else
 from collections.abc import Sequence
 
 from baton.errors import invalid_field
-from baton.prices import NANODOLLARS
+from baton.request.prices import NANODOLLARS
 from baton.tenancy.limits.spec import MAX_BUDGET, Subject
 from baton.tenancy.records import Project, SpendAlert, Tenant
 from services.frontend.organization import objects

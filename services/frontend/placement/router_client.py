@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence, Set
 from functools import partial
 from typing import NamedTuple
 
+from baton.cluster.rendezvous import choose
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2, router_pb2
-from baton.rendezvous import choose
 from baton.settings import FrontendPlacement
 from services.frontend.metrics import QUEUE_SECONDS
 from services.frontend.placement.query_times import QueryTimes

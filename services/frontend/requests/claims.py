@@ -7,7 +7,7 @@ from itertools import count
 from time import monotonic
 
 from baton.errors import BatonError, Reason
-from baton.executions import ExecutionTable
+from baton.request.executions import ExecutionTable
 from services.frontend.requests.request import GenerationRequest
 
 _KEY_BYTES = 16

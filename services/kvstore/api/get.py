@@ -10,8 +10,8 @@ from baton.kv.objects import MAX_READ_KEYS
 from baton.rpc.streams.send_queue import SendQueue
 from baton.rpc.wire.messages import Parts
 from baton.settings import StoreLimits
+from baton.settings.transports import GRPC, SHM
 from baton.telemetry import tracing
-from baton.transports import GRPC, SHM
 from services.kvstore.api.fields import objects_of, sources_of, tenant_of
 from services.kvstore.api.leases import MAX_FETCHES, ChunkQueue, StreamLeases
 from services.kvstore.memory.slot import Lease

@@ -13,8 +13,8 @@ from baton.kv.digest import DIGEST_BYTES, split_digests, start_digest
 from baton.kv.objects import MAX_CHUNK_BYTES, MAX_READ_KEYS, MAX_RESERVE_KEYS
 from baton.kv.wire.bulk import WriteBulk
 from baton.rpc.streams.send_queue import SendQueue
+from baton.settings.transports import GRPC, SHM
 from baton.telemetry import tracing
-from baton.transports import GRPC, SHM
 from services.kvstore.api.fields import objects_of, tenant_of
 from services.kvstore.memory.slot import Refusal, Slot, State
 from services.kvstore.store import PUT, Store

@@ -20,7 +20,7 @@ from baton.rpc.protocol import VERSION, check_version
 from baton.rpc.server.call import ServerCall
 from baton.rpc.streams.server import ServerStream
 from baton.settings import StoreLimits
-from baton.transports import GRPC, SHM
+from baton.settings.transports import GRPC, SHM
 from services.kvstore.api import admin
 from services.kvstore.api.fields import objects_of
 from services.kvstore.api.get import GetStream

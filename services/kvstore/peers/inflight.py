@@ -5,7 +5,7 @@ from itertools import compress
 
 from baton.kv.digest import object_digest, start_digest
 from baton.kv.objects import ObjectId
-from baton.transports import GRPC, NIXL
+from baton.settings.transports import GRPC, NIXL
 from services.kvstore.memory.slot import Slot, State
 from services.kvstore.peers.transfer import Outcome, Transfer, TransferState
 from services.kvstore.store import PEER, Store

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from baton.cluster.discovery import Discovery
+from baton.cluster.rendezvous import choose
 from baton.internal.v1 import router_pb2
 from baton.internal.v1.cluster_pb2 import ROLE_FRONTEND, ROLE_ROUTER
-from baton.rendezvous import choose
 from baton.telemetry.logs import get_logger
 from baton.tenancy.limits.budget.ledger import Ledger
 from baton.tenancy.limits.owner import LimitOwner

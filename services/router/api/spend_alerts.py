@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd
-from baton.prices import dollars
+from baton.request.prices import dollars
 from baton.telemetry.logs import get_logger
 from baton.tenancy.limits.budget.ledger import Write
 from baton.tenancy.limits.budget.month import name as month_name

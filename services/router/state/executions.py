@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from typing import NamedTuple
 
-from baton.executions import MAX_EXECUTIONS, ExecutionTable
+from baton.request.executions import MAX_EXECUTIONS, ExecutionTable
 
 
 class Claim(NamedTuple):

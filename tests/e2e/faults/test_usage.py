@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 
-from baton.state.connecting import connected
-from baton.state.local.server import LocalPostgres
+from baton.postgres.connecting import connected
+from baton.postgres.local.server import LocalPostgres
 from baton.usage.record import LOST, UsageRecord, decode
 from baton.usage.report.files import RecordFiles, files_of
 from tests.support.engine.model import MODEL

@@ -23,7 +23,7 @@ from baton.kv.keys import chain_root, prompt_keys
 from baton.kv.tiers import TIERS
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings, KvSettings
-from baton.transports import SHM, TRANSPORTS
+from baton.settings.transports import SHM, TRANSPORTS
 from tests.support.engine.model import MODEL, TRAINED
 from tests.support.pairwise import pairwise
 from tests.support.services.cluster import LocalCluster

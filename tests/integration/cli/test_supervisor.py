@@ -15,7 +15,7 @@ import pytest
 from baton import __version__
 from baton.client import Client
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
-from baton.state.local.programs import find_programs
+from baton.postgres.local.programs import find_programs
 from tests.support.clock import Stopwatch
 from tests.support.processes.freeze import freeze
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from baton.kv.client.client import KvStoreClient
-from baton.transports import GRPC
+from baton.settings.transports import GRPC
 from tests.support.stores import (
     MIB,
     RunningStore,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from baton.prices import PriceTable
+from baton.request.prices import PriceTable
 from baton.settings import KafkaSettings
 from baton.usage.record import UsageRecord, encode
 from baton.usage.report.question import Group, Question

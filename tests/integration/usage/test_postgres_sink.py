@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from baton.state.connecting import StateError, connected
-from baton.state.database import Database
-from baton.state.local.server import LocalPostgres
+from baton.postgres.connecting import StateError, connected
+from baton.postgres.database import Database
+from baton.postgres.local.server import LocalPostgres
 from baton.usage.record import UsageRecord, encode
 from baton.usage.retention import delete_before
 from baton.usage.sinks.base import SinkError
@@ -34,8 +34,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed is tried again soon."""
     monkeypatch.setattr("baton.usage.spool.delivery._FIRST_RETRY_SECONDS", FAST)
     monkeypatch.setattr("baton.usage.spool.delivery._LONGEST_RETRY_SECONDS", 4 * FAST)
-    monkeypatch.setattr("baton.state.database.FIRST_RETRY_SECONDS", FAST)
-    monkeypatch.setattr("baton.state.database.LONGEST_RETRY_SECONDS", 4 * FAST)
+    monkeypatch.setattr("baton.postgres.database.FIRST_RETRY_SECONDS", FAST)
+    monkeypatch.setattr("baton.postgres.database.LONGEST_RETRY_SECONDS", 4 * FAST)
 
 
 @pytest.fixture

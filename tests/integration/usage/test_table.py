@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from baton.state.connecting import StateError, connected
-from baton.state.database import Database
+from baton.postgres.connecting import StateError, connected
+from baton.postgres.database import Database
 from baton.usage.record import UsageRecord
 from baton.usage.report.question import Group, Question
 from baton.usage.report.table import TooLongError, UsageTable

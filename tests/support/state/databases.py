@@ -5,10 +5,10 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from baton.postgres.connecting import connected
+from baton.postgres.local.server import LocalPostgres
+from baton.postgres.schema import upgrade
 from baton.settings import StateSettings
-from baton.state.connecting import connected
-from baton.state.local.server import LocalPostgres
-from baton.state.schema import upgrade
 
 _TEMPLATE = "migrated"
 

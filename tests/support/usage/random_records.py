@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from pydantic import SecretStr
 
+from baton.postgres.database import Database
 from baton.settings import StateSettings
-from baton.state.database import Database
 from baton.usage.record import UsageRecord, encode
 from baton.usage.sinks.postgres import PostgresSink
 from tests.support.usage.records import DAY_MS, begun, ended

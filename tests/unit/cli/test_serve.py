@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from baton import bundled
+from baton.host import bundled
 from baton.serve import PROCESSES
 from baton.settings import SERVICE_SETTINGS
 

@@ -18,7 +18,7 @@ COMMANDS_OWN = ("baton.cli", "baton.host")
 OWN = (
     "baton.client",
     "baton.errors",
-    "baton.redaction",
+    "baton.host.redaction",
     "baton.request",
     "baton.sampling",
     "baton.v1",

@@ -3,7 +3,7 @@
 import pytest
 
 from baton.errors import BatonError, Reason
-from baton.executions import ExecutionTable
+from baton.request.executions import ExecutionTable
 from services.router.state.executions import Claim, Executions
 
 A, B = b"a" * 16, b"b" * 16

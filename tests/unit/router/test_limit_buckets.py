@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from baton.cluster.rendezvous import choose
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
-from baton.rendezvous import choose
 from baton.rpc.protocol import hello
 from baton.tenancy.limits.budget.roll_call import view_of
 from baton.tenancy.limits.messages import Answer, Ask

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.prices import MAX_DOLLARS, Price, PriceTable, dollars, parse_dollars
+from baton.request.prices import MAX_DOLLARS, Price, PriceTable, dollars, parse_dollars
 from baton.settings import FrontendSettings, StartupError, load
 from baton.settings.describe import text
 from baton.settings.values import TIERS

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from baton.state.connecting import RefusedError
-from baton.state.database import Database
+from baton.postgres.connecting import RefusedError
+from baton.postgres.database import Database
 from baton.usage.sinks.postgres import PostgresSink
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from baton.cli.errors import CommandError
 from baton.cli.usage.command import usage
 from baton.cli.usage.options import By, UsageOptions
-from baton.prices import Price, PriceTable
+from baton.request.prices import Price, PriceTable
 from baton.usage.record import RecordIds, UsageRecord, encode
 from baton.usage.report.files import RecordFiles
 from baton.usage.report.question import Group, Question

@@ -3,9 +3,9 @@
 import runpy
 from collections.abc import Callable, Mapping
 
-from baton.bundled import root
 from baton.compiled.library import Library
 from baton.engine.native.build import best_library
+from baton.host.bundled import root
 
 OPERATORS = "operators"
 ROUTER = "router"

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from baton.bundled import root
 from baton.cli.errors import CommandError
+from baton.host.bundled import root
 
 DEMO_NAME = "baton-tiny"
 

@@ -125,7 +125,7 @@ def _keep_logs(directory: Path) -> None:
 def _remove(directory: Path) -> None:
     """Remove a directory of a run's; root's Postgres has its data behind a link."""
     if directory.is_symlink():
-        from baton.state.local.programs import remove_data
+        from baton.postgres.local.programs import remove_data
 
         remove_data(directory)
     else:

@@ -4,7 +4,7 @@ from time import time
 
 from msgspec import Raw
 
-from baton.prices import dollars
+from baton.request.prices import dollars
 from baton.usage.report.question import Labels, Sums
 from services.frontend.organization.call import Call
 from services.frontend.organization.objects import Object, Text

@@ -8,9 +8,9 @@ from typing import TypeVar
 import msgspec
 
 from baton.errors import BatonError, Reason
-from baton.prices import Price, PriceTable
-from baton.state.connecting import StateError
-from baton.state.database import Database
+from baton.postgres.connecting import StateError
+from baton.postgres.database import Database
+from baton.request.prices import Price, PriceTable
 from baton.telemetry.logs import get_logger
 from baton.usage.report.question import Group, Question
 from baton.usage.report.table import Freshness, TooLongError, UsageTable

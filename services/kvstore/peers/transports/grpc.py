@@ -4,7 +4,7 @@ from collections.abc import Hashable, Sequence
 
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.wire.bulk import ReadBulk
-from baton.transports import GRPC
+from baton.settings.transports import GRPC
 from services.kvstore.peers.inflight import InFlight
 from services.kvstore.peers.transfer import Transfer
 from services.kvstore.peers.transports.base import PeerTransport

@@ -9,9 +9,9 @@ import pytest
 from openai import AsyncOpenAI, RateLimitError
 
 from baton.cluster import keys as names
+from baton.cluster.rendezvous import choose
 from baton.errors import BatonError, QuotaViolation, Reason
 from baton.internal.v1 import cluster_pb2
-from baton.rendezvous import choose
 from baton.tenancy.admin import Administration
 from baton.tenancy.limits.budget.month import month_of
 from baton.tenancy.limits.budget.record import parse

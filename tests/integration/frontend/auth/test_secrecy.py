@@ -10,7 +10,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
 
 from baton.client import AsyncClient, AuthenticationError
-from baton.redaction import KEY_PREFIX
+from baton.host.redaction import KEY_PREFIX
 from baton.rpc.channels import open_channel
 from baton.v1 import inference_pb2
 from baton.v1.inference_pb2_grpc import InferenceServiceStub

@@ -6,8 +6,8 @@ from typing import Any
 import grpc
 import pytest
 
+from baton.cluster.rendezvous import choose
 from baton.internal.v1 import cluster_pb2
-from baton.rendezvous import choose
 from baton.rpc.channels import open_channel
 from baton.tenancy.admin import Administration
 from baton.tenancy.limits.spec import LimitId, Measure, Subject

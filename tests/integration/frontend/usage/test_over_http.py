@@ -19,9 +19,9 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from baton.prices import Price, PriceTable
+from baton.postgres.connecting import connected
+from baton.request.prices import Price, PriceTable
 from baton.settings import StateSettings
-from baton.state.connecting import connected
 from baton.tenancy.admin import Administration
 from baton.usage.record import UsageRecord
 from baton.usage.report import table

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from baton.kv.client.client import KvStoreClient
-from baton.transports import PEER_TRANSPORTS
+from baton.settings.transports import PEER_TRANSPORTS
 from tests.support.stores import RunningStore
 
 SIZE = 64 * 1024

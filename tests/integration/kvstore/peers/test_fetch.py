@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from baton.internal.v1 import kvstore_pb2 as pb
-from baton.transports import GRPC, NIXL
+from baton.settings.transports import GRPC, NIXL
 from services.kvstore.api.admin import stat
 from tests.integration.kvstore.peers.pair import SIZE, Pair
 from tests.support.clock import Stopwatch, within

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from baton.settings import StartupError
-from baton.transports import GRPC, NIXL
+from baton.settings.transports import GRPC, NIXL
 from tests.support.clock import within
 from tests.support.stores import (
     LAYOUT,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.rendezvous import choose
+from baton.cluster.rendezvous import choose
 from baton.tenancy.limits.limit_set import LimitSet, Refusal, Reservation
 from baton.tenancy.limits.limiter import Limiter
 from baton.tenancy.limits.owner import SETTLE_SECONDS, LimitOwner

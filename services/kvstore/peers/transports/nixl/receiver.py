@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.wire.bulk import ReadBulk
 from baton.settings import PeerSettings
-from baton.transports import NIXL
+from baton.settings.transports import NIXL
 from services.kvstore.memory.slot import Slot
 from services.kvstore.peers.inflight import InFlight
 from services.kvstore.peers.transfer import Transfer

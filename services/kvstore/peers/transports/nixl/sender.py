@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.arena.file import PAGE_BYTES
+from baton.settings.transports import NIXL
 from baton.telemetry.logs import get_logger
-from baton.transports import NIXL
 from services.kvstore.memory.slot import Slot
 from services.kvstore.peers.transports.nixl.endpoint import Endpoint, NixlError, agent_name
 from services.kvstore.peers.transports.nixl.push import NOTIFICATION

@@ -1,6 +1,6 @@
 """Revisions of the schema: one after the other, and what this release says of each."""
 
-from baton.state.revisions import BASE, newest, problem_of, revisions, upgrade_sql
+from baton.postgres.revisions import BASE, newest, problem_of, revisions, upgrade_sql
 
 
 def test_they_follow_each_other() -> None:

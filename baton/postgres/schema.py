@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from baton.settings import StateSettings
-from baton.state.connecting import StateError, connected, driver, place
-from baton.state.revisions import (
+from baton.postgres.connecting import StateError, connected, driver, place
+from baton.postgres.revisions import (
     BASE,
     VERSION_TABLE,
     newest,
@@ -12,6 +11,7 @@ from baton.state.revisions import (
     revisions,
     upgrade_sql,
 )
+from baton.settings import StateSettings
 
 if TYPE_CHECKING:
     import asyncpg

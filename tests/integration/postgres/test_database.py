@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from baton.state.connecting import RefusedError, StateError, UnavailableError, connected
-from baton.state.database import Database
-from baton.state.local.programs import remove_data
-from baton.state.local.server import LocalPostgres
+from baton.postgres.connecting import RefusedError, StateError, UnavailableError, connected
+from baton.postgres.database import Database
+from baton.postgres.local.programs import remove_data
+from baton.postgres.local.server import LocalPostgres
 from baton.usage.record import encode
 from baton.usage.sinks.postgres import PostgresSink
 from tests.support.clock import Stopwatch
@@ -151,7 +151,7 @@ async def test_a_server_ends_with_who_started_it(tmp_path: Path) -> None:
     directory = tmp_path / "postgres"
     code = (
         "import asyncio, os, sys; from pathlib import Path; "
-        "from baton.state.local.server import LocalPostgres\n"
+        "from baton.postgres.local.server import LocalPostgres\n"
         "async def main():\n"
         "    server = LocalPostgres(Path(sys.argv[1])); await server.start()\n"
         "    print(server.pid, flush=True); os.kill(os.getpid(), 9)\n"

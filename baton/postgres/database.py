@@ -9,13 +9,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from baton.postgres.connecting import (
+    StateError,
+    UnavailableError,
+    driver,
+    errors_of,
+    options,
+    place,
+)
+from baton.postgres.metrics import AVAILABLE, FAILURES
+from baton.postgres.revisions import problem_of
+from baton.postgres.schema import read_revision
 from baton.process.background import start_background
 from baton.rpc.backoff import Backoff
 from baton.settings import StateSettings
-from baton.state.connecting import StateError, UnavailableError, driver, errors_of, options, place
-from baton.state.metrics import AVAILABLE, FAILURES
-from baton.state.revisions import problem_of
-from baton.state.schema import read_revision
 from baton.telemetry.logs import get_logger
 
 if TYPE_CHECKING:

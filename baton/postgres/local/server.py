@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 from pydantic import SecretStr
 
+from baton.postgres.connecting import StateError, connected
+from baton.postgres.local.programs import NOBODY, find_programs, make_directory, usable_programs
+from baton.postgres.schema import upgrade
 from baton.settings import StartupError, StateSettings
-from baton.state.connecting import StateError, connected
-from baton.state.local.programs import NOBODY, find_programs, make_directory, usable_programs
-from baton.state.schema import upgrade
 
 # Becomes a program of Postgres, which root may not run: another user, then, and the kernel shuts it
 # down when this process dies (PR_SET_PDEATHSIG is 1, and is lost with a change of the user).

@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from baton.state.revisions import VERSION_TABLE
+from baton.postgres.revisions import VERSION_TABLE
 
 context.configure(dialect_name="postgresql", version_table=VERSION_TABLE)
 context.run_migrations()

@@ -5,7 +5,7 @@ A wheel has them under `baton/_bundled/`, so that nothing but `baton` is install
 
 from pathlib import Path
 
-_HERE = Path(__file__).resolve().parent
+_HERE = Path(__file__).resolve().parents[1]
 
 
 def root() -> Path:

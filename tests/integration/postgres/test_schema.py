@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from baton.cli.app import app
 from baton.cli.errors import EXIT_FAILED, CommandError
-from baton.state.connecting import StateError, connected
-from baton.state.revisions import BASE, newest, revisions
-from baton.state.schema import current, upgrade
+from baton.postgres.connecting import StateError, connected
+from baton.postgres.revisions import BASE, newest, revisions
+from baton.postgres.schema import current, upgrade
 from baton.usage.record import UsageRecord
 from tests.support.state.databases import Databases, state_settings
 

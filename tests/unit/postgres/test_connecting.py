@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
 
-from baton.settings import FrontendSettings, StateSettings, describe, load_with_sources
-from baton.state.connecting import (
+from baton.postgres.connecting import (
     RefusedError,
     StateError,
     UnavailableError,
     errors_of,
     place,
 )
+from baton.settings import FrontendSettings, StateSettings, describe, load_with_sources
 
 PASSWORDS = st.text(st.characters(exclude_categories=("C", "Z")), min_size=6, max_size=30)
 
