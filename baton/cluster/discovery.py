@@ -15,7 +15,7 @@ from baton.cluster.records import RecordCache
 from baton.cluster.subscription import ChangeSubscription
 from baton.internal.v1.cluster_pb2 import Instance, ModelCard, Role
 from baton.process.background import start_background
-from baton.rpc.backoff import Backoff
+from baton.rpc.timing.backoff import Backoff
 from baton.settings import EtcdSettings
 from baton.telemetry.logs import get_logger
 

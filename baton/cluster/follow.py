@@ -5,7 +5,7 @@ from contextlib import aclosing
 from typing import NoReturn, Protocol
 
 from baton.cluster.etcd.client import Etcd, EtcdError
-from baton.rpc.backoff import Backoff
+from baton.rpc.timing.backoff import Backoff
 
 _FIRST_RETRY_SECONDS = 0.2
 _LAST_RETRY_SECONDS = 1.0

@@ -9,8 +9,8 @@ from grpc_health.v1 import health_pb2
 from baton.cluster.membership import Change, Liveness, Membership, Probe
 from baton.errors import BatonError
 from baton.rpc.channel.channel import Channel
-from baton.rpc.loop_watch import timeout
 from baton.rpc.server.health import INCARNATION_KEY, LIVENESS
+from baton.rpc.timing.loop_watch import timeout
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _CHECK = "/grpc.health.v1.Health/Check"

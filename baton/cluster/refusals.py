@@ -7,7 +7,7 @@ from contextlib import aclosing
 from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.process.background import start_background
-from baton.rpc.backoff import Backoff
+from baton.rpc.timing.backoff import Backoff
 from baton.telemetry.logs import get_logger
 
 MAX_UNWRITTEN = 64

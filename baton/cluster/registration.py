@@ -10,8 +10,8 @@ from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.internal.v1.cluster_pb2 import Instance, ModelCard
 from baton.process.background import start_background
-from baton.rpc.backoff import Backoff
 from baton.rpc.protocol import VERSION
+from baton.rpc.timing.backoff import Backoff
 from baton.settings import EtcdSettings
 from baton.telemetry.logs import get_logger
 from baton.telemetry.metrics import Gauge

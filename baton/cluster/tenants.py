@@ -8,7 +8,7 @@ from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.errors import BatonError, Reason
 from baton.internal.v1.cluster_pb2 import TenantPolicy
-from baton.rpc.backoff import Backoff
+from baton.rpc.timing.backoff import Backoff
 from baton.telemetry.logs import get_logger
 
 log = get_logger(__name__)

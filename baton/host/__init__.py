@@ -1,1 +1,1 @@
-"""Where a process runs: what the kernel allows it, its files, ports and locks, and what is kept out of logs."""
+"""Where a process runs: what the kernel allows it, files, ports, locks, and what logs do not show."""

@@ -21,7 +21,7 @@ from baton.postgres.metrics import AVAILABLE, FAILURES
 from baton.postgres.revisions import problem_of
 from baton.postgres.schema import read_revision
 from baton.process.background import start_background
-from baton.rpc.backoff import Backoff
+from baton.rpc.timing.backoff import Backoff
 from baton.settings import StateSettings
 from baton.telemetry.logs import get_logger
 

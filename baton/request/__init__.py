@@ -1,1 +1,1 @@
-"""The contract of a request: grammar, limits, stream events, the claim on an execution, and prices."""
+"""The contract of a request: grammar, limits, stream events, execution claims and prices."""

@@ -8,7 +8,7 @@ from baton.cluster import keys
 from baton.cluster.etcd.client import MAX_BATCH, Etcd, EtcdError
 from baton.cluster.follow import follow
 from baton.process.background import start_background
-from baton.rpc.backoff import Backoff
+from baton.rpc.timing.backoff import Backoff
 from baton.telemetry.logs import get_logger
 from baton.tenancy.directory import Directory
 from baton.tenancy.records import KINDS, encode, parse

@@ -19,10 +19,10 @@ from baton.kv.events.service import SERVICE_NAME as KV_EVENTS
 from baton.kv.events.service import KvEventService
 from baton.kv.verify import ALWAYS
 from baton.process.lifecycle import Process
-from baton.rpc.links import links
 from baton.rpc.protocol import PAUSE
 from baton.rpc.server.server import Server
 from baton.rpc.tls.access import WORKERS
+from baton.rpc.transport.links import links
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings, StartupError, WorkerSettings
 from baton.telemetry import scope

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from baton.engine.base import EngineStats
 from baton.internal.v1 import worker_pb2
-from baton.rpc.pacer import Pacer
+from baton.rpc.timing.pacer import Pacer
 from baton.settings import LoadSettings
 from baton.worker import metrics
 from baton.worker.core import WorkerCore

@@ -24,9 +24,9 @@ import uvloop
 from baton.cli.certs.directory import CertificateDirectory
 from baton.rpc.channel.channel import Channel
 from baton.rpc.http2.limits import BULK_LIMITS
-from baton.rpc.inbox import END
 from baton.rpc.server.server import Server
 from baton.rpc.tls.mutual import mutual_tls
+from baton.rpc.transport.inbox import END
 from baton.settings import GrpcSettings, TlsSettings
 from baton.telemetry import logs
 from bench.harness import cli

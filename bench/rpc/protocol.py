@@ -14,9 +14,9 @@ from typing import Any
 
 from hpack import Encoder
 
-from baton.rpc.http2 import codes, frames
 from baton.rpc.http2.connection import Connection
-from baton.rpc.http2.headers import Headers, encode
+from baton.rpc.http2.framing import codes, frames
+from baton.rpc.http2.framing.headers import Headers, encode
 from baton.rpc.http2.stream import Stream, StreamOwner
 from bench.harness import ROOT, cli
 

@@ -15,12 +15,12 @@ from baton.internal.v1 import cluster_pb2
 from baton.postgres.database import open_database
 from baton.process.process import Process
 from baton.request.prices import PriceTable
-from baton.rpc.client_addresses import ClientAddresses
-from baton.rpc.links import links
 from baton.rpc.server.server import Server
 from baton.rpc.tls.mutual import MutualTls
 from baton.rpc.tls.public import public_tls
-from baton.rpc.unfinished import Unfinished
+from baton.rpc.transport.client_addresses import ClientAddresses
+from baton.rpc.transport.links import links
+from baton.rpc.transport.unfinished import Unfinished
 from baton.settings import AuthSettings, FrontendSettings
 from baton.telemetry.logs import get_logger
 from baton.tenancy.uses import LastUses

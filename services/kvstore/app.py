@@ -17,8 +17,8 @@ from baton.kv.events.service import KvEventService
 from baton.kv.verify import ALWAYS, NEVER
 from baton.process.lifecycle import Process
 from baton.rpc.http2.limits import BULK_LIMITS
-from baton.rpc.links import links
 from baton.rpc.server.server import Server
+from baton.rpc.transport.links import links
 from baton.settings import KvStoreSettings, StoreSettings
 from baton.settings.transports import NIXL
 from baton.telemetry.logs import get_logger

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from baton.rpc.backoff import Backoff
+from baton.rpc.timing.backoff import Backoff
 from baton.settings import StartupError, StoreSettings
 from baton.telemetry.logs import get_logger
 from services.kvstore.disk.context import DiskContext

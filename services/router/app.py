@@ -10,8 +10,8 @@ from baton.cluster.follow import follow
 from baton.cluster.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, CompiledPart, Instance
 from baton.process.lifecycle import Process
-from baton.rpc.links import links
 from baton.rpc.server.server import Server
+from baton.rpc.transport.links import links
 from baton.settings import RouterQueue, RouterSettings, StartupError
 from baton.telemetry.logs import get_logger
 from services.router.admission.controller import AdmissionController

@@ -7,7 +7,7 @@ from baton.kv.arena.file import MappedArena
 from baton.kv.client.attach import StoreUnavailableError, attach
 from baton.kv.client.connection import StoreConnection
 from baton.process.background import start_background
-from baton.rpc.backoff import Backoff
+from baton.rpc.timing.backoff import Backoff
 from baton.settings import KvSettings
 from baton.telemetry.logs import get_logger
 

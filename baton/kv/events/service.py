@@ -12,8 +12,8 @@ from baton.internal.v1.kvevents_pb2_grpc import (
     add_KvEventServiceServicer_to_server,
 )
 from baton.kv.events.log import EventLog, SlowSubscriberError
-from baton.rpc.pacer import Pacer
 from baton.rpc.server.call import ServerCall
+from baton.rpc.timing.pacer import Pacer
 from baton.settings import EventSettings
 
 SERVICE_NAME = "baton.internal.v1.KvEventService"

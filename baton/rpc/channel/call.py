@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from baton.errors import BatonError, Reason
-from baton.rpc.http2.codes import ErrorCode
-from baton.rpc.http2.headers import Headers, encode
+from baton.rpc.http2.framing.codes import ErrorCode
+from baton.rpc.http2.framing.headers import Headers, encode
 from baton.rpc.http2.stream import NOBODY, Stream
-from baton.rpc.inbox import END, Inbox
-from baton.rpc.outbox import Outbox
+from baton.rpc.transport.inbox import END, Inbox
+from baton.rpc.transport.outbox import Outbox
 from baton.rpc.wire.compression import ACCEPTED, IDENTITY
 from baton.rpc.wire.messages import Data, MessageReader, Parts, frame_message
 from baton.rpc.wire.metadata import Metadata, metadata_fields

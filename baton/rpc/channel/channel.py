@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from baton.errors import BatonError, Reason
-from baton.rpc import liveness
 from baton.rpc.channel.call import ClientCall
 from baton.rpc.channel.connection import ClientConnection
-from baton.rpc.inbox import END
 from baton.rpc.tls import mutual
+from baton.rpc.transport import liveness
+from baton.rpc.transport.inbox import END
 from baton.rpc.wire.messages import Parts
 from baton.settings import LivenessSettings
 from baton.telemetry.scope import detached_context

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from baton.errors import BatonError, Reason
 from baton.rpc.channel.call import ClientCall
-from baton.rpc.http2.codes import ErrorCode
+from baton.rpc.http2.framing.codes import ErrorCode
 from baton.rpc.http2.limits import BULK_LIMITS
-from baton.rpc.socket_protocol import SocketProtocol
 from baton.rpc.tls.access import may_serve
 from baton.rpc.tls.contexts import HTTP2
 from baton.rpc.tls.identity import Peer
 from baton.rpc.tls.mutual import MutualTls
+from baton.rpc.transport.socket_protocol import SocketProtocol
 from baton.settings import LivenessSettings
 from baton.telemetry.logs import get_logger
 

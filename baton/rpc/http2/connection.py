@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from time import monotonic
 
-from baton.rpc.http2 import codes, frames
-from baton.rpc.http2.codes import ErrorCode
 from baton.rpc.http2.control import ControlFrames
 from baton.rpc.http2.data import DataReceiver
-from baton.rpc.http2.errors import ConnectionFailure
-from baton.rpc.http2.frame_reader import FrameReader
-from baton.rpc.http2.header_blocks import HeaderBlocks
+from baton.rpc.http2.framing import codes, frames
+from baton.rpc.http2.framing.codes import ErrorCode
+from baton.rpc.http2.framing.errors import ConnectionFailure
+from baton.rpc.http2.framing.frame_reader import FrameReader
+from baton.rpc.http2.framing.header_blocks import HeaderBlocks
 from baton.rpc.http2.limits import DEFAULT_LIMITS, Budgets, Limits
 from baton.rpc.http2.owner import NO_OWNER, ConnectionOwner
 from baton.rpc.http2.sender import Sender

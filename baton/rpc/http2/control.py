@@ -1,8 +1,8 @@
 """Frames that steer a connection: SETTINGS, PING, GOAWAY, WINDOW_UPDATE (RFC 9113, section 6)."""
 
-from baton.rpc.http2 import codes, frames
-from baton.rpc.http2.codes import ErrorCode
-from baton.rpc.http2.errors import ConnectionFailure, StreamFailure
+from baton.rpc.http2.framing import codes, frames
+from baton.rpc.http2.framing.codes import ErrorCode
+from baton.rpc.http2.framing.errors import ConnectionFailure, StreamFailure
 from baton.rpc.http2.limits import Budgets, Limits
 from baton.rpc.http2.owner import ConnectionOwner
 from baton.rpc.http2.sender import Sender

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from baton.rpc.http2.codes import ErrorCode
-from baton.rpc.http2.errors import ConnectionFailure
+from baton.rpc.http2.framing.codes import ErrorCode
+from baton.rpc.http2.framing.errors import ConnectionFailure
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from baton.rpc.http2.codes import ErrorCode
-from baton.rpc.http2.headers import Headers
+from baton.rpc.http2.framing.codes import ErrorCode
+from baton.rpc.http2.framing.headers import Headers
 from baton.rpc.http2.stream import NOBODY, Stream, StreamOwner
 
 

@@ -3,9 +3,9 @@
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from baton.rpc.http2 import codes, frames
-from baton.rpc.http2.codes import ErrorCode
-from baton.rpc.http2.errors import ConnectionFailure, StreamFailure
+from baton.rpc.http2.framing import codes, frames
+from baton.rpc.http2.framing.codes import ErrorCode
+from baton.rpc.http2.framing.errors import ConnectionFailure, StreamFailure
 from baton.rpc.http2.limits import Budgets
 from baton.rpc.http2.stream import Stream
 

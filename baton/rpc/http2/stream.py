@@ -3,8 +3,8 @@
 from collections import deque
 from typing import Protocol
 
-from baton.rpc.http2.codes import ErrorCode
-from baton.rpc.http2.headers import Headers
+from baton.rpc.http2.framing.codes import ErrorCode
+from baton.rpc.http2.framing.headers import Headers
 
 
 class StreamOwner(Protocol):

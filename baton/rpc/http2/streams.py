@@ -2,9 +2,9 @@
 
 from collections import OrderedDict
 
-from baton.rpc.http2 import codes, frames
-from baton.rpc.http2.codes import ErrorCode
-from baton.rpc.http2.errors import ConnectionFailure, StreamFailure
+from baton.rpc.http2.framing import codes, frames
+from baton.rpc.http2.framing.codes import ErrorCode
+from baton.rpc.http2.framing.errors import ConnectionFailure, StreamFailure
 from baton.rpc.http2.limits import Budgets, Limits
 from baton.rpc.http2.sender import Sender
 from baton.rpc.http2.stream import Stream, StreamOwner

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from baton.rpc.http2.headers import Headers, encode
+from baton.rpc.http2.framing.headers import Headers, encode
 from baton.rpc.http2.stream import Stream
-from baton.rpc.outbox import Outbox
+from baton.rpc.transport.outbox import Outbox
 from baton.rpc.wire.compression import ACCEPTED, IDENTITY
 from baton.rpc.wire.messages import Parts, frame_message
 from baton.rpc.wire.metadata import Metadata, metadata_fields

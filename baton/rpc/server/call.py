@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import grpc
 
 from baton.errors import BatonError, Reason
-from baton.rpc.http2.headers import Headers
-from baton.rpc.inbox import END
+from baton.rpc.http2.framing.headers import Headers
+from baton.rpc.transport.inbox import END
 from baton.rpc.wire.compression import DEFLATE, GZIP, IDENTITY
 from baton.rpc.wire.metadata import Metadata, read_metadata
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import grpc
 
 from baton.errors import BatonError, Reason
-from baton.rpc.http2.codes import ErrorCode
-from baton.rpc.http2.headers import Headers, encode
+from baton.rpc.http2.framing.codes import ErrorCode
+from baton.rpc.http2.framing.headers import Headers, encode
 from baton.rpc.http2.stream import NOBODY, Stream
-from baton.rpc.inbox import Inbox
 from baton.rpc.server.answer import Answer
 from baton.rpc.server.call import ServerCall
 from baton.rpc.server.head import CallHead
+from baton.rpc.transport.inbox import Inbox
 from baton.rpc.wire.messages import MessageReader
 from baton.rpc.wire.metadata import Metadata
 from baton.rpc.wire.status import OK_TRAILERS, error_trailers, trailer_fields

@@ -7,10 +7,8 @@ from contextvars import Context
 from dataclasses import dataclass
 
 from baton.errors import BatonError, Reason
-from baton.rpc.client_addresses import ClientAddresses
-from baton.rpc.connection_age import draw_age
-from baton.rpc.http2.codes import ErrorCode
-from baton.rpc.http2.headers import Headers, encode
+from baton.rpc.http2.framing.codes import ErrorCode
+from baton.rpc.http2.framing.headers import Headers, encode
 from baton.rpc.http2.limits import Limits
 from baton.rpc.http2.stream import NOBODY, Stream, StreamOwner
 from baton.rpc.server.call_stream import CallStream
@@ -18,11 +16,13 @@ from baton.rpc.server.guard import CallGuard
 from baton.rpc.server.handshake import FAILED
 from baton.rpc.server.head import read_head
 from baton.rpc.server.methods import MethodTable, unknown_method
-from baton.rpc.socket_protocol import SocketProtocol
 from baton.rpc.tls.access import denial, may_call
 from baton.rpc.tls.contexts import HTTP2, ServerTls
 from baton.rpc.tls.identity import Peer
-from baton.rpc.unfinished import Unfinished
+from baton.rpc.transport.client_addresses import ClientAddresses
+from baton.rpc.transport.connection_age import draw_age
+from baton.rpc.transport.socket_protocol import SocketProtocol
+from baton.rpc.transport.unfinished import Unfinished
 from baton.telemetry.logs import get_logger
 from baton.telemetry.metrics import Counter
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from baton.errors import BatonError, Reason
-from baton.rpc.http2.headers import Headers
+from baton.rpc.http2.framing.headers import Headers
 from baton.rpc.request_id import REQUEST_ID_KEY, TRACEPARENT_KEY
 from baton.rpc.wire import compression
 from baton.rpc.wire.timeouts import read_timeout

@@ -9,16 +9,16 @@ from typing import Any
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from baton.errors import BatonError, Reason
-from baton.rpc.client_addresses import ClientAddresses
 from baton.rpc.http2.limits import DEFAULT_LIMITS, Limits
-from baton.rpc.listener import bind
 from baton.rpc.server.connection import ConnectionSettings
 from baton.rpc.server.connections import Connections
 from baton.rpc.server.guard import CallGuard, OnCallEnd
 from baton.rpc.server.health import LIVENESS, READINESS, Health
 from baton.rpc.server.methods import MethodTable
 from baton.rpc.tls.contexts import ServerTls
-from baton.rpc.unfinished import Unfinished
+from baton.rpc.transport.client_addresses import ClientAddresses
+from baton.rpc.transport.listener import bind
+from baton.rpc.transport.unfinished import Unfinished
 from baton.settings import GrpcSettings, LivenessSettings, StartupError
 from baton.telemetry.logs import get_logger
 from baton.telemetry.scope import detached_context

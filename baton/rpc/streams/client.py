@@ -7,9 +7,9 @@ from typing import Any, Generic, TypeVar
 
 from baton.errors import BatonError, Reason
 from baton.rpc.channel.call import ClientCall
-from baton.rpc.inbox import END
-from baton.rpc.loop_watch import Timer
 from baton.rpc.streams.send_queue import SendQueue
+from baton.rpc.timing.loop_watch import Timer
+from baton.rpc.transport.inbox import END
 
 Frame = TypeVar("Frame")
 Response = TypeVar("Response")

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from baton.errors import BatonError, Reason
-from baton.rpc.loop_watch import Timer
 from baton.rpc.server.call import ServerCall
 from baton.rpc.streams.send_queue import SendQueue
+from baton.rpc.timing.loop_watch import Timer
 
 Request = TypeVar("Request")
 

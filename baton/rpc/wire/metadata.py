@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from urllib.parse import unquote_to_bytes
 
 from baton.errors import BatonError, Reason
-from baton.rpc.http2.headers import Headers
+from baton.rpc.http2.framing.headers import Headers
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 """Keys are lower-case; values of keys that end in `-bin` are bytes, others are ASCII."""

@@ -1,7 +1,7 @@
 """How a call ended, as trailers."""
 
 from baton.errors import STATUS_DETAILS_KEY, BatonError, Reason, code_of
-from baton.rpc.http2.headers import Headers, encode
+from baton.rpc.http2.framing.headers import Headers, encode
 from baton.rpc.wire.metadata import (
     Metadata,
     decode_message,

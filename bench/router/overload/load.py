@@ -21,7 +21,7 @@ import uvloop
 from baton.errors import BatonError, Reason
 from baton.rpc.channel.call import ClientCall
 from baton.rpc.channel.channel import Channel
-from baton.rpc.inbox import END
+from baton.rpc.transport.inbox import END
 from baton.v1 import inference_pb2
 from baton.v1.inference_pb2_grpc import InferenceServiceStub
 

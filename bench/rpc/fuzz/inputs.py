@@ -6,7 +6,7 @@ Everything comes out of one `random.Random`, so a number names an input.
 from collections.abc import Callable
 from random import Random
 
-from baton.rpc.http2 import codes, frames
+from baton.rpc.http2.framing import codes, frames
 
 PATHS = (
     b"/grpc.health.v1.Health/Check",

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from random import Random
 from time import process_time
 
-from baton.rpc.http2 import codes, frames
-from baton.rpc.http2.codes import ErrorCode
 from baton.rpc.http2.connection import Connection
-from baton.rpc.http2.headers import Headers, encode
+from baton.rpc.http2.framing import codes, frames
+from baton.rpc.http2.framing.codes import ErrorCode
+from baton.rpc.http2.framing.headers import Headers, encode
 from baton.rpc.http2.limits import Limits
 from baton.rpc.http2.stream import Stream
 from bench.rpc.fuzz.inputs import Inputs, pieces

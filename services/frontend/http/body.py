@@ -1,7 +1,7 @@
 """Reading a request's body, within limits."""
 
 from baton.errors import BatonError, Reason
-from baton.rpc.loop_watch import timeout
+from baton.rpc.timing.loop_watch import timeout
 from services.frontend.http.asgi import Receive, Scope
 from services.frontend.http.connection import Wire, connection_of
 

@@ -15,10 +15,10 @@ from math import inf
 from typing import Protocol
 
 from baton.errors import BatonError, Reason
-from baton.rpc.client_addresses import ClientAddresses
-from baton.rpc.connection_age import draw_age
-from baton.rpc.stall import Stall
-from baton.rpc.unfinished import Unfinished
+from baton.rpc.timing.stall import Stall
+from baton.rpc.transport.client_addresses import ClientAddresses
+from baton.rpc.transport.connection_age import draw_age
+from baton.rpc.transport.unfinished import Unfinished
 from baton.settings import HttpSettings
 from services.frontend.http.asgi import Message, Scope, Send
 from services.frontend.http.ending import ServerEnding

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from baton.rpc.loop_watch import timeout
+from baton.rpc.timing.loop_watch import timeout
 from services.frontend.http.asgi import Message
 from services.frontend.http.bounds import BodyBounds
 

@@ -18,8 +18,8 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from baton.errors import BatonError, Reason, no_memory
-from baton.rpc.loop_watch import Timer
-from baton.rpc.unfinished import Unfinished
+from baton.rpc.timing.loop_watch import Timer
+from baton.rpc.transport.unfinished import Unfinished
 from services.frontend.http.bounds import (
     BodyBounds,
     check_head,

@@ -10,10 +10,10 @@ from typing import cast
 import uvicorn
 
 from baton.errors import BatonError
-from baton.rpc.client_addresses import ClientAddresses
-from baton.rpc.listener import bind
 from baton.rpc.server.handshake import HANDSHAKE_SECONDS
-from baton.rpc.unfinished import Unfinished
+from baton.rpc.transport.client_addresses import ClientAddresses
+from baton.rpc.transport.listener import bind
+from baton.rpc.transport.unfinished import Unfinished
 from baton.settings import HttpSettings, StartupError
 from baton.telemetry.logs import get_logger
 from services.frontend.http.asgi import ASGIApp

@@ -10,7 +10,7 @@ from baton.cluster.discovery import Discovery
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
 from baton.internal.v1.cluster_pb2 import ROLE_FRONTEND, ROLE_ROUTER
-from baton.rpc.loop_watch import Timer
+from baton.rpc.timing.loop_watch import Timer
 from baton.tenancy.limits.budget.month import month_of
 from baton.tenancy.limits.limit_set import CostHold, LimitSet, Refusal, Reservation
 from baton.tenancy.limits.limiter import Limiter

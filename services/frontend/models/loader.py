@@ -8,7 +8,7 @@ from time import monotonic
 
 from baton.internal.v1.cluster_pb2 import Instance
 from baton.process.background import start_background
-from baton.rpc.backoff import Backoff
+from baton.rpc.timing.backoff import Backoff
 from baton.settings import WorkerConnectionSettings
 from baton.telemetry.logs import get_logger
 from baton.worker.wire.tokenizer_files import TokenizerFiles

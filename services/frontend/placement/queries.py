@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from baton.internal.v1 import router_pb2
-from baton.rpc.loop_watch import Waiting
+from baton.rpc.timing.loop_watch import Waiting
 
 
 @dataclass(slots=True, eq=False)

@@ -7,9 +7,9 @@ from functools import partial
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2, router_pb2
-from baton.rpc.backoff import Backoff
 from baton.rpc.channel.channel import Channel
 from baton.rpc.protocol import PAUSE
+from baton.rpc.timing.backoff import Backoff
 from baton.settings import WorkerConnectionSettings
 from baton.telemetry.logs import get_logger
 from services.frontend.metrics import CONNECTIONS, CONNECTIONS_LOST

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.client.attach import GetStream, open_get, open_session
-from baton.rpc.backoff import Backoff
 from baton.rpc.channel.channel import Channel
+from baton.rpc.timing.backoff import Backoff
 from baton.settings import PeerSettings
 from baton.telemetry.logs import get_logger
 from services.kvstore.peers.requests import PeerRequests

@@ -12,9 +12,9 @@ from baton.internal.v1.cluster_pb2 import Instance
 from baton.internal.v1.kvevents_pb2_grpc import KvEventServiceStub
 from baton.internal.v1.worker_pb2_grpc import WorkerServiceStub
 from baton.kv.events.replica import BlockDelta, BlockReplica
-from baton.rpc.backoff import Backoff
 from baton.rpc.channel.channel import Channel
 from baton.rpc.streams.client import receive
+from baton.rpc.timing.backoff import Backoff
 from baton.settings import WatchSettings
 from baton.telemetry.logs import get_logger
 from services.router import metrics

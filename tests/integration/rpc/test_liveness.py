@@ -9,8 +9,8 @@ import pytest
 from google.protobuf.empty_pb2 import Empty
 
 from baton.errors import BatonError, Reason
-from baton.rpc import liveness
 from baton.rpc.channel.channel import Channel
+from baton.rpc.transport import liveness
 from baton.settings import LivenessSettings
 from tests.support.clock import Stopwatch, within
 from tests.support.grpc.echo_service import EMPTY, HOLD, serving

@@ -10,7 +10,7 @@ from google.protobuf.wrappers_pb2 import BytesValue
 from baton.errors import BatonError, Reason
 from baton.rpc.channel import channel as channel_module
 from baton.rpc.channel.channel import Channel
-from baton.rpc.inbox import END
+from baton.rpc.transport.inbox import END
 from baton.settings import GrpcSettings
 from baton.telemetry import metrics
 from bench.harness.metrics import parse_metrics

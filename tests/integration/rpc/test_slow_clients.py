@@ -6,8 +6,8 @@ import os
 import pytest
 from google.protobuf.wrappers_pb2 import UInt64Value
 
-from baton.rpc import socket_protocol
-from baton.rpc.unfinished import Unfinished
+from baton.rpc.transport import socket_protocol
+from baton.rpc.transport.unfinished import Unfinished
 from baton.settings import GrpcSettings
 from bench.harness.machine import rss_bytes
 from tests.support.clock import Stopwatch, within

@@ -12,9 +12,9 @@ from google.protobuf.struct_pb2 import ListValue
 from google.protobuf.wrappers_pb2 import BytesValue, UInt64Value
 from google.rpc.status_pb2 import Status
 
-from baton.rpc.client_addresses import ClientAddresses
 from baton.rpc.server.server import Server
-from baton.rpc.unfinished import Unfinished
+from baton.rpc.transport.client_addresses import ClientAddresses
+from baton.rpc.transport.unfinished import Unfinished
 from baton.settings import GrpcSettings, LivenessSettings
 
 SERVICE = "baton.test.Echo"

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-from baton.rpc.loop_watch import Waiting
+from baton.rpc.timing.loop_watch import Waiting
 
 LOOK_SECONDS = 0.5
 PROBE_SECONDS = 5.0

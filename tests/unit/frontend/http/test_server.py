@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from baton.rpc.tls.public import public_tls
-from baton.rpc.unfinished import Unfinished
+from baton.rpc.transport.unfinished import Unfinished
 from baton.settings import HttpSettings, PublicSettings
 from services.frontend.http import server as http
 from services.frontend.http.server import HttpServer

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from baton.rpc.http2.codes import ErrorCode
 from baton.rpc.http2.connection import Connection
-from baton.rpc.http2.headers import Headers, encode
+from baton.rpc.http2.framing.codes import ErrorCode
+from baton.rpc.http2.framing.headers import Headers, encode
 from baton.rpc.http2.limits import Limits
 from baton.rpc.http2.stream import Stream
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.rpc.http2.codes import ErrorCode
+from baton.rpc.http2.framing.codes import ErrorCode
 from baton.rpc.http2.limits import BULK_LIMITS, Limits
 from tests.support.http2.frames import PADDED, Kind, data, frame, reset
 from tests.unit.rpc.http2.pair import RESPONSE, Owner, Side, pair, settle

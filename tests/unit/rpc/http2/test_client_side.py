@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.rpc.http2.codes import ErrorCode
+from baton.rpc.http2.framing.codes import ErrorCode
 from tests.support.http2.frames import (
     END_HEADERS,
     SETTINGS_ACK,

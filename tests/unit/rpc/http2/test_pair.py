@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from baton.rpc.http2 import codes, frames
-from baton.rpc.http2.codes import ErrorCode
+from baton.rpc.http2.framing import codes, frames
+from baton.rpc.http2.framing.codes import ErrorCode
 from baton.rpc.http2.limits import Limits
 from tests.unit.rpc.http2.pair import REQUEST, RESPONSE, TRAILERS, Side, give, pair, settle
 

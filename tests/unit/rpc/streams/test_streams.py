@@ -12,11 +12,11 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.rpc.channel.call import ClientCall
 from baton.rpc.channel.channel import Channel
-from baton.rpc.inbox import END
 from baton.rpc.server.server import Server
 from baton.rpc.streams.client import ClientStream, receive
 from baton.rpc.streams.send_queue import SendQueue
 from baton.rpc.streams.server import ServerStream
+from baton.rpc.transport.inbox import END
 from baton.settings import GrpcSettings
 from tests.support.wait import wait_for
 

@@ -1,7 +1,7 @@
 """What is held of bodies on their way is bounded, and the oldest pays for it."""
 
 from baton.errors import BatonError, Reason
-from baton.rpc.unfinished import Unfinished
+from baton.rpc.transport.unfinished import Unfinished
 
 
 class Body:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.rpc.client_addresses import ClientAddresses
+from baton.rpc.transport.client_addresses import ClientAddresses
 
 
 def test_more_than_are_allowed_are_refused_until_others_leave() -> None:

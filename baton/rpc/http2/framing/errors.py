@@ -1,6 +1,6 @@
 """What a peer did wrong."""
 
-from baton.rpc.http2.codes import ErrorCode
+from baton.rpc.http2.framing.codes import ErrorCode
 
 
 class ConnectionFailure(Exception):  # noqa: N818 - a connection error is a term of the protocol

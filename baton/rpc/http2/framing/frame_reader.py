@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
-from baton.rpc.http2 import codes, frames
-from baton.rpc.http2.codes import ErrorCode
 from baton.rpc.http2.data import DataReceiver
-from baton.rpc.http2.errors import ConnectionFailure, StreamFailure
+from baton.rpc.http2.framing import codes, frames
+from baton.rpc.http2.framing.codes import ErrorCode
+from baton.rpc.http2.framing.errors import ConnectionFailure, StreamFailure
 
 _TURN_COST = 8 * 1024
 """What `feed` does at once, in bytes of frames other than DATA. Header blocks are what takes

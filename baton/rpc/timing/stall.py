@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from baton.rpc.loop_watch import Timer
+from baton.rpc.timing.loop_watch import Timer
 
 _LOOKS = 10
 

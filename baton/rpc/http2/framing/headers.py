@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from hpack import Decoder, HPACKError
 from hpack.exceptions import HPACKDecodingError, OversizedHeaderListError
 
-from baton.rpc.http2.codes import ErrorCode
-from baton.rpc.http2.errors import ConnectionFailure
+from baton.rpc.http2.framing.codes import ErrorCode
+from baton.rpc.http2.framing.errors import ConnectionFailure
 
 Headers = list[tuple[bytes, bytes]]
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from baton.rpc.stall import Stall
+from baton.rpc.timing.stall import Stall
 from tests.support.clock import within
 
 SECONDS = 0.2

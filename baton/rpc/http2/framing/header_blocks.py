@@ -1,9 +1,9 @@
 """HEADERS and CONTINUATION that come: requests, responses and trailers out of header blocks."""
 
-from baton.rpc.http2 import codes, frames
-from baton.rpc.http2.codes import ErrorCode
-from baton.rpc.http2.errors import ConnectionFailure, StreamFailure
-from baton.rpc.http2.headers import (
+from baton.rpc.http2.framing import codes, frames
+from baton.rpc.http2.framing.codes import ErrorCode
+from baton.rpc.http2.framing.errors import ConnectionFailure, StreamFailure
+from baton.rpc.http2.framing.headers import (
     HeaderReader,
     Headers,
     MalformedHeadersError,

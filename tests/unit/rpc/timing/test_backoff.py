@@ -1,6 +1,6 @@
 """Delays between attempts double, are bounded, jittered, and start over after a success."""
 
-from baton.rpc.backoff import Backoff
+from baton.rpc.timing.backoff import Backoff
 
 
 def test_delays_double_up_to_the_last_one() -> None:

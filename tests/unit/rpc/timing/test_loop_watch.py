@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from baton.errors import BatonError, Reason
-from baton.rpc import loop_watch
-from baton.rpc.loop_watch import Timer, Waiting, timeout
 from baton.rpc.streams.client import messages
+from baton.rpc.timing import loop_watch
+from baton.rpc.timing.loop_watch import Timer, Waiting, timeout
 from tests.support.clock import within
 from tests.support.manual_loop import ManualLoop
 

@@ -4,12 +4,12 @@ import asyncio
 import ssl
 import threading
 
-from baton.rpc.http2.codes import ErrorCode
 from baton.rpc.http2.connection import Connection
-from baton.rpc.http2.headers import Headers
+from baton.rpc.http2.framing.codes import ErrorCode
+from baton.rpc.http2.framing.headers import Headers
 from baton.rpc.http2.limits import Limits
 from baton.rpc.http2.stream import Stream, StreamOwner
-from baton.rpc.loop_watch import loop_watch
+from baton.rpc.timing.loop_watch import loop_watch
 
 BUFFER_BYTES = 64 * 1024
 """What may wait for a peer before those who send are asked to pause."""

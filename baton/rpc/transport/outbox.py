@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from baton.rpc.http2.connection import Connection
 from baton.rpc.http2.stream import Stream
-from baton.rpc.socket_protocol import BUFFER_BYTES
-from baton.rpc.stall import Stall
+from baton.rpc.timing.stall import Stall
+from baton.rpc.transport.socket_protocol import BUFFER_BYTES
 from baton.rpc.wire.messages import Parts
 
 

@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
-from baton.rpc import liveness
 from baton.rpc.tls.mutual import MutualTls, mutual_tls
+from baton.rpc.transport import liveness
 from baton.settings import ProcessSettings
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from struct import Struct
 
-from baton.rpc.http2 import codes
-from baton.rpc.http2.codes import ErrorCode
-from baton.rpc.http2.errors import ConnectionFailure
+from baton.rpc.http2.framing import codes
+from baton.rpc.http2.framing.codes import ErrorCode
+from baton.rpc.http2.framing.errors import ConnectionFailure
 
 HEAD_BYTES = 9
 _HEAD = Struct(">BHBBI")

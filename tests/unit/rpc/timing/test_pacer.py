@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from baton.rpc.pacer import Pacer
+from baton.rpc.timing.pacer import Pacer
 from tests.support.manual_loop import ManualLoop
 
 URGENT, STEADY = 0.01, 0.1

@@ -1,0 +1,1 @@
+"""Time as calls need it: what the loop lost, stalls, backoff, pacing."""
