@@ -1,4 +1,4 @@
-"""Keep the documents equal to the tree: ARCHITECTURE.md's list of folders, and every path named.
+"""Keep the documents equal to the tree: docs/folders.md, and every path that they name.
 
 python scripts/architecture.py           writes the list
 python scripts/architecture.py --check   exits 1 if it is out of date, or a document names a path
@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENT = ROOT / "ARCHITECTURE.md"
+DOCUMENT = ROOT / "docs" / "folders.md"
 BEGIN = "<!-- folders: written by scripts/architecture.py -->\n"
 END = "<!-- end of folders -->\n"
-LISTED = ("baton", "services", "bench")
+LISTED = ("baton", "services", "simulator", "bench")
 GENERATED = ("baton/v1", "baton/internal")
 CHECKED = ("*.md", "docs/**/*.md", "models/**/*.md")
 _QUOTED = re.compile(r"`([\w.-]+(?:/[\w.-]+)*/?)`")
 _LINK = re.compile(r"\]\((?!\w+:)([^)#]+)")
-_MODULE = re.compile(r"python -m ((?:baton|bench|services)\.[\w.]+)")
+_MODULE = re.compile(r"python -m ((?:baton|bench|services|simulator)\.[\w.]+)")
 _SUFFIXES = (".py", ".proto", ".md", ".sh", ".cpp", ".toml", ".yaml")
 _MADE = (".venv", "build")
 """Where what is not in the repository lies."""
@@ -76,7 +76,7 @@ def stale_names(document: Path) -> Iterator[str]:
 
 def found_anywhere(name: str) -> bool:
     """Return whether some file of the sources has this name."""
-    folders = ("baton", "services", "bench", "models", "scripts", "tests", "protos", "docs")
+    folders = (*LISTED, "models", "scripts", "tests", "protos", "docs")
     return any(True for folder in folders for _ in (ROOT / folder).rglob(name))
 
 
@@ -90,7 +90,7 @@ def main() -> None:
         DOCUMENT.write_text(wanted)
         return
     if wanted != text:
-        sys.exit("ARCHITECTURE.md's list of folders is out of date: make fix")
+        sys.exit("docs/folders.md is out of date: make fix")
     documents = sorted({path for pattern in CHECKED for path in ROOT.glob(pattern)})
     stale = [
         f"{document.relative_to(ROOT)} names what is not there: {name}"

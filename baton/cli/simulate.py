@@ -16,4 +16,4 @@ def simulate(arguments: Sequence[str]) -> NoReturn:
     """
     # First: another package called `services` may be installed.
     sys.path.insert(0, str(root()))
-    sys.exit(import_module("services.router.simulation.command").main(arguments))
+    sys.exit(import_module("simulator.command").main(arguments))

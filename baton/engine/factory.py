@@ -5,17 +5,17 @@ from hashlib import sha256
 import msgspec
 
 from baton.engine.base import Engine, EngineInfo
-from baton.engine.grammars import GRAMMAR, read_grammars
-from baton.engine.model_config import read_config
-from baton.engine.paged.engine import PagedEngine
-from baton.engine.sim import TOKEN_BYTES, SimCosts, SimRunner
-from baton.engine.sizing import (
+from baton.engine.checkpoint.model_config import read_config
+from baton.engine.checkpoint.sizing import (
     BLOCK_TOKENS,
     check_memory,
     context_size,
     page_count,
     scheduler_limits,
 )
+from baton.engine.grammars import GRAMMAR, read_grammars
+from baton.engine.paged.engine import PagedEngine
+from baton.engine.sim import TOKEN_BYTES, SimCosts, SimRunner
 from baton.engine.support.documents import CheckpointError
 from baton.engine.support.preflight import check_engine
 from baton.engine.vllm.environment import is_cpu_build, prepare

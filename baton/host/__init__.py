@@ -1,1 +1,1 @@
-"""Where a process runs: what the kernel allows it, files, ports, locks, and what logs do not show."""
+"""Where a process runs: what the kernel allows it, files, ports, locks, and redaction."""

@@ -11,14 +11,20 @@ from llguidance import LLMatcher
 
 from baton.request.grammar import Grammar
 from baton.structured.beginning import beginning_error
-from baton.structured.bounds import Bounds, take_bounds
 from baton.structured.digits import digits_needed
 from baton.structured.errors import GrammarError, Path
+from baton.structured.json_schema.bounds import Bounds, take_bounds
+from baton.structured.json_schema.nesting import nested
+from baton.structured.json_schema.patterns import name_patterns
+from baton.structured.json_schema.schema import (
+    check_repeats,
+    check_schema,
+    parse_schema,
+    shown,
+    walk,
+)
 from baton.structured.limits import BLAME_SECONDS, MAX_INTERSECTED, MAX_LARK_ALTERNATIVES
-from baton.structured.nesting import nested
-from baton.structured.patterns import name_patterns
 from baton.structured.pauses import Pauses
-from baton.structured.schema import check_repeats, check_schema, parse_schema, shown, walk
 from baton.structured.vocabulary import Vocabulary
 
 _EMBEDDED = re.compile(r"%json\s*(?=\{)")

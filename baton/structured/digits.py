@@ -16,8 +16,8 @@ import numpy as np
 from llguidance import LLTokenizer
 from numpy.typing import NDArray
 
+from baton.structured.json_schema.schema import walk
 from baton.structured.pauses import Pauses
-from baton.structured.schema import walk
 
 Words = NDArray[np.uint32]
 EXPONENT_DIGITS = 3

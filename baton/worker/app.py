@@ -8,8 +8,8 @@ from baton.cluster.discovery import Discovery
 from baton.cluster.etcd.certificate import connect
 from baton.cluster.registration import Registration
 from baton.engine.base import Engine
+from baton.engine.checkpoint.sampling_defaults import read_sampling_defaults
 from baton.engine.factory import create_engine
-from baton.engine.sampling_defaults import read_sampling_defaults
 from baton.engine.self_check import check_kv_moves
 from baton.engine.support.documents import CheckpointError
 from baton.host.priority import can_add_niceness

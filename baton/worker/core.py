@@ -23,7 +23,7 @@ from baton.worker.engine_loop import EngineLoop
 from baton.worker.kv.fetch import FetchRate, SequenceFetch
 from baton.worker.kv.idle import evict_idle_blocks
 from baton.worker.kv.publish import KvPublisher
-from baton.worker.stream import FrameSink, WorkStream
+from baton.worker.stream.stream import FrameSink, WorkStream
 
 
 class Flushable(Protocol):

@@ -11,7 +11,7 @@ from baton.rpc.timing.pacer import Pacer
 from baton.settings import LoadSettings
 from baton.worker import metrics
 from baton.worker.core import WorkerCore
-from baton.worker.reserved import reserved_pages
+from baton.worker.stream.reserved import reserved_pages
 
 URGENT_SECONDS = 0.02
 """A report that misleads placements by so much time is replaced at once."""

@@ -12,7 +12,7 @@ from baton.rpc.streams.server import ServerStream
 from baton.telemetry.logs import get_logger
 from baton.worker.convert import failed_frame, handed_over_frame
 from baton.worker.core import WorkerCore
-from baton.worker.stream import WorkStream
+from baton.worker.stream.stream import WorkStream
 from baton.worker.wire.step_tokens import StepTokens
 
 HANDOVER_SINCE = 2

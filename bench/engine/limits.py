@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from baton.engine.model_config import ModelConfig, read_config
+from baton.engine.checkpoint.model_config import ModelConfig, read_config
 from baton.engine.torch.checkpoint import Weights, read_weights
 from baton.engine.torch.linear import MakeLinear, make_linear
 from baton.engine.torch.model import element_type

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from baton.engine.model_config import ModelConfig, read_config
+from baton.engine.checkpoint.model_config import ModelConfig, read_config
 from baton.engine.native.build import build
 from baton.engine.native.kernels import NativeKernels
 from baton.engine.torch.attention import PagedKv, Query

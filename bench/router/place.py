@@ -35,8 +35,8 @@ from bench.router.fleet import CHAINS, FLEETS, NO_GATE, Roles, chains, fleet, qu
 from services.router.admission.controller import AdmissionController
 from services.router.api.dispatcher import QueryDispatcher
 from services.router.api.queries import request_from_proto, waiting_from_proto
-from services.router.placement.service import PlacementService
 from services.router.policy.compiled.scorer import choose_scorer
+from services.router.policy.placement_service import PlacementService
 
 ROUND = 200
 """Queries that are placed in one way before it is another one's turn."""

@@ -11,8 +11,8 @@ from baton.telemetry import logs
 from bench.router.fleet import FLEETS, NO_GATE, Roles, fleet
 from services.router.api.dispatcher import QueryDispatcher
 from services.router.api.service import SERVICE_NAME, RouterService
-from services.router.placement.service import PlacementService
 from services.router.policy.compiled.scorer import choose_scorer
+from services.router.policy.placement_service import PlacementService
 
 
 async def serve(roles: Roles) -> None:

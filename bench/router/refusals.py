@@ -26,8 +26,8 @@ from bench.router.fleet import LAYOUT, fleet
 from bench.router.overload.load import Offer, Source
 from bench.router.place import NullAsker
 from services.router.api.dispatcher import QueryDispatcher
-from services.router.placement.service import PlacementService
 from services.router.policy.compiled.scorer import choose_scorer
+from services.router.policy.placement_service import PlacementService
 from services.router.state.fleet import Fleet
 from services.router.state.instances import LoadReport, Role
 

@@ -16,8 +16,8 @@ from baton.kv.keys import pack
 from bench.harness import cli
 from bench.harness.table import Table
 from bench.router.fleet import BLOCKS, LAYOUT, Roles, chains, fleet
-from services.router.placement.service import Chain, PlacementRequest, PlacementService
 from services.router.policy.compiled.scorer import choose_scorer
+from services.router.policy.placement_service import Chain, PlacementRequest, PlacementService
 from services.router.state.instances import Role
 
 ROUND = 200

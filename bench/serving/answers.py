@@ -17,10 +17,10 @@ from bench.harness.checkpoints import tokenizer_only
 from bench.harness.table import Table
 from services.frontend.generation.state.output import Output
 from services.frontend.models.model import Model
+from services.frontend.output.definitions import Tool, ToolUse
+from services.frontend.output.formats import FAMILIES, AnswerReader, answer_format
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.text.tokenizer import Tokenizer
-from services.frontend.tools.definitions import Tool, ToolUse
-from services.frontend.tools.formats import FAMILIES, AnswerReader, answer_format
 
 ROUNDS = 7
 TOKENS = 4000

@@ -27,8 +27,8 @@ from baton.tenancy.limits.wire import answer_to_proto, ask_from_proto
 from baton.tenancy.records import Key, Project, Scope, Tenant, Tier, encode
 from baton.tenancy.secret import digest_of, new_secret
 from bench.harness import cli
-from services.frontend.auth.authenticator import KeyAuthentication
-from services.frontend.limits.request_limits import RequestLimits
+from services.frontend.access.authenticator import KeyAuthentication
+from services.frontend.access.request_limits import RequestLimits
 
 PROJECTS = 100
 ASKED = 20_000

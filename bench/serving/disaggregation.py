@@ -35,7 +35,7 @@ from bench.harness.table import Table
 from bench.serving.generate import greedy
 from bench.serving.load.mixed import MixedLoad, Request, Targets, figures, from_json, run, to_json
 from bench.vllm.peers import async_llm
-from services.router.simulation.report.plot import Panel, draw
+from simulator.report.plot import Panel, draw
 
 SYSTEMS = ("split", "shared", "combined", "vllm")
 PAIRS = ("split", "shared")

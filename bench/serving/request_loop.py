@@ -33,14 +33,14 @@ from bench.harness.checkpoints import tokenizer_only
 from bench.harness.profile import profiled
 from bench.serving.token_loop import DetachedConnection
 from bench.serving.token_path import prompts
-from services.frontend.auth.authenticator import NoAuthentication
+from services.frontend.access.authenticator import NoAuthentication
+from services.frontend.admin.routes import OrganizationRoutes
+from services.frontend.generation.assigned.suspects import Suspects
 from services.frontend.generation.inference import Inference
-from services.frontend.generation.suspects import Suspects
-from services.frontend.http.connection import Connection
 from services.frontend.http.middleware import RequestMiddleware
+from services.frontend.http.protocol.connection import Connection
 from services.frontend.models.registry import Registry
 from services.frontend.openai.routes import Handlers, Routes
-from services.frontend.organization.routes import OrganizationRoutes
 from services.frontend.placement.placement import PlacementFinder, Routers
 from services.frontend.placement.query_times import QueryTimes
 from services.frontend.placement.router_client import Placed

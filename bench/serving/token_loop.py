@@ -23,9 +23,9 @@ from baton.worker.wire.step_tokens import StepTokens
 from baton.worker.wire.tokenizer_files import TokenizerFiles
 from bench.harness import cli
 from bench.harness.checkpoints import tokenizer_only
-from services.frontend.generation.assignments import GenerationContext
+from services.frontend.generation.assigned.assignments import GenerationContext
+from services.frontend.generation.assigned.suspects import Suspects
 from services.frontend.generation.generation import Generation
-from services.frontend.generation.suspects import Suspects
 from services.frontend.models.model import Model, ResolvedModel
 from services.frontend.openai.multi_prompt import Batch
 from services.frontend.openai.response.encoder import ChunkEncoder

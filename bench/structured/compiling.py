@@ -8,8 +8,8 @@ import contextlib
 import sys
 from pathlib import Path
 
+from baton.engine.checkpoint.model_config import read_config
 from baton.engine.grammars import read_grammars
-from baton.engine.model_config import read_config
 from baton.host.priority import BEHIND_STEPS, add_niceness
 from baton.process.allocator import keep_freed_memory
 from baton.request.grammar import Grammar

@@ -17,15 +17,15 @@ import msgspec
 from tokenizers import Tokenizer
 
 from baton.engine.base import Engine, SequenceRequest
+from baton.engine.checkpoint.sampling_defaults import read_sampling_defaults
 from baton.engine.events import EndReason
 from baton.engine.factory import create_engine
 from baton.engine.local import run_local
-from baton.engine.sampling_defaults import read_sampling_defaults
 from baton.host.bundled import root
 from baton.request.grammar import Grammar
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings, TextSettings
-from baton.structured.bounds import Bounds
+from baton.structured.json_schema.bounds import Bounds
 from bench.harness import cli
 from bench.harness.table import Table
 

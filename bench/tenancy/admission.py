@@ -47,9 +47,9 @@ from bench.serving.authentication import (
 )
 from bench.tenancy.scene import CLUSTER, scene
 from bench.usage.cost import end_all, progress_of, request_of
-from services.frontend.auth.authenticator import KeyAuthentication, NoAuthentication
-from services.frontend.generation.metering import Metering, RequestMeter
-from services.frontend.limits.request_limits import RequestLimits
+from services.frontend.access.authenticator import KeyAuthentication, NoAuthentication
+from services.frontend.access.request_limits import RequestLimits
+from services.frontend.generation.accounting.metering import Metering, RequestMeter
 from services.frontend.placement.router_client import RouterClient
 from services.frontend.requests.claims import Claims
 from services.frontend.requests.record import RequestRecord

@@ -38,7 +38,7 @@ from bench.harness.stats import auc, percentile
 from bench.harness.table import Table
 from bench.serving.authentication import Uses, fields, records
 from bench.tenancy.scene import Scene, scene
-from services.frontend.auth.authenticator import KeyAuthentication
+from services.frontend.access.authenticator import KeyAuthentication
 
 KINDS = ("unknown", "wrong", "revoked", "expired")
 POSITIVE = "positive"

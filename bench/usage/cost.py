@@ -28,7 +28,7 @@ from baton.v1 import common_pb2
 from bench.harness import cli
 from bench.harness.stats import percentile
 from bench.harness.table import Table
-from services.frontend.generation.metering import Metering, RequestMeter, cost_of
+from services.frontend.generation.accounting.metering import Metering, RequestMeter, cost_of
 from services.frontend.generation.progress import RequestProgress
 from services.frontend.generation.state.usage import RequestUsage
 from services.frontend.models.model import Model

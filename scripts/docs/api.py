@@ -10,10 +10,10 @@ from baton.errors import Reason
 from baton.tenancy import directory
 from baton.v1 import common_pb2, inference_pb2
 from scripts.docs.table import code, table
-from services.frontend.auth.authenticator import NoAuthentication
+from services.frontend.access.authenticator import NoAuthentication
+from services.frontend.admin.routes import OrganizationRoutes, templates
 from services.frontend.openai.request.fields import FIELDS, Field
 from services.frontend.openai.routes import Handlers, Routes
-from services.frontend.organization.routes import OrganizationRoutes, templates
 
 PROTOS = Path(__file__).resolve().parents[2] / "protos"
 INTRODUCTION = """# API

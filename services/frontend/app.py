@@ -27,26 +27,26 @@ from baton.tenancy.uses import LastUses
 from baton.tenancy.watch import DirectoryWatch
 from baton.usage.recording import recording
 from baton.v1 import inference_pb2_grpc
-from services.frontend.auth.authenticator import (
+from services.frontend.access.authenticator import (
     Authenticator,
     KeyAuthentication,
     NoAuthentication,
 )
+from services.frontend.access.request_limits import RequestLimits
+from services.frontend.admin.call import Organizations
+from services.frontend.admin.routes import OrganizationRoutes
+from services.frontend.admin.usage.reader import UsageReader
+from services.frontend.generation.accounting.metering import Metering, no_budget
+from services.frontend.generation.assigned.suspects import REFUSE_SECONDS, Suspects
 from services.frontend.generation.availability import Availability
 from services.frontend.generation.inference import Inference
-from services.frontend.generation.metering import Metering, no_budget
-from services.frontend.generation.suspects import REFUSE_SECONDS, Suspects
 from services.frontend.grpc.servicer import SERVICE, InferenceServicer, record_call
 from services.frontend.http.cors import CorsMiddleware
 from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.http.server import HttpServer
-from services.frontend.limits.request_limits import RequestLimits
 from services.frontend.models.loader import TokenizerLoader
 from services.frontend.models.registry import Registry
 from services.frontend.openai.routes import Handlers, Routes
-from services.frontend.organization.call import Organizations
-from services.frontend.organization.routes import OrganizationRoutes
-from services.frontend.organization.usage.reader import UsageReader
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.router_client import RouterClient
 from services.frontend.placement.waiting import WorkerWaitQueue

@@ -15,16 +15,16 @@ from baton.rpc.transport.links import links
 from baton.settings import RouterQueue, RouterSettings, StartupError
 from baton.telemetry.logs import get_logger
 from services.router.admission.controller import AdmissionController
-from services.router.admission.tenants import TenantShares
-from services.router.admission.tiers import TierPolicy
+from services.router.admission.shares.tenants import TenantShares
+from services.router.admission.shares.tiers import TierPolicy
 from services.router.admission.waiting import QueueSettings
 from services.router.api.budget_records import BudgetRecords
 from services.router.api.dispatcher import MakeAdmission, QueryDispatcher
 from services.router.api.limits import LimitBuckets
 from services.router.api.service import SERVICE_NAME, RouterService
-from services.router.placement.service import PlacementService
 from services.router.policy.compiled.scorer import choose_scorer
 from services.router.policy.costs import Policy
+from services.router.policy.placement_service import PlacementService
 from services.router.prefix_index.blocks.table import choose_table
 from services.router.prefix_index.index import PrefixIndex
 from services.router.recording.recorded import RecordedFleet

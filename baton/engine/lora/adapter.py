@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from baton.engine.checkpoint_files import (
+from baton.engine.checkpoint.files import (
     TensorShape,
     files_digest,
     tensor_shapes,

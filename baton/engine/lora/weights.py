@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from baton.engine.checkpoint_files import TensorShape, tensor_shapes
+from baton.engine.checkpoint.files import TensorShape, tensor_shapes
 from baton.engine.lora.config import AdapterConfig, AdapterError
 from baton.engine.support.documents import CheckpointError
 

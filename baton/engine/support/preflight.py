@@ -1,6 +1,6 @@
 """What settings and config.json tell of an engine before it is made."""
 
-from baton.engine.model_config import read_config
+from baton.engine.checkpoint.model_config import read_config
 from baton.engine.support.check import check_architecture
 from baton.engine.support.documents import CheckpointError
 from baton.engine.vllm.environment import check_version

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from baton.engine.checkpoint_files import tensor_shapes, weight_files
+from baton.engine.checkpoint.files import tensor_shapes, weight_files
 from baton.engine.lora.config import CONFIG
 from baton.engine.lora.weights import WEIGHTS
 

@@ -11,8 +11,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from baton.engine.checkpoint_files import files_digest, weight_files
-from baton.engine.model_config import ModelConfig
+from baton.engine.checkpoint.files import files_digest, weight_files
+from baton.engine.checkpoint.model_config import ModelConfig
 from baton.engine.support.documents import CheckpointError
 from baton.engine.torch.linear import Linear, MakeLinear, make_linear
 

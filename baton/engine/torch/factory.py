@@ -3,10 +3,10 @@
 import torch
 
 from baton.engine.base import Engine, EngineInfo
+from baton.engine.checkpoint.model_config import read_config
+from baton.engine.checkpoint.sizing import BLOCK_TOKENS, context_size, page_count, scheduler_limits
 from baton.engine.grammars import GRAMMAR, read_grammars
-from baton.engine.model_config import read_config
 from baton.engine.paged.engine import PagedEngine
-from baton.engine.sizing import BLOCK_TOKENS, context_size, page_count, scheduler_limits
 from baton.engine.torch.attention import PagedKv
 from baton.engine.torch.checkpoint import read_weights, weights_digest
 from baton.engine.torch.model import element_type, make_model

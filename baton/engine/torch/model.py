@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from baton.engine.model_config import ModelConfig
+from baton.engine.checkpoint.model_config import ModelConfig
 from baton.engine.torch.attention import AttentionStep, PagedKv
 from baton.engine.torch.checkpoint import Weights
 from baton.engine.torch.kernels import Heads

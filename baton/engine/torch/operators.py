@@ -3,7 +3,7 @@
 import torch
 
 from baton.engine.base import Operators
-from baton.engine.model_config import ModelConfig
+from baton.engine.checkpoint.model_config import ModelConfig
 from baton.engine.native.build import Built, build, built, why_absent
 from baton.engine.native.kernels import NativeKernels
 from baton.engine.native.variants import cpu_features

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from baton.engine.model_config import Rope
+from baton.engine.checkpoint.model_config import Rope
 
 
 def inverse_frequencies(rope: Rope, head_size: int) -> Tensor:

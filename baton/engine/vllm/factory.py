@@ -14,10 +14,10 @@ from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
 from baton.engine.base import ContextLimit, Engine, EngineInfo
-from baton.engine.checkpoint_files import files_digest, weight_files
+from baton.engine.checkpoint.files import files_digest, weight_files
+from baton.engine.checkpoint.model_config import read_eos_token_ids
 from baton.engine.grammars import GRAMMAR
 from baton.engine.lora.adapter import Adapter, read_adapters
-from baton.engine.model_config import read_eos_token_ids
 from baton.engine.vllm.config import draws_exactly, make_config, refused
 from baton.engine.vllm.core import VllmCore
 from baton.engine.vllm.engine import VllmEngine

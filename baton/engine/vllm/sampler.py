@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from vllm.v1.sample.logits_processor import LogitsProcessor, MoveDirectionality
 
+from baton.engine.checkpoint.model_config import read_eos_token_ids
 from baton.engine.grammars import read_grammars
-from baton.engine.model_config import read_eos_token_ids
 from baton.engine.native.build import built
 from baton.engine.native.kernels import load_mask_logits
 from baton.engine.paged.sequence import LiveSequence

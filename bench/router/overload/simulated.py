@@ -5,9 +5,9 @@ import numpy as np
 from bench.router.overload.load import Offer
 from bench.router.studies.runs import run
 from services.router.admission.waiting import QueueSettings
-from services.router.simulation.config import ClusterConfig
-from services.router.simulation.model.costs import CostModel
-from services.router.simulation.traces.trace import Trace
+from simulator.config import ClusterConfig
+from simulator.model.costs import CostModel
+from simulator.traces.trace import Trace
 
 MAX_WAIT = 60.0
 """Seconds: what waits longer is not of the source that is looked at."""

@@ -12,7 +12,7 @@ from typing import Any
 from bench.harness import cli
 from bench.router.studies import fairness, overload, rows, shapes, steps, weights
 from bench.router.studies.runs import CLUSTERS
-from services.router.simulation.traces.trace import load
+from simulator.traces.trace import load
 
 STUDIES = {
     "rows": rows,

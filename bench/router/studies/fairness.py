@@ -6,9 +6,9 @@ from typing import Any
 from bench.harness.table import Table
 from bench.router.studies.runs import SATURATION, of_tenants, percentile, run
 from services.router.admission.waiting import QueueSettings
-from services.router.simulation.config import ClusterConfig
-from services.router.simulation.traces.trace import Trace
-from services.router.simulation.traces.workload import split_tenants, spread
+from simulator.config import ClusterConfig
+from simulator.traces.trace import Trace
+from simulator.traces.workload import split_tenants, spread
 
 LOAD = 2.5
 """Of saturation."""

@@ -5,10 +5,10 @@ from typing import Any
 
 from bench.harness.table import Table
 from bench.router.studies.runs import run
-from services.router.admission.classes import AdmissionPolicy, ClassPolicy
-from services.router.simulation.config import ClusterConfig
-from services.router.simulation.traces.trace import Trace
-from services.router.simulation.traces.workload import spread
+from services.router.admission.shares.classes import AdmissionPolicy, ClassPolicy
+from simulator.config import ClusterConfig
+from simulator.traces.trace import Trace
+from simulator.traces.workload import spread
 
 MULTIPLE = 4.0
 TARGETS = (5.0, 10.0, 30.0)

@@ -6,9 +6,9 @@ from typing import Any
 
 from bench.harness.table import Table
 from bench.router.studies.runs import run
-from services.router.simulation.config import ClusterConfig
-from services.router.simulation.traces.trace import Trace
-from services.router.simulation.traces.workload import hot_prefix, split_tenants, spread
+from simulator.config import ClusterConfig
+from simulator.traces.trace import Trace
+from simulator.traces.workload import hot_prefix, split_tenants, spread
 
 
 def _same(trace: Trace) -> Trace:

@@ -6,14 +6,14 @@ from functools import partial
 
 import numpy as np
 
-from services.router.admission.classes import DEFAULT_ADMISSION, AdmissionPolicy
+from services.router.admission.shares.classes import DEFAULT_ADMISSION, AdmissionPolicy
 from services.router.admission.waiting import DEFAULT_SETTINGS, QueueSettings
-from services.router.simulation.config import ClusterConfig
-from services.router.simulation.policies.baton_queue import BatonQueueRouter, Tenant
-from services.router.simulation.policies.catalog import PolicyEntry
-from services.router.simulation.request import Request
-from services.router.simulation.run import Outcome, simulate
-from services.router.simulation.traces.trace import Trace
+from simulator.config import ClusterConfig
+from simulator.policies.baton_queue import BatonQueueRouter, Tenant
+from simulator.policies.catalog import PolicyEntry
+from simulator.request import Request
+from simulator.run import Outcome, simulate
+from simulator.traces.trace import Trace
 
 CLUSTERS = {
     "combined": ClusterConfig(),

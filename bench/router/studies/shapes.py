@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.harness.table import Table
-from services.router.simulation.config import ClusterConfig
-from services.router.simulation.policies.catalog import POLICIES, PolicyEntry
-from services.router.simulation.run import Outcome, find_multiple, simulate
-from services.router.simulation.traces.trace import BLOCK_TOKENS, Trace, parse
+from simulator.config import ClusterConfig
+from simulator.policies.catalog import POLICIES, PolicyEntry
+from simulator.run import Outcome, find_multiple, simulate
+from simulator.traces.trace import BLOCK_TOKENS, Trace, parse
 
 COMPARED = ("least-wait", "mooncake", "dynamo-prefill", "preble", "fifo-infinite", "baton-queue")
 """Of which the best of the others is always one; Baton's is the last."""

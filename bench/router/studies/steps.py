@@ -7,9 +7,9 @@ from typing import Any
 from bench.harness.table import Table
 from bench.router.studies.runs import run
 from services.router.policy.costs import Policy
-from services.router.simulation.config import ClusterConfig
-from services.router.simulation.model.costs import Beside
-from services.router.simulation.traces.trace import Trace
+from simulator.config import ClusterConfig
+from simulator.model.costs import Beside
+from simulator.traces.trace import Trace
 
 ROWS: tuple[tuple[Beside, int, float], ...] = (
     ("longer", 512, 2.25),

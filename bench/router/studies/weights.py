@@ -5,12 +5,12 @@ from typing import Any
 
 from bench.harness.table import Table
 from bench.router.studies.runs import run
-from services.router.admission.fairness import FairShares
+from services.router.admission.shares.fairness import FairShares
 from services.router.admission.waiting import QueueSettings
-from services.router.simulation.config import ClusterConfig
-from services.router.simulation.policies.baton_queue import Tenant
-from services.router.simulation.traces.trace import Trace
-from services.router.simulation.traces.workload import split_tenants, spread
+from simulator.config import ClusterConfig
+from simulator.policies.baton_queue import Tenant
+from simulator.traces.trace import Trace
+from simulator.traces.workload import split_tenants, spread
 
 WEIGHTS = {"tenant-0": 1.0, "tenant-1": 2.0, "tenant-2": 4.0}
 MULTIPLE = 8.0

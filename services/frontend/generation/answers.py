@@ -11,21 +11,21 @@ import msgspec
 from baton.errors import BatonError, Reason, invalid_field
 from baton.request.grammar import Grammar
 from baton.settings import TextSettings
-from baton.structured.bounds import Bounds
+from baton.structured.json_schema.bounds import Bounds
 from services.frontend.models.model import Model
-from services.frontend.requests.bans import check_bans_of
-from services.frontend.requests.grammar import check_grammar
-from services.frontend.requests.request import ChatPrompt, GenerationRequest
-from services.frontend.text.tokenizer import Tokenizer
-from services.frontend.tools.definitions import Calls, Tool, ToolUse
-from services.frontend.tools.formats import (
+from services.frontend.output.definitions import Calls, Tool, ToolUse
+from services.frontend.output.formats import (
     THINK,
     THINK_END,
     AnswerFormat,
     AnswerReader,
     answer_format,
 )
-from services.frontend.tools.grammar import ANY_OBJECT, AnswerGrammar, arguments_schema
+from services.frontend.output.grammar import ANY_OBJECT, AnswerGrammar, arguments_schema
+from services.frontend.requests.bans import check_bans_of
+from services.frontend.requests.grammar import check_grammar
+from services.frontend.requests.request import ChatPrompt, GenerationRequest
+from services.frontend.text.tokenizer import Tokenizer
 
 _GRAMMAR = "grammar"
 """The feature of models whose workers keep to grammars."""

@@ -11,13 +11,13 @@ from baton.errors import BatonError, Reason
 from baton.request.prices import Price
 from baton.request.stream_events import Event, Finished
 from baton.v1 import common_pb2
-from services.frontend.generation.assignments import GenerationContext
-from services.frontend.generation.metering import RequestMeter, cost_of
-from services.frontend.generation.placements import RequestPlacements
+from services.frontend.generation.accounting.metering import RequestMeter, cost_of
+from services.frontend.generation.accounting.telemetry import record_generation
+from services.frontend.generation.assigned.assignments import GenerationContext
+from services.frontend.generation.assigned.placements import RequestPlacements
 from services.frontend.generation.progress import RequestProgress
 from services.frontend.generation.state import actions
 from services.frontend.generation.state.reconcile import reconcile
-from services.frontend.generation.telemetry import record_generation
 from services.frontend.placement.placement import Placement
 from services.frontend.requests.claims import Claim
 from services.frontend.requests.record import RequestRecord

@@ -17,17 +17,17 @@ from baton.telemetry.tracing import tracer
 from baton.tenancy.limits.limit_set import LimitSet, Reservation
 from baton.tenancy.records import Scope
 from baton.v1 import common_pb2
+from services.frontend.access.key_limits import KeyLimits
+from services.frontend.access.refusals import unpriced
+from services.frontend.access.request_limits import RequestLimits
+from services.frontend.generation.accounting.metering import Metering
 from services.frontend.generation.answers import Answers
-from services.frontend.generation.assignments import GenerationContext
+from services.frontend.generation.assigned.assignments import GenerationContext
+from services.frontend.generation.assigned.suspects import Suspects
 from services.frontend.generation.block_keys import block_key_chains
 from services.frontend.generation.generation import Generation
-from services.frontend.generation.metering import Metering
 from services.frontend.generation.prompts import PromptEncoder, size_of
-from services.frontend.generation.suspects import Suspects
 from services.frontend.generation.turns import LoopTurns
-from services.frontend.limits.key_limits import KeyLimits
-from services.frontend.limits.refusals import unpriced
-from services.frontend.limits.request_limits import RequestLimits
 from services.frontend.metrics import ACTIVE
 from services.frontend.models.model import Model, ResolvedModel
 from services.frontend.models.registry import Registry

@@ -14,7 +14,7 @@ from baton.request.stream_events import (
     TokenLogprob,
 )
 from baton.v1 import common_pb2
-from services.frontend.generation.assignments import GenerationContext, WorkerAssignments
+from services.frontend.generation.assigned.assignments import GenerationContext, WorkerAssignments
 from services.frontend.generation.state.output import Output
 from services.frontend.generation.state.reconcile import worker_lost
 from services.frontend.generation.state.usage import RequestUsage

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from services.frontend.generation.placements import TOKEN_BYTES
+from services.frontend.generation.assigned.placements import TOKEN_BYTES
 from services.frontend.generation.turns import LoopTurns
 from services.frontend.models.model import Model
 from services.frontend.requests import validate

@@ -15,7 +15,7 @@ from baton.telemetry.context import request_id
 from baton.tenancy.principal import Principal
 from baton.tenancy.records import Scope
 from baton.v1 import inference_pb2, inference_pb2_grpc
-from services.frontend.auth.authenticator import Authenticator
+from services.frontend.access.authenticator import Authenticator
 from services.frontend.generation.inference import Inference
 from services.frontend.grpc.convert import generation_request, tokenized
 from services.frontend.grpc.session.session import Session

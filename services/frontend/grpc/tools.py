@@ -6,9 +6,9 @@ from typing import Any
 
 from baton.errors import invalid_field
 from baton.v1 import inference_pb2
+from services.frontend.output.definitions import Calls, Tool, ToolUse
 from services.frontend.requests.tools import check_tools_count
 from services.frontend.text.chat_template import ToolCall
-from services.frontend.tools.definitions import Calls, Tool, ToolUse
 
 _CALLS = {
     inference_pb2.TOOL_CHOICE_MODE_UNSPECIFIED: Calls.AUTO,

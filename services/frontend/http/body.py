@@ -3,7 +3,7 @@
 from baton.errors import BatonError, Reason
 from baton.rpc.timing.loop_watch import timeout
 from services.frontend.http.asgi import Receive, Scope
-from services.frontend.http.connection import Wire, connection_of
+from services.frontend.http.protocol.connection import Wire, connection_of
 
 
 class ClientGoneError(Exception):

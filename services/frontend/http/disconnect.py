@@ -4,7 +4,7 @@ import asyncio
 from types import TracebackType
 
 from services.frontend.http.body import ClientGoneError
-from services.frontend.http.connection import Wire
+from services.frontend.http.protocol.connection import Wire
 
 
 class WhileConnected:

@@ -9,7 +9,7 @@ from baton.telemetry import tracing
 from baton.telemetry.logs import get_logger
 from services.frontend.http.asgi import ASGIApp, Message, Receive, Scope, Send
 from services.frontend.http.body import ClientGoneError, header
-from services.frontend.http.connection import connection_of
+from services.frontend.http.protocol.connection import connection_of
 from services.frontend.http.responses import send_error
 from services.frontend.requests.rate_limits import rate_limits
 from services.frontend.requests.record import RequestRecord, begin, finish

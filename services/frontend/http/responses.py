@@ -6,7 +6,7 @@ import msgspec
 
 from baton.errors import BatonError, Reason
 from services.frontend.http.asgi import Message, Send
-from services.frontend.http.connection import Wire
+from services.frontend.http.protocol.connection import Wire
 
 encode = msgspec.json.encode
 

@@ -17,9 +17,9 @@ from baton.rpc.transport.unfinished import Unfinished
 from baton.settings import HttpSettings, StartupError
 from baton.telemetry.logs import get_logger
 from services.frontend.http.asgi import ASGIApp
-from services.frontend.http.connection import Connection
 from services.frontend.http.ending import ServerEnding
-from services.frontend.http.refusals import refusal
+from services.frontend.http.protocol.connection import Connection
+from services.frontend.http.protocol.refusals import refusal
 from services.frontend.requests.record import begin, finish
 from services.frontend.requests.request_id import identify
 

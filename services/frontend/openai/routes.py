@@ -12,12 +12,18 @@ from baton.settings import FrontendLimits, HttpSettings
 from baton.telemetry.context import request_id
 from baton.telemetry.metrics import render
 from baton.tenancy.records import Scope as KeyScope
-from services.frontend.auth.authenticator import Authenticator
+from services.frontend.access.authenticator import Authenticator
+from services.frontend.admin.routes import (
+    OrganizationRoutes,
+    find,
+    is_organization,
+    templates,
+)
 from services.frontend.generation.inference import Inference, stopping
 from services.frontend.http.asgi import ASGIApp, Receive, Scope, Send
 from services.frontend.http.body import header, read_json
-from services.frontend.http.connection import connection_of
 from services.frontend.http.disconnect import WhileConnected
+from services.frontend.http.protocol.connection import connection_of
 from services.frontend.http.responses import (
     MethodNotAllowedError,
     encode,
@@ -44,12 +50,6 @@ from services.frontend.openai.response.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.openai.response.options import response_options, with_offsets
 from services.frontend.openai.response.templates import CHAT, COMPLETION
 from services.frontend.openai.stream import answer_stream, answer_whole
-from services.frontend.organization.routes import (
-    OrganizationRoutes,
-    find,
-    is_organization,
-    templates,
-)
 from services.frontend.requests import record
 from services.frontend.requests.request import GenerationRequest, TextPrompt
 

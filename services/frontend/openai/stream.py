@@ -6,8 +6,8 @@ from baton.errors import BatonError, Reason
 from baton.request.stream_events import Event
 from baton.telemetry.logs import get_logger
 from services.frontend.http.asgi import Send
-from services.frontend.http.connection import Wire
 from services.frontend.http.disconnect import WhileConnected
+from services.frontend.http.protocol.connection import Wire
 from services.frontend.http.responses import KEEP_ALIVE, EventStream, error_event, send_json
 from services.frontend.openai.multi_prompt import Batch
 from services.frontend.openai.response.encoder import ChunkEncoder, WholeEncoder

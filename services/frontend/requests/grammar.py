@@ -66,7 +66,7 @@ async def _relaxed(grammar: Grammar, grammars: "Grammars") -> Grammar:
         GrammarError: there is something else about it.
         GrammarsBusyError: too many wait.
     """
-    from baton.structured.relaxed import drop, relaxed  # brings numpy, as grammars do
+    from baton.structured.json_schema.relaxed import drop, relaxed  # brings numpy, as grammars do
 
     schema = await asyncio.to_thread(relaxed, grammar.text)
     for _ in range(_MAX_RELAXED):

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from baton.sampling import SamplingParams
 from baton.v1 import common_pb2
 from services.frontend.models.model import Model
+from services.frontend.output.definitions import ToolUse
+from services.frontend.output.formats import AnswerReader
 from services.frontend.text.chat_template import PLAIN, Message, TemplateOptions
-from services.frontend.tools.definitions import ToolUse
-from services.frontend.tools.formats import AnswerReader
 
 
 @dataclass(frozen=True, slots=True)

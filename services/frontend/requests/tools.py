@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 
 from baton.errors import invalid_field
+from services.frontend.output.definitions import ToolUse
 from services.frontend.text.chat_template import Message
 from services.frontend.text.json_depth import MAX_DEPTH, deeper
-from services.frontend.tools.definitions import ToolUse
 
 MAX_TOOLS = 128
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")

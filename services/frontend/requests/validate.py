@@ -17,6 +17,7 @@ from baton.settings import FrontendLimits
 from baton.tenancy.principal import LOCAL, Principal
 from baton.v1 import common_pb2
 from services.frontend.models.model import Model, ResolvedModel
+from services.frontend.output.formats import AnswerReader
 from services.frontend.requests.bans import check_bans
 from services.frontend.requests.context import ContextLimit
 from services.frontend.requests.request import (
@@ -28,7 +29,6 @@ from services.frontend.requests.request import (
     TokenPrompt,
 )
 from services.frontend.requests.tools import check_calls, check_tools
-from services.frontend.tools.formats import AnswerReader
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _INT64 = 2**63 - 1

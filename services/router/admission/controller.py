@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from baton.errors import BatonError, Reason
-from services.router.admission.class_shares import ClassShares
-from services.router.admission.classes import DEFAULT_ADMISSION, AdmissionPolicy
-from services.router.admission.fairness import FairShares
 from services.router.admission.in_time import RETRY_SECONDS
 from services.router.admission.lateness import Lateness
 from services.router.admission.planner import FleetPlanner
 from services.router.admission.queue import AdmissionQueue
+from services.router.admission.shares.class_shares import ClassShares
+from services.router.admission.shares.classes import DEFAULT_ADMISSION, AdmissionPolicy
+from services.router.admission.shares.fairness import FairShares
 from services.router.admission.waiting import DEFAULT_SETTINGS, Charge, QueueSettings, Waiting
-from services.router.placement.service import Placed, PlacementService
+from services.router.policy.placement_service import Placed, PlacementService
 
 MAX_CHARGES = 100_000
 """Of placements whose tickets are not back, by session: of more, the oldest is settled."""

@@ -7,7 +7,7 @@ from itertools import chain
 from baton.errors import BatonError, Reason
 from services.router.admission.forecast import Forecast
 from services.router.admission.lines import Entry, Group, Lines
-from services.router.admission.tier_shares import TierShares
+from services.router.admission.shares.tier_shares import TierShares
 from services.router.admission.waiting import P, Planner, Waiting
 
 RETRY_SECONDS = 1.0

@@ -6,9 +6,9 @@ from heapq import merge
 from itertools import chain, groupby
 from typing import NamedTuple
 
-from services.router.admission.class_shares import ClassShares
-from services.router.admission.fairness import FairShares
-from services.router.admission.tier_shares import TierShares
+from services.router.admission.shares.class_shares import ClassShares
+from services.router.admission.shares.fairness import FairShares
+from services.router.admission.shares.tier_shares import TierShares
 from services.router.admission.waiting import Waiting
 
 Section = tuple[bool, bool]

@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 from services.router.admission.waiting import Waiting
 from services.router.admission.worker_lines import WorkerLines
-from services.router.placement.service import (
+from services.router.policy.costs import Held
+from services.router.policy.placement_service import (
     Placed,
     PlacementPlan,
     PlacementRequest,
     PlacementService,
 )
-from services.router.policy.costs import Held
 
 
 class FleetPlan(NamedTuple):

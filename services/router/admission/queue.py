@@ -21,13 +21,13 @@ from collections.abc import Iterator
 from itertools import islice
 
 from baton.errors import BatonError, Reason
-from services.router.admission.charges import Charges
-from services.router.admission.class_shares import ClassShares
-from services.router.admission.fairness import FairShares
 from services.router.admission.in_time import RETRY_SECONDS, check_in_time, too_late
 from services.router.admission.lateness import Lateness
 from services.router.admission.lines import Lines
-from services.router.admission.tier_shares import TierShares
+from services.router.admission.shares.charges import Charges
+from services.router.admission.shares.class_shares import ClassShares
+from services.router.admission.shares.fairness import FairShares
+from services.router.admission.shares.tier_shares import TierShares
 from services.router.admission.waiting import (
     DEFAULT_SETTINGS,
     Charge,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from baton.errors import BatonError
-from services.router.admission.tiers import DEFAULT_TIERS, TierPolicy
-from services.router.placement.service import PlacementRequest
+from services.router.admission.shares.tiers import DEFAULT_TIERS, TierPolicy
+from services.router.policy.placement_service import PlacementRequest
 
 
 @dataclass(frozen=True, slots=True)

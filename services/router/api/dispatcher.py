@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from baton.errors import BatonError
 from baton.internal.v1 import router_pb2
 from services.router import metrics
-from services.router.admission.classes import AdmissionPolicy
 from services.router.admission.controller import AdmissionController, Admitted, Usage
+from services.router.admission.shares.classes import AdmissionPolicy
 from services.router.admission.waiting import DEFAULT_SETTINGS, QueueSettings, Waiting
 from services.router.api import outcomes
 from services.router.api.claims import SUPERSEDED, Asker, PendingQuery, QueryClaims
@@ -28,9 +28,9 @@ from services.router.api.queries import (
     waiting_from_proto,
 )
 from services.router.api.refusal_log import RefusalKind, RefusalLog
-from services.router.explanation.decision_log import DecisionLog, DecisionRecord, Turn
 from services.router.metrics import PlacementMetrics
-from services.router.placement.service import PlacementService
+from services.router.policy.decision_log import DecisionLog, DecisionRecord, Turn
+from services.router.policy.placement_service import PlacementService
 
 BEAT_SECONDS = 0.1
 """A session that was told nothing for two of these is told that the router lives."""

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from baton.errors import BatonError, invalid_field
 from baton.internal.v1 import router_pb2
 from services.router.api.queries import request_from_proto
-from services.router.explanation.decision_log import DecisionLog, DecisionRecord
-from services.router.placement.service import PlacementService
+from services.router.policy.decision_log import DecisionLog, DecisionRecord
 from services.router.policy.explanation import CandidateCosts
+from services.router.policy.placement_service import PlacementService
 
 
 class Explainer:

@@ -8,7 +8,12 @@ from baton.errors import BatonError, invalid_field
 from baton.internal.v1 import router_pb2, worker_pb2
 from baton.v1 import common_pb2
 from services.router.admission.waiting import Waiting
-from services.router.placement.service import Chain, Placed, PlacementRequest, PlacementService
+from services.router.policy.placement_service import (
+    Chain,
+    Placed,
+    PlacementRequest,
+    PlacementService,
+)
 from services.router.state.executions import Claim
 from services.router.state.worker import Worker
 

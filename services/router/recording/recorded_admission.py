@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from baton.errors import BatonError
-from services.router.admission.classes import AdmissionPolicy
 from services.router.admission.controller import AdmissionController, Admitted, Usage
+from services.router.admission.shares.classes import AdmissionPolicy
 from services.router.admission.waiting import QueueSettings, Waiting
-from services.router.placement.service import PlacementService
+from services.router.policy.placement_service import PlacementService
 from services.router.recording.records import (
     AdmissionAdvanced,
     AdmissionDrained,

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from services.router.admission.classes import AdmissionPolicy
 from services.router.admission.controller import Usage
+from services.router.admission.shares.classes import AdmissionPolicy
 from services.router.admission.waiting import QueueSettings, Waiting
 from services.router.policy.costs import Policy
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout

@@ -12,8 +12,8 @@ from baton.telemetry.logs import get_logger
 from baton.tenancy import class_record
 from baton.tenancy.class_record import CLASSES
 from baton.tenancy.records import Tenant, Tier, parse
-from services.router.admission.classes import AdmissionPolicy, ClassPolicy
-from services.router.admission.tenants import DEFAULT_SHARE, TenantShare, TenantShares
+from services.router.admission.shares.classes import AdmissionPolicy, ClassPolicy
+from services.router.admission.shares.tenants import DEFAULT_SHARE, TenantShare, TenantShares
 
 log = get_logger(__name__)
 

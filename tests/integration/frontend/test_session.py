@@ -20,7 +20,7 @@ from baton.v1.inference_pb2_grpc import (
     InferenceServiceStub,
     add_InferenceServiceServicer_to_server,
 )
-from services.frontend.auth.authenticator import NoAuthentication
+from services.frontend.access.authenticator import NoAuthentication
 from services.frontend.grpc.servicer import SERVICE, InferenceServicer
 from tests.support.clock import within
 from tests.support.wait import eventually

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from services.router.recording.files import read
 from services.router.recording.records import AdmissionAdvanced, Record
-from services.router.simulation.replay import replay
+from simulator.replay import replay
 from tests.support.wait import eventually
 
 CHAIN = [i.to_bytes(16, "little") for i in range(64)]

@@ -8,7 +8,7 @@ from zlib import crc32
 from baton.errors import BatonError, Reason
 from services.frontend.http.asgi import Receive, Scope, Send
 from services.frontend.http.body import read_json
-from services.frontend.http.connection import connection_of
+from services.frontend.http.protocol.connection import connection_of
 from services.frontend.http.responses import EventStream, send_error, send_json
 from tests.support.http.answers import Answer, read_answers
 from tests.support.http.doubts import DOUBTS

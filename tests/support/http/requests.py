@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from zlib import crc32
 
-from services.frontend.http.exchange import UNREAD_BYTES
+from services.frontend.http.protocol.exchange import UNREAD_BYTES
 from tests.support.http.answers import Answer, Asked
 from tests.support.http.clients import CLIENTS, SPEAKS_1_0, Framing
 

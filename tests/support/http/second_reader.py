@@ -6,7 +6,7 @@ from random import Random
 import h11
 
 from services.frontend.http.asgi import Receive, Scope, Send
-from services.frontend.http.connection import connection_of
+from services.frontend.http.protocol.connection import connection_of
 from services.frontend.http.responses import send_json
 from tests.support.http.requests import SMUGGLED, draw_request
 from tests.support.http.wire import Wire

@@ -11,7 +11,7 @@ from uvicorn.server import ServerState
 from baton.errors import BatonError
 from baton.settings import HttpSettings
 from services.frontend.http.asgi import ASGIApp
-from services.frontend.http.connection import Connection
+from services.frontend.http.protocol.connection import Connection
 from services.frontend.http.responses import encode
 
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from baton.errors import BatonError, Reason
-from services.router.admission.class_shares import ClassShares
-from services.router.admission.classes import AdmissionPolicy, ClassPolicy
-from services.router.admission.fairness import FairShares
 from services.router.admission.queue import AdmissionQueue
-from services.router.admission.tiers import DEFAULT_TIERS, TierPolicy
+from services.router.admission.shares.class_shares import ClassShares
+from services.router.admission.shares.classes import AdmissionPolicy, ClassPolicy
+from services.router.admission.shares.fairness import FairShares
+from services.router.admission.shares.tiers import DEFAULT_TIERS, TierPolicy
 from services.router.admission.waiting import Due, QueueSettings, Waiting
-from services.router.placement.service import PlacementRequest
+from services.router.policy.placement_service import PlacementRequest
 
 
 class Plan(NamedTuple):

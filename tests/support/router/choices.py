@@ -20,11 +20,11 @@ from baton.errors import BatonError
 from baton.request.room import output_reserve
 from baton.sampling import SamplingParams
 from baton.worker.load import load_report
-from baton.worker.reserved import StreamPages
+from baton.worker.stream.reserved import StreamPages
 from services.router.admission.controller import AdmissionController, Usage
 from services.router.admission.controller import Admitted as Placement
 from services.router.admission.waiting import Waiting
-from services.router.placement.service import PlacementRequest, PlacementService
+from services.router.policy.placement_service import PlacementRequest, PlacementService
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet
 from services.router.state.instances import InstanceState, ModelLayout, Role

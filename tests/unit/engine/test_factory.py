@@ -9,9 +9,9 @@ import pytest
 
 from baton.engine import factory
 from baton.engine.base import ContextLimit
+from baton.engine.checkpoint.model_config import read_config
+from baton.engine.checkpoint.sizing import check_memory
 from baton.engine.factory import create_engine
-from baton.engine.model_config import read_config
-from baton.engine.sizing import check_memory
 from baton.engine.torch.operators import choose_kernels
 from baton.settings import EngineSettings, StartupError
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from baton.engine.sampling_defaults import read_sampling_defaults
+from baton.engine.checkpoint.sampling_defaults import read_sampling_defaults
 from baton.engine.support.documents import CheckpointError
 from baton.sampling import SamplingParams
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.placement.service import PlacementRequest, PlacementService
+from services.router.policy.placement_service import PlacementRequest, PlacementService
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role

@@ -2,9 +2,9 @@
 
 import pytest
 
-from services.router.placement.service import Chain, PlacementRequest, PlacementService
 from services.router.policy.costs import Turn
 from services.router.policy.explanation import CandidateCosts, Exclusion
+from services.router.policy.placement_service import Chain, PlacementRequest, PlacementService
 from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet

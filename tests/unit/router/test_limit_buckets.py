@@ -17,7 +17,7 @@ from baton.tenancy.limits.wire import answer_from_proto, ask_to_proto
 from services.router.api.dispatcher import QueryDispatcher
 from services.router.api.limits import FORGET_SECONDS, LimitBuckets
 from services.router.api.service import RouterService
-from services.router.placement.service import PlacementService
+from services.router.policy.placement_service import PlacementService
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet
 from services.router.state.tickets import TicketTable

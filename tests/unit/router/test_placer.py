@@ -11,7 +11,7 @@ from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
 from baton.kv.keys import pack
 from services.router.api.dispatcher import QueryDispatcher
-from services.router.placement.service import PlacementService
+from services.router.policy.placement_service import PlacementService
 from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet

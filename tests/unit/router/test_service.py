@@ -13,7 +13,7 @@ from baton.settings import RouterLimits
 from services.router.admission.waiting import QueueSettings
 from services.router.api.dispatcher import QueryDispatcher
 from services.router.api.service import RouterService
-from services.router.placement.service import PlacementService
+from services.router.policy.placement_service import PlacementService
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role

@@ -8,8 +8,8 @@ import pytest
 from baton.tenancy import class_record
 from baton.tenancy.records import Tenant, Tier, encode
 from baton.v1 import common_pb2
-from services.router.admission.classes import AdmissionPolicy, ClassPolicy
-from services.router.admission.tenants import DEFAULT_SHARE, TenantShare, TenantShares
+from services.router.admission.shares.classes import AdmissionPolicy, ClassPolicy
+from services.router.admission.shares.tenants import DEFAULT_SHARE, TenantShare, TenantShares
 from services.router.watch.team_records import ClassRecords, TenantRecords, policy_of
 
 BATCH = common_pb2.PRIORITY_CLASS_BATCH

@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from baton.request.grammar import Grammar
-from baton.structured.bounds import Bounds
 from baton.structured.compile import CompiledGrammar, compile_grammar
 from baton.structured.errors import GrammarError
+from baton.structured.json_schema.bounds import Bounds
 from baton.structured.masks import MaskRequest, Masks
 from baton.structured.state import GrammarState
 from baton.structured.vocabulary import Vocabulary

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from baton.structured import pauses
+from baton.structured.json_schema.schema import check_schema, parse_schema
 from baton.structured.pauses import Pauses
-from baton.structured.schema import check_schema, parse_schema
 
 LOOK_SECONDS = 0.00001
 

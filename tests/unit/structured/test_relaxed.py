@@ -9,9 +9,9 @@ import pytest
 from baton.request.grammar import Grammar
 from baton.structured.compile import compile_grammar
 from baton.structured.errors import GrammarError
+from baton.structured.json_schema.relaxed import drop, relaxed
+from baton.structured.json_schema.schema import check_schema
 from baton.structured.pauses import Pauses
-from baton.structured.relaxed import drop, relaxed
-from baton.structured.schema import check_schema
 from baton.structured.state import GrammarState
 from baton.structured.vocabulary import Vocabulary
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 import torch
 
+from baton.engine.checkpoint.sampling_defaults import read_sampling_defaults
 from baton.engine.factory import create_engine
-from baton.engine.sampling_defaults import read_sampling_defaults
 from baton.settings import EngineSettings
 from bench.structured.ending import SCHEMAS, WAYS
 from bench.structured.ending import answers as ask_for

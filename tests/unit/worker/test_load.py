@@ -11,7 +11,7 @@ from baton.engine.base import EngineStats
 from baton.request.room import choice_pages
 from baton.settings import LoadSettings
 from baton.worker.load import LoadReporter, misleads
-from baton.worker.reserved import StreamPages, reserved_pages
+from baton.worker.stream.reserved import StreamPages, reserved_pages
 from tests.support.clock import within
 from tests.support.engine.info import engine_info
 from tests.support.manual_loop import ManualLoop

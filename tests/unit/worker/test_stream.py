@@ -22,9 +22,9 @@ from baton.settings import EngineSettings
 from baton.v1.common_pb2 import RequestContext, SamplingParams
 from baton.worker.core import WorkerCore
 from baton.worker.engine_loop import EngineLoop
-from baton.worker.pause import SequencePause
 from baton.worker.session import RunSession
-from baton.worker.stream import WorkStream
+from baton.worker.stream.pause import SequencePause
+from baton.worker.stream.stream import WorkStream
 from tests.support.clock import within
 from tests.support.doubles.call import ScriptedCall
 from tests.support.wait import wait_for

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from baton.request.stream_events import Delta, FinishReason, Text, TokenLogprob
 from baton.v1 import common_pb2
+from services.frontend.output.lexer import Lexer
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.text.stop_strings import StopScanner
-from services.frontend.tools.lexer import Lexer
 
 
 class Output:

@@ -7,9 +7,9 @@ from typing import Any
 from baton.errors import invalid_field
 from services.frontend.openai.request.schema import ChatBody, MessageBody
 from services.frontend.openai.request.tools import arguments_of, read_calls, tool_of
+from services.frontend.output.definitions import Calls, ToolUse
 from services.frontend.requests.tools import check_tools_count
 from services.frontend.text.chat_template import ToolCall
-from services.frontend.tools.definitions import Calls, ToolUse
 
 FUNCTION = "function"
 """The role of a message that answers a call."""

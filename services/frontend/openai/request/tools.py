@@ -8,10 +8,10 @@ import msgspec
 
 from baton.errors import BatonError, Reason, invalid_field
 from services.frontend.openai.request.schema import ChatBody, FunctionBody, TokenizeBody
+from services.frontend.output.definitions import Calls, Tool, ToolUse
 from services.frontend.requests.tools import check_tools_count
 from services.frontend.requests.validate import unsupported
 from services.frontend.text.chat_template import ToolCall
-from services.frontend.tools.definitions import Calls, Tool, ToolUse
 
 _MODES = {mode.value: mode for mode in Calls}
 _FUNCTION = "function"

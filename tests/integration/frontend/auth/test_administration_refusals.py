@@ -13,7 +13,7 @@ from baton.cluster.etcd.local import LocalEtcd
 from baton.errors import Reason
 from baton.tenancy.admin import Administration
 from baton.tenancy.records import Scope, Tier
-from services.frontend.organization.routes import MAX_BODY_BYTES, templates
+from services.frontend.admin.routes import MAX_BODY_BYTES, templates
 from tests.integration.frontend.auth.conftest import Keys, bearer
 from tests.support.clock import within
 from tests.support.network.proxy import TcpProxy
@@ -212,7 +212,7 @@ async def test_while_etcd_is_away_it_says_so_and_requests_go_on(
 async def test_requests_beyond_the_bound_are_refused(
     keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.frontend.organization.routes.MAX_AT_ONCE", 2)
+    monkeypatch.setattr("services.frontend.admin.routes.MAX_AT_ONCE", 2)
     _, secret = await keys.key(scopes=("admin",))
     async with httpx.AsyncClient(base_url=keys.stage.http_url, headers=bearer(secret)) as client:
         answers = await asyncio.gather(

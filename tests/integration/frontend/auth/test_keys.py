@@ -18,9 +18,9 @@ from baton.tenancy import directory as sentences
 from baton.tenancy.records import Tier
 from baton.tenancy.secret import new_secret
 from baton.v1 import common_pb2, inference_pb2
-from services.frontend.auth.authenticator import NoAuthentication
+from services.frontend.access.authenticator import NoAuthentication
+from services.frontend.admin.routes import OrganizationRoutes, templates
 from services.frontend.openai.routes import Handlers, Routes
-from services.frontend.organization.routes import OrganizationRoutes, templates
 from tests.integration.frontend.auth.conftest import Keys, bearer
 from tests.support.clock import DEADLINE_SECONDS, within
 from tests.support.wait import eventually

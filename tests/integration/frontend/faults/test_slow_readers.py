@@ -19,11 +19,11 @@ from baton.v1.inference_pb2_grpc import (
     InferenceServiceStub,
     add_InferenceServiceServicer_to_server,
 )
-from services.frontend.auth.authenticator import NoAuthentication
+from services.frontend.access.authenticator import NoAuthentication
 from services.frontend.grpc.servicer import SERVICE, InferenceServicer
 from services.frontend.http.body import ClientGoneError
-from services.frontend.http.connection import connection_of
 from services.frontend.http.disconnect import WhileConnected
+from services.frontend.http.protocol.connection import connection_of
 from services.frontend.http.server import HttpServer
 from tests.support.clock import within
 from tests.support.wait import eventually

@@ -27,8 +27,8 @@ from baton.usage.record import UsageRecord
 from baton.usage.report import table
 from baton.usage.report.question import Question
 from baton.usage.report.totals import PRICE_COLUMNS, Totals, total_of
-from services.frontend.organization.routes import TEAM_USAGE
-from services.frontend.organization.usage.reader import MAX_AT_ONCE
+from services.frontend.admin.routes import TEAM_USAGE
+from services.frontend.admin.usage.reader import MAX_AT_ONCE
 from tests.integration.frontend.auth.conftest import Keys, bearer
 from tests.support.clock import PATIENCE_SECONDS, within
 from tests.support.state.databases import Databases
@@ -336,7 +336,7 @@ async def test_what_cannot_be_answered_says_why(
     billing: Billing, databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = {"start_time": str(BEGIN), "end_time": str(END)}
-    reader = "services.frontend.organization.usage.reader"
+    reader = "services.frontend.admin.usage.reader"
     settings = StateSettings(url=SecretStr(billing.url))
     grace = table._GRACE_SECONDS
     async with billing.client(billing.admin) as http:
@@ -360,7 +360,7 @@ async def test_what_cannot_be_answered_says_why(
         assert await told(COSTS, {**asked, "limit": "181"}) == (400, "invalid_value", "limit")
         assert await told(TEAM_USAGE, {"date": "today"}) == (400, "invalid_value", "date")
         assert await told(TEAM_USAGE, {"format": "xml"}) == (400, "invalid_value", "format")
-        for module in (reader, "services.frontend.organization.usage.teams"):
+        for module in (reader, "services.frontend.admin.usage.teams"):
             monkeypatch.setattr(f"{module}.MAX_GROUPS", 3)
         assert await told(TEAM_USAGE, DATES) == (400, "invalid_value", "end_date")
         monkeypatch.setattr(f"{reader}.QUERY_SECONDS", 0.1)

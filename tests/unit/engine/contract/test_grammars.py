@@ -13,8 +13,8 @@ from baton.engine.events import EndReason, SequenceEnded
 from baton.engine.local import LocalOutput, run_local
 from baton.engine.testing.random_tokenizer import make_tokenizer
 from baton.request.grammar import Grammar
-from baton.structured.bounds import Bounds
 from baton.structured.errors import GrammarError
+from baton.structured.json_schema.bounds import Bounds
 from tests.support.engine.contract import assert_baseline, drain, params, prompt, request
 
 SCHEMA = {

@@ -11,7 +11,7 @@ from jinja2 import TemplateError
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
-from baton.engine.model_config import Rope, read_config
+from baton.engine.checkpoint.model_config import Rope, read_config
 from baton.engine.support.documents import CheckpointError
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from baton.engine.testing.random_tokenizer import SPECIAL_TOKENS

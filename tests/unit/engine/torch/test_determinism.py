@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from baton.engine.checkpoint.model_config import read_config
 from baton.engine.factory import create_engine
-from baton.engine.model_config import read_config
 from baton.engine.native.kernels import NativeKernels
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from baton.engine.torch.attention import PagedKv, Query

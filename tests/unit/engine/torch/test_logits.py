@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from baton.engine.model_config import read_config
+from baton.engine.checkpoint.model_config import read_config
 from baton.engine.native.kernels import NativeKernels
 from baton.engine.torch.attention import PagedKv, Query
 from baton.engine.torch.checkpoint import read_weights

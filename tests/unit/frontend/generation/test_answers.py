@@ -14,12 +14,12 @@ from baton.sampling import SamplingParams
 from baton.settings import TextSettings
 from services.frontend.generation.answers import Answers, Plan
 from services.frontend.models.model import Model
+from services.frontend.output.definitions import Calls, Tool, ToolUse
 from services.frontend.requests.request import ChatPrompt, GenerationRequest, TextPrompt
 from services.frontend.text.chat_template import ChatTemplate, Message
 from services.frontend.text.tokenizer import Tokenizer
-from services.frontend.tools.definitions import Calls, Tool, ToolUse
 from tests.unit.frontend.conftest import byte_level
-from tests.unit.frontend.tools.test_transcripts import HERE, USE
+from tests.unit.frontend.output.test_transcripts import HERE, USE
 
 JSON = Grammar.of("json_schema", '{"type":"object"}')
 NOT = {"type": "object", "properties": {"a": {"not": {}}}}

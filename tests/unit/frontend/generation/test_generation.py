@@ -18,10 +18,10 @@ from baton.internal.v1 import router_pb2, worker_pb2
 from baton.request.stream_events import ChoiceFinished, Delta, Event, Finished, Started
 from baton.settings import FrontendLimits
 from baton.v1 import common_pb2
-from services.frontend.generation import placements
-from services.frontend.generation.assignments import GenerationContext
+from services.frontend.generation.assigned import placements
+from services.frontend.generation.assigned.assignments import GenerationContext
+from services.frontend.generation.assigned.suspects import Suspects
 from services.frontend.generation.generation import Generation
-from services.frontend.generation.suspects import Suspects
 from services.frontend.placement.placement import Placement
 from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests.record import RequestRecord

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from baton.telemetry.scope import TelemetryScope
-from services.frontend.generation.pauses import RequestPauses
+from services.frontend.generation.assigned.pauses import RequestPauses
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 
 from baton.errors import BatonError, Reason
 from baton.v1 import common_pb2
-from services.frontend.generation import suspects as module
-from services.frontend.generation.suspects import REFUSE_SECONDS, Suspects
+from services.frontend.generation.assigned import suspects as module
+from services.frontend.generation.assigned.suspects import REFUSE_SECONDS, Suspects
 from services.frontend.requests.digest import digest_of
 from services.frontend.requests.request import ResolvedRequest
 

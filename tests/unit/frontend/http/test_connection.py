@@ -8,7 +8,7 @@ from uvicorn.server import ServerState
 
 from baton.settings import HttpSettings
 from services.frontend.http.asgi import Receive, Scope, Send
-from services.frontend.http.connection import Connection, connection_of
+from services.frontend.http.protocol.connection import Connection, connection_of
 from services.frontend.http.responses import EventStream
 from tests.support.clock import within
 

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from services.frontend.http.asgi import Receive, Scope, Send
-from services.frontend.http.exchange import UNREAD_BYTES
 from services.frontend.http.middleware import RequestMiddleware
+from services.frontend.http.protocol.exchange import UNREAD_BYTES
 from services.frontend.http.responses import send_json
 from tests.support.http.answers import Answer, Asked, read_answers
 from tests.support.http.connections import Application, play_connection

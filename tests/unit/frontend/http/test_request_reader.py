@@ -14,8 +14,8 @@ from baton.errors import BatonError
 from baton.settings import HttpSettings
 from services.frontend.http.asgi import Receive, Scope, Send
 from services.frontend.http.body import read_json
-from services.frontend.http.connection import Connection, connection_of
-from services.frontend.http.request_reader import MAX_PIPELINED
+from services.frontend.http.protocol.connection import Connection, connection_of
+from services.frontend.http.protocol.request_reader import MAX_PIPELINED
 from services.frontend.http.responses import EventStream, send_error, send_json
 from tests.support.clock import within
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from services.frontend.auth.authenticator import NoAuthentication
+from services.frontend.access.authenticator import NoAuthentication
+from services.frontend.admin.routes import OrganizationRoutes, templates
 from services.frontend.openai.openapi import document
 from services.frontend.openai.request.fields import FIELDS, Body
 from services.frontend.openai.routes import Handlers, Routes
-from services.frontend.organization.routes import OrganizationRoutes, templates
 
 
 def made() -> dict[str, Any]:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.admission.class_shares import BURST_SECONDS, ClassShares
-from services.router.admission.classes import AdmissionPolicy, ClassPolicy
+from services.router.admission.shares.class_shares import BURST_SECONDS, ClassShares
+from services.router.admission.shares.classes import AdmissionPolicy, ClassPolicy
 
 
 def shares(**classes: ClassPolicy) -> ClassShares:

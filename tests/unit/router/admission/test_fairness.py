@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.admission.fairness import FairShares
+from services.router.admission.shares.fairness import FairShares
 
 
 def shares(tie: float = 0.0, **waiting: int) -> FairShares:

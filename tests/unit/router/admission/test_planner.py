@@ -5,8 +5,8 @@ import pytest
 from baton.errors import BatonError
 from services.router.admission.planner import FleetPlanner
 from services.router.admission.waiting import Waiting
-from services.router.placement.service import Chain, PlacementRequest, PlacementService
 from services.router.policy.costs import Disaggregation, Policy
+from services.router.policy.placement_service import Chain, PlacementRequest, PlacementService
 from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet

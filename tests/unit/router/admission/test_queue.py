@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from baton.errors import BatonError, Reason
-from services.router.admission.class_shares import ClassShares
-from services.router.admission.classes import AdmissionPolicy, ClassPolicy
-from services.router.admission.fairness import FairShares
 from services.router.admission.queue import AdmissionQueue
-from services.router.admission.tiers import TierPolicy
+from services.router.admission.shares.class_shares import ClassShares
+from services.router.admission.shares.classes import AdmissionPolicy, ClassPolicy
+from services.router.admission.shares.fairness import FairShares
+from services.router.admission.shares.tiers import TierPolicy
 from services.router.admission.waiting import Charge, QueueSettings, Waiting
 from tests.support.router.admission import Plan, Workers, made, place_due, waiting
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import pytest
 
 from baton.errors import BatonError
-from services.router.admission.fairness import FairShares
 from services.router.admission.lateness import Lateness
 from services.router.admission.queue import AdmissionQueue
+from services.router.admission.shares.fairness import FairShares
 from tests.support.router.admission import Workers, waiting
 
 COUNT = 8

@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.errors import BatonError, Reason
-from services.router.admission.class_shares import ClassShares
-from services.router.admission.classes import AdmissionPolicy, ClassPolicy
-from services.router.admission.fairness import FairShares
 from services.router.admission.lateness import Lateness
 from services.router.admission.queue import AdmissionQueue
+from services.router.admission.shares.class_shares import ClassShares
+from services.router.admission.shares.classes import AdmissionPolicy, ClassPolicy
+from services.router.admission.shares.fairness import FairShares
 from services.router.admission.waiting import QueueSettings
 from tests.support.router.admission import Workers, made, waiting
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.admission.tier_shares import CLAIM_REQUESTS, TierShares
-from services.router.admission.tiers import TierPolicy
+from services.router.admission.shares.tier_shares import CLAIM_REQUESTS, TierShares
+from services.router.admission.shares.tiers import TierPolicy
 
 ENTERPRISE, PRO, FREE = range(3)
 

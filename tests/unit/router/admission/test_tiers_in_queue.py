@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from baton.errors import BatonError
-from services.router.admission.fairness import FairShares
 from services.router.admission.queue import AdmissionQueue
-from services.router.admission.tiers import TierPolicy
+from services.router.admission.shares.fairness import FairShares
+from services.router.admission.shares.tiers import TierPolicy
 from services.router.admission.waiting import Charge, QueueSettings
 from tests.support.router.admission import Workers, made, waiting
 

@@ -9,8 +9,8 @@ from baton.errors import BatonError
 from baton.internal.v1 import router_pb2
 from services.router.admission.waiting import QueueSettings
 from services.router.api.dispatcher import QueryDispatcher
-from services.router.placement.service import PlacementService
 from services.router.policy.costs import Policy
+from services.router.policy.placement_service import PlacementService
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role

@@ -10,7 +10,7 @@ from baton.errors import Reason
 from baton.internal.v1 import router_pb2
 from baton.telemetry.scope import current
 from baton.v1 import common_pb2
-from services.router.admission.classes import AdmissionPolicy, ClassPolicy
+from services.router.admission.shares.classes import AdmissionPolicy, ClassPolicy
 from services.router.admission.waiting import DEFAULT_SETTINGS
 from services.router.api.service import draining
 from tests.unit.router.dispatch.conftest import World

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.errors import BatonError, Reason
-from services.router.admission.classes import AdmissionPolicy, ClassPolicy
 from services.router.admission.controller import Admitted, Usage
+from services.router.admission.shares.classes import AdmissionPolicy, ClassPolicy
 from services.router.admission.waiting import QueueSettings, Waiting
-from services.router.placement.service import Chain, PlacementRequest, PlacementService
 from services.router.policy.costs import Policy
+from services.router.policy.placement_service import Chain, PlacementRequest, PlacementService
 from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.recording.recorded import RecordedFleet
 from services.router.recording.recorded_admission import RecordedAdmission
@@ -29,10 +29,10 @@ from services.router.recording.records import (
     RequestSubmitted,
     WorkerStale,
 )
-from services.router.simulation.command import main
-from services.router.simulation.replay import Difference, replay
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
 from services.router.state.rates import Bandwidths
+from simulator.command import main
+from simulator.replay import Difference, replay
 
 LAYOUT = b"L" * 16
 KEYS = [number.to_bytes(16, "little") for number in range(40)]

@@ -1,0 +1,1 @@
+"""A checkpoint on disk: its files, the model's shape, recommended sampling, and how much fits."""

@@ -1,0 +1,1 @@
+"""JSON Schemas: which keywords are kept, and bounds where a schema sets none."""

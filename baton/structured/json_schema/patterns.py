@@ -1,0 +1,89 @@
+"""Objects whose pattern properties are all properties that they name as well.
+
+Behind those, a grammar would go on to the name of another one, which there is none of, and the
+sequence would end with an error.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from llguidance import LLMatcher
+
+from baton.structured.json_schema.schema import walk
+from baton.structured.vocabulary import Vocabulary
+
+MAX_TRIED = 64
+"""Objects of a schema: each costs a grammar of its own, half a millisecond."""
+_NULL = {"type": "null"}
+_SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+def name_patterns(vocabulary: Vocabulary, schema: Any) -> bool:
+    """Write what patterns ask of named properties into these, where patterns name no others.
+
+    Args:
+        vocabulary: of the model.
+        schema: as `check_schema` took it; is changed.
+
+    Returns:
+        Whether it was.
+    """
+    changed, tried = False, 0
+    for _, each in walk(schema):
+        named, patterns = each.get("properties"), each.get("patternProperties")
+        if not (isinstance(named, dict) and isinstance(patterns, dict) and named and patterns):
+            continue
+        if each.get("additionalProperties") is not False or not _may_meet(named, patterns):
+            continue
+        tried += 1
+        if tried > MAX_TRIED:
+            break
+        if _names_no_others(vocabulary, list(named), list(patterns)):
+            each["properties"] = {
+                name: _both(vocabulary, name, one, patterns) for name, one in named.items()
+            }
+            del each["patternProperties"]
+            changed = True
+    return changed
+
+
+def _may_meet(names: dict[str, Any], patterns: dict[str, Any]) -> bool:
+    try:
+        return any(re.search(pattern, name) for pattern in patterns for name in names)
+    except re.error:  # of another dialect
+        return True
+
+
+def _names_no_others(vocabulary: Vocabulary, names: Sequence[str], patterns: Sequence[str]) -> bool:
+    """Return whether an object that has all the names can have no more."""
+    schema = {
+        "type": "object",
+        "properties": dict.fromkeys(names, _NULL),
+        "required": names,
+        "patternProperties": dict.fromkeys(patterns, _NULL),
+        "additionalProperties": False,
+        "x-guidance": _SPACES,
+    }
+    matcher = vocabulary.matcher(LLMatcher.grammar_from_json_schema(json.dumps(schema)))
+    if matcher.is_error():
+        return False
+    begun = "{" + "".join(f"{json.dumps(name, ensure_ascii=False)}: null, " for name in names)
+    if not matcher.consume_tokens(vocabulary.tokenize(begun)):
+        return "NoExtension" in matcher.get_error()
+    mask = np.zeros(vocabulary.words, np.uint32)
+    matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+    return "NoExtension" in matcher.get_error()
+
+
+def _both(vocabulary: Vocabulary, name: str, schema: Any, patterns: dict[str, Any]) -> Any:
+    """Return the schema of a property, with those of the patterns that its name has."""
+    more = [one for pattern, one in patterns.items() if _has(vocabulary, name, pattern)]
+    return {"allOf": [schema, *more]} if more else schema
+
+
+def _has(vocabulary: Vocabulary, name: str, pattern: str) -> bool:
+    schema = {"type": "string", "const": name, "pattern": pattern}
+    return not vocabulary.matcher(LLMatcher.grammar_from_json_schema(json.dumps(schema))).is_error()

@@ -1,0 +1,164 @@
+"""One request for administration: who asks, what for, and what it finds."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from baton.cluster.etcd.client import Etcd, EtcdError
+from baton.errors import BatonError, Reason
+from baton.telemetry.context import request_id
+from baton.telemetry.logs import get_logger
+from baton.tenancy.admin import Administration
+from baton.tenancy.audit import Actor, AuditLog
+from baton.tenancy.directory import Directory
+from baton.tenancy.principal import Principal
+from baton.tenancy.records import Key, Project, Scope, ServiceAccount
+from baton.tenancy.store import RecordStore
+from baton.tenancy.watch import DirectoryWatch
+from services.frontend.admin.usage.reader import UsageReader
+
+_SETTLE_SECONDS = 1.0
+
+log = get_logger(__name__)
+
+
+class Organizations:
+    """What administration works on: etcd for changes, the directory in memory for what there is.
+
+    Lives on the event loop; one per frontend.
+
+    Args:
+        etcd: the connection; the caller closes it, after this.
+        cluster: the cluster's name.
+        watch: keeps the directory.
+        usage: reads what requests used.
+    """
+
+    def __init__(self, etcd: Etcd, cluster: str, watch: DirectoryWatch, usage: UsageReader) -> None:
+        self._etcd = etcd
+        self._cluster = cluster
+        self._watch = watch
+        self._store = RecordStore(etcd, cluster)
+        self.audit = AuditLog(etcd, cluster)
+        self.usage = usage
+
+    @property
+    def known(self) -> Directory:
+        """The directory as far as this frontend knows it: asking waits for nothing."""
+        return self._watch.directory
+
+    async def directory(self, tenant: str) -> Directory:
+        """Return the directory, once it has every change of a tenant that was made before.
+
+        Raises:
+            EtcdError: etcd is away.
+        """
+        await self._watch.reach(await self._store.revision(tenant))
+        return self._watch.directory
+
+    async def settle(self, tenant: str) -> None:
+        """Wait until this frontend knows a change that was just made, a moment at most: who is
+        told of a new key may use it here at once."""
+        try:
+            async with asyncio.timeout(_SETTLE_SECONDS):
+                await self.directory(tenant)
+        except (EtcdError, TimeoutError) as error:
+            log.warning("organization.change.not_seen", tenant=tenant, error=str(error))
+
+    def administration(self, who: Principal) -> Administration:
+        """Return what makes changes in somebody's name."""
+        actor = Actor(who.key.id, who.key.service_account, request_id.get())
+        return Administration(
+            self._etcd,
+            self._cluster,
+            store=self._store,
+            actor=actor,
+            list_projects=self._projects,
+        )
+
+    async def _projects(self, tenant: str) -> list[Project]:
+        directory = await self.directory(tenant)
+        return [directory.projects[ident] for ident in directory.projects_of.of(tenant)]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request. Its tenant is its key's: nothing of another one is there for it."""
+
+    organizations: Organizations
+    who: Principal
+    ids: Sequence[str]
+    """Of the path, in its order."""
+    query: bytes
+    body: bytes
+    accept: str = ""
+    """The content types that are wanted, as the header says."""
+    of_project: bool = False
+    """Whether the first of the ids is a project's."""
+
+    @property
+    def tenant(self) -> str:
+        return self.who.tenant.id
+
+    @property
+    def admin(self) -> Administration:
+        """What makes changes in the name of who asks."""
+        return self.organizations.administration(self.who)
+
+    async def directory(self) -> Directory:
+        """Return the directory with all changes of the tenant."""
+        return await self.organizations.directory(self.tenant)
+
+    def project(self, directory: Directory) -> Project:
+        """Return the project that the path names first.
+
+        Raises:
+            BatonError: NOT_FOUND, there is none, or it is another tenant's.
+        """
+        found = directory.projects.get(self.ids[0])
+        if found is None or found.tenant != self.tenant:
+            missing("project", self.ids[0])
+        return found
+
+    def account(self, directory: Directory) -> ServiceAccount:
+        """Return the service account that the path names second; errors as of `project`."""
+        project = self.project(directory)
+        found = directory.accounts.get(self.ids[1])
+        if found is None or found.project != project.id or found.deleted_seconds:
+            missing("service account", self.ids[1])
+        return found
+
+    def key(self, directory: Directory) -> Key:
+        """Return the project's key that the path names second; errors as of `project`."""
+        project = self.project(directory)
+        found = directory.keys.get(self.ids[1])
+        if found is None or found.project != project.id or not is_live(directory, found):
+            missing("API key", self.ids[1])
+        if Scope.ADMIN in found.scopes:
+            missing("API key", self.ids[1])
+        return found
+
+    def admin_key(self, directory: Directory) -> Key:
+        """Return the key for administration that the path names; errors as of `project`."""
+        found = directory.keys.get(self.ids[0])
+        if found is None or Scope.ADMIN not in found.scopes or not is_live(directory, found):
+            missing("admin API key", self.ids[0])
+        project = directory.projects.get(found.project)
+        if project is None or project.tenant != self.tenant:
+            missing("admin API key", self.ids[0])
+        return found
+
+
+def is_live(directory: Directory, key: Key) -> bool:
+    """Return whether a key is there for administration: not revoked, nor its owner deleted."""
+    if key.service_account:
+        account = directory.accounts.get(key.service_account)
+        if account is None or account.deleted_seconds:
+            return False
+    return not key.revoked_seconds
+
+
+def missing(what: str, ident: str) -> NoReturn:
+    """Raise NOT_FOUND, of something that is not there for who asks."""
+    raise BatonError(Reason.NOT_FOUND, f"there is no {what} {ident[:64]!r}")

@@ -1,0 +1,235 @@
+"""The paths of administration, and what every request of it gets: bounds, a deadline, an answer."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+
+from baton.cluster.etcd.client import EtcdError
+from baton.errors import BatonError, Reason
+from baton.settings import HttpSettings
+from baton.telemetry.logs import get_logger
+from baton.tenancy.principal import Principal
+from baton.tenancy.records import Scope as KeyScope
+from services.frontend.admin import accounts, audit, keys, projects, rate_limits, spend
+from services.frontend.admin.call import Call, Organizations
+from services.frontend.admin.objects import Object, Text
+from services.frontend.admin.usage import completions, costs, teams
+from services.frontend.generation.inference import stopping
+from services.frontend.http.asgi import Receive, Scope, Send
+from services.frontend.http.body import header, read_json
+from services.frontend.http.protocol.connection import connection_of
+from services.frontend.http.responses import MethodNotAllowedError, send_bytes, send_json
+
+PREFIX = "/v1/organization/"
+DEADLINE_SECONDS = 5.0
+"""For all that a request needs of etcd."""
+MAX_AT_ONCE = 64
+"""Requests; more are refused."""
+MAX_BODY_BYTES = 64 * 1024
+_RETRY_SECONDS = 1.0
+
+Handler = Callable[[Call], Awaitable[Object | Text]]
+
+log = get_logger(__name__)
+
+_SPEND: dict[str, dict[str, Handler]] = {
+    "spend_limit": {
+        "GET": spend.retrieve_limit,
+        "POST": spend.update_limit,
+        "DELETE": spend.delete_limit,
+    },
+    "spend_alerts": {"GET": spend.list_alerts, "POST": spend.create_alert},
+    "spend_alerts/{alert_id}": {
+        "GET": spend.retrieve_alert,
+        "POST": spend.update_alert,
+        "DELETE": spend.delete_alert,
+    },
+}
+"""Of the tenant, and of each project."""
+_HANDLERS: dict[str, dict[str, Handler]] = {
+    **_SPEND,
+    **{f"projects/{{project_id}}/{path}": handlers for path, handlers in _SPEND.items()},
+    "projects": {"GET": projects.list_projects, "POST": projects.create_project},
+    "projects/{project_id}": {
+        "GET": projects.retrieve_project,
+        "POST": projects.update_project,
+    },
+    "projects/{project_id}/archive": {"POST": projects.archive_project},
+    "projects/{project_id}/service_accounts": {
+        "GET": accounts.list_accounts,
+        "POST": accounts.create_account,
+    },
+    "projects/{project_id}/service_accounts/{service_account_id}": {
+        "GET": accounts.retrieve_account,
+        "POST": accounts.update_account,
+        "DELETE": accounts.delete_account,
+    },
+    "projects/{project_id}/service_accounts/{service_account_id}/api_keys": {
+        "POST": accounts.create_account_key,
+    },
+    "projects/{project_id}/api_keys": {"GET": keys.list_keys},
+    "projects/{project_id}/api_keys/{api_key_id}": {
+        "GET": keys.retrieve_key,
+        "POST": keys.update_key,
+        "DELETE": keys.delete_key,
+    },
+    "projects/{project_id}/rate_limits": {"GET": rate_limits.list_rate_limits},
+    "projects/{project_id}/rate_limits/{rate_limit_id}": {
+        "POST": rate_limits.update_rate_limit,
+    },
+    "admin_api_keys": {"GET": keys.list_admin_keys, "POST": keys.create_admin_key},
+    "admin_api_keys/{key_id}": {"GET": keys.retrieve_admin_key, "DELETE": keys.delete_admin_key},
+    "audit_logs": {"GET": audit.list_audit_logs},
+    "usage/{kind}": {"GET": completions.usage},
+    "costs": {"GET": costs.costs},
+}
+_OF_PROJECT = f"{PREFIX}projects/{{project_id}}"
+_USAGE = ("usage/{kind}", "costs")
+"""What a key with the scope `usage` may ask, too."""
+TEAM_USAGE = "/v1/usage"
+"""The one path that is not OpenAI's."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    template: str
+    handlers: dict[str, Handler]
+    needs: tuple[KeyScope, ...]
+    """What a key must be for: one of these."""
+
+
+def _shape(path: str) -> tuple[str, ...]:
+    """Return the words of a path: every second part is an id, whatever it says."""
+    return tuple("" if at % 2 else part for at, part in enumerate(path.split("/")))
+
+
+def _paths() -> dict[tuple[str, ...], _Path]:
+    found = {}
+    for template, handlers in _HANDLERS.items():
+        needs = _READS if template in _USAGE else (KeyScope.ADMIN,)
+        found[_shape(template)] = _Path(PREFIX + template, handlers, needs)
+    return found
+
+
+_READS = (KeyScope.USAGE, KeyScope.ADMIN)
+_PATHS = _paths()
+_TEAM_USAGE = _Path(TEAM_USAGE, {"GET": teams.team_usage}, _READS)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What stands behind a path and a method."""
+
+    template: str
+    """The path, with names in the place of ids."""
+    method: str
+    handler: Handler
+    needs: tuple[KeyScope, ...]
+    ids: list[str] = field(default_factory=list)
+
+
+def find(path: str, method: str) -> Found:
+    """Return what answers.
+
+    Raises:
+        BatonError: NOT_FOUND, METHOD_NOT_ALLOWED.
+    """
+    rest = path.removeprefix(PREFIX)
+    known = _TEAM_USAGE if path == TEAM_USAGE else _PATHS.get(_shape(rest))
+    if known is None:
+        raise BatonError(Reason.NOT_FOUND, f"there is nothing at {path[:200]}")
+    asked = "GET" if method == "HEAD" else method
+    handler = known.handlers.get(asked)
+    if handler is None:
+        allowed = [*known.handlers, *(("HEAD",) if "GET" in known.handlers else ())]
+        raise MethodNotAllowedError(path, method, ", ".join(allowed))
+    return Found(known.template, asked, handler, known.needs, rest.split("/")[1::2])
+
+
+def is_organization(path: str) -> bool:
+    """Return whether a path is one of these, or would be if there were something."""
+    return path.startswith(PREFIX) or path == TEAM_USAGE
+
+
+def templates() -> Iterator[tuple[str, str, Handler, tuple[KeyScope, ...]]]:
+    """Yield what there is: path, with names in the place of ids, method, what answers, and the
+    scopes of which a key needs one."""
+    for path in (*_PATHS.values(), _TEAM_USAGE):
+        for method, handler in path.handlers.items():
+            yield path.template, method, handler, path.needs
+
+
+class OrganizationRoutes:
+    """Answers requests for administration, whose key is known to allow it.
+
+    Nothing of it is in the way of other requests: it waits for etcd, for DEADLINE_SECONDS at most.
+
+    Args:
+        organizations: what it works on; None: there are no keys (`auth.mode` off).
+        settings: bounds of bodies.
+    """
+
+    def __init__(self, organizations: Organizations | None, settings: HttpSettings) -> None:
+        self._organizations = organizations
+        self._settings = settings
+        self._running = 0
+
+    async def answer(
+        self, found: Found, who: Principal, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Answer one request.
+
+        Raises:
+            BatonError: the table's; UNAVAILABLE while etcd is away.
+            ClientGoneError: the client left before its body was there.
+        """
+        if self._organizations is None:
+            raise BatonError(
+                Reason.FAILED_PRECONDITION,
+                "administration needs API keys, and this cluster has none: set auth.mode to keys "
+                "(BATON_AUTH_MODE=keys), and make the first key with `baton keys create --admin`",
+            )
+        if self._running >= MAX_AT_ONCE:
+            raise BatonError(
+                Reason.OVERLOADED,
+                f"{MAX_AT_ONCE} requests for administration are being answered",
+                retry_after=_RETRY_SECONDS,
+            )
+        self._running += 1
+        try:
+            body = b"" if found.method != "POST" else await self._read(scope, receive)
+            accept = header(scope, b"accept")
+            query, of_project = scope["query_string"], found.template.startswith(_OF_PROJECT)
+            call = Call(self._organizations, who, found.ids, query, body, accept, of_project)
+            answer = await self._run(found, call)
+            if found.method != "GET":
+                await self._organizations.settle(who.tenant.id)
+        finally:
+            self._running -= 1
+        headers = ((b"cache-control", b"no-store"),)
+        if isinstance(answer, Text):
+            kind = (b"content-type", answer.content_type)
+            await send_bytes(send, answer.data, 200, (kind, *headers))
+        else:
+            await send_json(send, answer, headers=headers)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+        limit = min(MAX_BODY_BYTES, self._settings.max_body_bytes)
+        data = await read_json(scope, receive, limit, self._settings.body_timeout_seconds)
+        if connection_of(scope).late:
+            raise stopping()
+        return data
+
+    async def _run(self, found: Found, call: Call) -> Object | Text:
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                return await found.handler(call)
+        except (EtcdError, TimeoutError) as error:
+            what = str(error) or "no answer in time"
+            log.warning("organization.etcd.unavailable", route=found.template, error=what)
+            unknown = "" if found.method == "GET" else "; the change may have been made"
+            raise BatonError(
+                Reason.UNAVAILABLE,
+                f"etcd does not answer, and administration needs it{unknown}",
+                retry_after=_RETRY_SECONDS,
+            ) from error

@@ -1,0 +1,165 @@
+"""What the parameters of usage and costs ask for."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from baton.errors import invalid_field
+from baton.tenancy.principal import Principal
+from baton.tenancy.records import Scope
+from baton.usage.report.question import MAX_SECONDS, Column, Question
+from services.frontend.admin.query import Query
+from services.frontend.admin.usage.buckets import Range, read_token
+from services.frontend.requests.validate import unsupported
+
+COMMON = ("start_time", "end_time", "bucket_width", "group_by", "limit", "page")
+"""Parameters of all that is told in buckets of time."""
+NOT_HERE = ("user_id", "api_source")
+"""OpenAI groups by these; there are no users, and nothing but this API."""
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """A width of buckets."""
+
+    seconds: int
+    default: int
+    """Buckets of a page."""
+    most: int
+
+
+WIDTHS = {"1d": Width(86_400, 7, 31), "1h": Width(3600, 24, 168), "1m": Width(60, 60, 1440)}
+"""Of usage, as OpenAI has them; the first is meant where none is named."""
+COST_WIDTHS = {"1d": Width(86_400, 7, 180)}
+"""Of costs, likewise."""
+
+Groups = Mapping[str, tuple[Column, ...]]
+"""Which columns are told apart for each value of `group_by`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request for usage or costs."""
+
+    range: Range
+    """What is left of it, behind the pages before."""
+    limit: int
+    """Buckets of a page, at most."""
+    group_by: tuple[str, ...]
+    question: Question
+    """What the records must be, and what is told apart."""
+    identity: bytes
+    """What must be the same in the request for the next page."""
+
+    def page_question(self) -> Question:
+        """Return what is asked of the next page alone."""
+        buckets = self.range.buckets(self.limit)
+        end = buckets[-1][1] if buckets else self.range.end
+        return replace(self.question, begin=self.range.begin, end=max(end, self.range.begin))
+
+
+def read_times(query: Query, now: float, widths: Mapping[str, Width]) -> tuple[Range, int, bytes]:
+    """Return what is left of the range, buckets per page, and what must stay the same.
+
+    Args:
+        query: the parameters.
+        now: where the range ends if nothing is said, in seconds since the Unix epoch.
+        widths: that buckets may have.
+
+    Raises:
+        BatonError: INVALID_FIELD.
+    """
+    width = widths[query.one_of("bucket_width", tuple(widths))]
+    begin = query.whole("start_time", 0, MAX_SECONDS, None)
+    if begin is None:
+        raise invalid_field("start_time", "is missing: where the time begins, in Unix seconds")
+    end = query.whole("end_time", 0, MAX_SECONDS, None)
+    if end is not None and end <= begin:
+        raise invalid_field("end_time", f"{end} is not after start_time, {begin}")
+    limit = query.whole("limit", 1, width.most, width.default)
+    identity = query.identity(("limit", "page"))
+    token = query.text("page")
+    if token:
+        return read_token(token, begin, width.seconds, identity), limit, identity
+    last = min(int(now) + 1, MAX_SECONDS) if end is None else end
+    return Range(begin, last, width.seconds), limit, identity
+
+
+def read(
+    query: Query, who: Principal, now: float, widths: Mapping[str, Width], groups: Groups
+) -> Asked:
+    """Return what is asked for.
+
+    Args:
+        query: the parameters.
+        who: asks.
+        now: seconds since the Unix epoch.
+        widths: that buckets may have.
+        groups: values that `group_by` may have.
+
+    Raises:
+        BatonError: INVALID_FIELD, UNSUPPORTED_PARAMETER.
+    """
+    times, limit, identity = read_times(query, now, widths)
+    if query.many("user_ids"):
+        raise unsupported("user_ids", "usage of a user, of whom there are none,")
+    group_by = tuple(dict.fromkeys(query.many("group_by")))
+    for name in group_by:
+        if name in NOT_HERE:
+            raise unsupported("group_by", name)
+        if name not in groups:
+            raise invalid_field("group_by", f"{name!r} is not one of {', '.join(groups)}")
+    question = Question(
+        width=times.width,
+        by=tuple(dict.fromkeys(column for name in group_by for column in groups[name])),
+        tenant=who.tenant.id,
+        projects=_seen(who, _some(query, "project_ids")),
+        keys=_some(query, "api_key_ids"),
+        names=_some(query, "models"),
+        batch=_flag(query, "batch"),
+        line_items=_some(query, "line_items"),
+    )
+    return Asked(times, limit, group_by, question, identity)
+
+
+def seen_projects(who: Principal) -> tuple[str, ...] | None:
+    """Return the projects whose usage a key may see; None: all of its tenant.
+
+    A key with the scope `admin` sees its tenant's, one with `usage` alone that of its own project.
+    """
+    return None if Scope.ADMIN in who.key.scopes else (who.project.id,)
+
+
+def _seen(who: Principal, asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    seen = seen_projects(who)
+    if seen is None or asked is None:
+        return asked if seen is None else seen
+    return tuple(one for one in asked if one in seen)
+
+
+def _some(query: Query, name: str) -> tuple[str, ...] | None:
+    values = query.many(name)
+    check_texts(name, values)
+    return tuple(values) or None
+
+
+def check_texts(name: str, values: Sequence[str]) -> None:
+    """Check that values of a parameter could be names or ids.
+
+    Raises:
+        BatonError: INVALID_FIELD.
+    """
+    for value in values:
+        if not value or not value.isprintable():
+            raise invalid_field(name, f"{value!r} is no name or id")
+
+
+def _flag(query: Query, name: str) -> bool | None:
+    value = query.text(name)
+    if value not in ("", "true", "false"):
+        raise invalid_field(name, f"{value!r} is neither true nor false")
+    return None if not value else value == "true"
+
+
+def known(*more: str) -> Collection[str]:
+    """Return the names of parameters: COMMON and some more."""
+    return (*COMMON, *more)

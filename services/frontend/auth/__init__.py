@@ -1,1 +1,0 @@
-"""Who asks: API keys of requests, on both surfaces alike."""

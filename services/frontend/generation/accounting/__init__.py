@@ -1,0 +1,1 @@
+"""What is recorded of a request when it has ended: usage, pace and span."""

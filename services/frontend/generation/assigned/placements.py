@@ -1,0 +1,273 @@
+"""Where one request ran and runs: a router is asked, or a worker waited for, while it goes on."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+
+from opentelemetry import trace
+
+from baton.errors import BatonError, Reason
+from baton.telemetry.logs import get_logger
+from baton.telemetry.tracing import current_span
+from services.frontend.generation.assigned.assignments import GenerationContext
+from services.frontend.generation.progress import RequestProgress
+from services.frontend.generation.state.actions import Place
+from services.frontend.metrics import PLACEMENT_RETRIES
+from services.frontend.placement.placement import Placement
+from services.frontend.placement.query_times import QueryTimes
+from services.frontend.placement.waiting import WorkerWait
+from services.frontend.requests.request import ResolvedRequest
+
+TOKEN_BYTES = 40
+"""Roughly what Python spends on a token of a list."""
+FIRST_PAUSE_SECONDS = 0.025
+MAX_PAUSE_SECONDS = 0.5
+"""Before a stream is placed again for which there was no room."""
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One search, as things were when it began."""
+
+    number: int
+    failed: int
+    """Streams that had failed."""
+    retried: bool
+    """Because of some of them."""
+    began: float
+    changes: int
+    """Of the queue of those that wait for a worker."""
+
+
+def _nobody(_: object) -> None:
+    """Be told of what nobody waits for."""
+
+
+def _nothing() -> None:
+    """Be told that something changed for nobody."""
+
+
+class RequestPlacements:
+    """The placements of one request. Owned by its `Generation`; lives on the event loop.
+
+    A search asks a router, which may let the request wait for its turn. Where no worker is known
+    that could take it, it waits here until one appears, and may be searched for again. Whatever
+    ends a search takes the request out of either queue.
+    """
+
+    def __init__(
+        self,
+        request: ResolvedRequest,
+        context: GenerationContext,
+        progress: RequestProgress,
+        on_placed: Callable[[Placement], None],
+        on_changed: Callable[[], None],
+        on_failed: Callable[[BatonError], None],
+    ) -> None:
+        """Hold nothing yet.
+
+        Args:
+            request: what to place.
+            context: how to find workers.
+            progress: of the request.
+            on_placed: is given what a search found.
+            on_changed: the request waits for a worker now, or no more.
+            on_failed: is given why a search came to nothing.
+        """
+        self._request = request
+        self._context = context
+        self._progress = progress
+        self._on_placed = on_placed
+        self._on_changed = on_changed
+        self._on_failed = on_failed
+        self._count = 0
+        self._placements: list[Placement] = []
+        """Whose tickets are not returned."""
+        self._attempts = 0
+        """Of these, since the last token: the first one and those that a failure made necessary."""
+        self._attempt_tokens = 0
+        """Output tokens at the last of them."""
+        self._failed = 0
+        """Streams that had failed at the last one."""
+        self._search: asyncio.Task[Placement] | None = None
+        self._worker_wait: WorkerWait | None = None
+        """Set while no worker can take it."""
+        self._longest_pause = FIRST_PAUSE_SECONDS
+        """Before the next search for streams that found no room."""
+        self._handed_back = 0
+        """Such streams when the last search began."""
+        self._refused = False
+        """The last search was refused for want of room, after an earlier one had found some."""
+
+    def __len__(self) -> int:
+        """Return how often it was placed."""
+        return self._count
+
+    @property
+    def asking(self) -> bool:
+        """Whether a router is asked."""
+        return self._search is not None
+
+    @property
+    def searching(self) -> bool:
+        """Whether a router is asked, or a worker waited for."""
+        return self._search is not None or self._worker_wait is not None
+
+    def attempts(self, output_tokens: int) -> int:
+        """Return how often it was placed since its last token, but for streams handed over.
+
+        Args:
+            output_tokens: that it has given by now.
+        """
+        if output_tokens > self._attempt_tokens:  # whoever fails now does not fail again
+            self._attempts = min(self._attempts, 1)
+        return self._attempts
+
+    def search(self, place: Place) -> None:
+        """Look for a placement, while nothing is searched for."""
+        streams = self._progress.streams
+        failed, number = len(streams.failed), self._count
+        pause = self._pause(streams.handed_back)
+        self._release_idle()
+        changes = self._context.waiting.changes
+        attempt = _Attempt(number, failed, failed > self._failed, monotonic(), changes)
+        if attempt.retried:
+            reason = streams.failed[-1].error.reason.name
+            log.info("request.placement.retried", attempt=number, reason=reason)
+        self._search = asyncio.create_task(self._find(place, number, pause))
+        self._search.add_done_callback(partial(self._found, attempt))
+
+    def _pause(self, handed_back: int) -> float:
+        """Return the seconds to wait before a search, for room that is not there: ever longer."""
+        if handed_back == self._handed_back and not self._refused:
+            return 0.0
+        self._handed_back, self._refused = handed_back, False
+        longest = self._longest_pause
+        self._longest_pause = min(2 * longest, MAX_PAUSE_SECONDS)
+        return random.uniform(0.5, 1.0) * longest
+
+    def stop_searching(self) -> None:
+        """Ask nobody and wait for nothing. Idempotent."""
+        search, self._search = self._search, None
+        if search is not None:
+            search.cancel()
+        wait, self._worker_wait = self._worker_wait, None
+        if wait is not None:
+            wait.leave()
+
+    def release(self, *, finished: bool) -> None:
+        """Stop searching and return all tickets. Idempotent.
+
+        Args:
+            finished: the request is done.
+        """
+        self.stop_searching()
+        for placement in self._placements:
+            placement.release(finished=finished)
+        # Its owner's methods, which would keep both until the collector comes.
+        self._on_placed = self._on_failed = _nobody
+        self._on_changed = _nothing
+
+    def _release_idle(self) -> None:
+        """Return the tickets of placements whose streams have all ended.
+
+        A router counts their work until then. Where there is a claim it lives on each of them.
+        """
+        if self._context.claim is not None:
+            return
+        in_use = {id(stream.use) for stream in self._progress.streams.open.values()}
+        held, self._placements = self._placements, []
+        for placement in held:
+            if id(placement.use) in in_use:
+                self._placements.append(placement)
+            else:
+                placement.release()
+
+    async def _find(self, place: Place, attempt: int, pause: float) -> Placement:
+        context, progress = self._context, self._progress
+        if pause:
+            await asyncio.sleep(pause)
+        streams = progress.streams
+        outputs = [len(one.token_ids) for one in progress.unplaced]
+        if not outputs:  # the prompt alone is to be computed, for streams that wait for it
+            outputs = [len(one.token_ids) for one in progress.outputs if not one.ended]
+        with current_span("route", context.trace, trace.SpanKind.CLIENT):
+            placement = await context.placement_finder.find(
+                self._request,
+                context.block_key_chains,
+                attempt=attempt,
+                excluded=place.excluded,
+                claim=context.claim,
+                before={one.instance for one in (*streams.failed, *streams.handed_over)},
+                outputs=outputs,
+                times=QueryTimes(
+                    context.arrived,
+                    context.deadline,
+                    self._request.context.ttft_target_seconds,
+                ),
+            )
+            if placement.queued_seconds:
+                span = trace.get_current_span()
+                span.set_attribute("baton.queued_seconds", placement.queued_seconds)
+            return placement
+
+    def _found(self, attempt: _Attempt, search: "asyncio.Task[Placement]") -> None:
+        stopped = search is not self._search
+        if not stopped:
+            self._search = None
+        if search.cancelled():
+            return
+        error = search.exception()
+        if stopped:  # it ended while the router was asked
+            if error is None:
+                search.result().release()
+        elif error is None:
+            self._add(attempt, search.result())
+        elif not isinstance(error, BatonError):
+            log.error("request.placement.failed", exc_info=error)
+            self._on_failed(BatonError(Reason.INTERNAL, "internal error"))
+        elif error.reason is Reason.NO_WORKER:
+            self._wait_for_worker(error, attempt.changes)
+        elif error.reason is Reason.OVERLOADED and attempt.number:
+            self._refused = True  # it was admitted: it waits for room until its deadline
+            self._on_changed()
+        else:
+            self._on_failed(error)
+
+    def _add(self, attempt: _Attempt, placement: Placement) -> None:
+        if attempt.retried:
+            PLACEMENT_RETRIES.inc()
+        self._attempts += attempt.retried or not attempt.number
+        self._attempt_tokens = self._progress.output_tokens
+        self._failed = attempt.failed
+        self._count += 1
+        self._placements.append(placement)
+        self._progress.usage.add_placement(placement, attempt.began, monotonic())
+        self._on_placed(placement)
+
+    def _wait_for_worker(self, error: BatonError, changes: int) -> None:
+        """Go on with what runs, and look for a placement again once there may be one."""
+        request = self._request
+        tokens = len(request.prompt) + sum(len(one.token_ids) for one in self._progress.outputs)
+        try:
+            self._worker_wait = self._context.waiting.enter(
+                request.model.name,
+                tokens * TOKEN_BYTES,
+                error,
+                self._worker_appeared,
+                self._on_failed,
+                changes,
+            )
+        except BatonError as full:
+            self._on_failed(full)
+        else:
+            self._on_changed()
+
+    def _worker_appeared(self) -> None:
+        self._worker_wait = None
+        self._on_changed()

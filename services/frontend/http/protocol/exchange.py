@@ -1,0 +1,159 @@
+"""One request and its answer on the wire, as HTTP/1.1 and 1.0 frame them (RFC 9112).
+
+The answer's framing is one that its client reads: clients of HTTP/1.0 get no chunks. An answer
+that begins before its request's body is whole is the last one of its connection, unless the rest
+is short and comes soon: where a body ends that nobody read is what clients and proxies disagree on.
+"""
+
+from asyncio import Event
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import (
+    HEADER_RE,
+    HEADER_VALUE_RE,
+    STATUS_LINE,
+    RequestResponseCycle,
+)
+
+from baton.rpc.timing.loop_watch import timeout
+from services.frontend.http.asgi import Message
+from services.frontend.http.protocol.bounds import BodyBounds
+
+UNREAD_BYTES = 64 * 1024
+"""Of a body that its answer does not need: up to so much is read and dropped, for the connection to
+go on ..."""
+UNREAD_SECONDS = 2.0
+"""... where it comes within this."""
+_NO_BODY = (204, 304)
+_LAST = b"connection: close\r\n"
+
+
+class Exchange(RequestResponseCycle):
+    """Writes the answer to one request. Owned by its connection, on the event loop.
+
+    Args:
+        body: counts what came of the request's body.
+        announced: bytes that the body has, as its length says; 0: it says nothing.
+        unread_seconds: for the rest of a body that its answer does not need.
+        **wire: what the connection and uvicorn's server give.
+    """
+
+    def __init__(
+        self, body: BodyBounds, announced: int, unread_seconds: float, **wire: Any
+    ) -> None:
+        super().__init__(message_event=Event(), **wire)
+        self._body_bounds = body
+        self._announced = announced
+        self._unread_seconds = unread_seconds
+        self._old = self.scope["http_version"] == "1.0"
+        self._until_close = False
+        """The answer ends with the connection."""
+        self.has_body = self.scope["method"] != "HEAD"
+        """The answer has one."""
+
+    async def send(self, message: Any) -> None:
+        """Write a part of the answer. Waits while the client does not read, and before the answer
+        begins for what is left of a short body.
+
+        Raises:
+            RuntimeError: the application says what is no answer.
+        """
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.more_body and not self.response_started:
+            await self._drop_body(message)
+        if self.disconnected:
+            return
+        if not self.response_started:
+            self._begin(message)
+        elif not self.response_complete:
+            self._go_on(message)
+        else:
+            raise RuntimeError(f"{message['type']} after the end of the answer")
+
+    async def receive(self) -> Any:
+        """Return what came of the body, and whether more comes; or that the client is gone."""
+        if self.waiting_for_100_continue and self.more_body and not self.body:
+            if not self.transport.is_closing():
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.waiting_for_100_continue = False
+        return await super().receive()
+
+    async def _drop_body(self, start: Message) -> None:
+        """Wait for the rest of a body that nobody reads; where it is long or late, or perhaps never
+        sent, let the answer be the last one of its connection."""
+        if (
+            not self.keep_alive
+            or self.waiting_for_100_continue
+            or any(name == b"connection" for name, _ in start["headers"])
+            or not await self._body_came()
+        ):
+            self.keep_alive = False
+
+    async def _body_came(self) -> bool:
+        """Return whether the body is whole, or the client gone, within the bounds."""
+        try:
+            async with timeout(self._unread_seconds):
+                while self.more_body and not self.disconnected and self.keep_alive:
+                    if max(self._announced, self._body_bounds.size) > UNREAD_BYTES:
+                        return False
+                    self.body.clear()
+                    self.flow.resume_reading()
+                    await self.message_event.wait()
+                    self.message_event.clear()
+        except TimeoutError:
+            return False
+        return True
+
+    def _begin(self, start: Message) -> None:
+        """Write the head."""
+        if start["type"] != "http.response.start":
+            raise RuntimeError(f"{start['type']} before the answer has begun")
+        self.response_started = True
+        status = start["status"]
+        content, length, said = [STATUS_LINE[status]], -1, False
+        for name, value in (*self.default_headers, *start["headers"]):
+            if HEADER_RE.search(name) or HEADER_VALUE_RE.search(value):
+                raise RuntimeError("a header field with a character that none may have")
+            if name == b"content-length":
+                length = int(value)
+            elif name == b"connection":
+                self.keep_alive, said = False, True
+            content += (name, b": ", value, b"\r\n")
+        self.chunked_encoding, self.expected_content_length = False, max(0, length)
+        self.has_body = self.has_body and status not in _NO_BODY
+        if not self.has_body:
+            pass  # whatever the fields say (RFC 9112, section 6.3)
+        elif length < 0 and self._old:
+            self._until_close, self.keep_alive = True, False
+        elif length < 0:
+            self.chunked_encoding = True
+            content.append(b"transfer-encoding: chunked\r\n")
+        if self.keep_alive and self._old:
+            content.append(b"connection: keep-alive\r\n")
+        elif not self.keep_alive and not said:
+            content.append(_LAST)
+        content.append(b"\r\n")
+        self.transport.write(b"".join(content))
+
+    def _go_on(self, message: Message) -> None:
+        """Write what comes next of the body."""
+        if message["type"] != "http.response.body":
+            raise RuntimeError(f"{message['type']} within the answer")
+        body, more = message.get("body", b""), message.get("more_body", False)
+        if self.chunked_encoding:
+            chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            self.transport.write(chunk if more else chunk + b"0\r\n\r\n")
+        elif self.has_body:
+            if not self._until_close:
+                self.expected_content_length -= len(body)
+                if self.expected_content_length < 0 or (self.expected_content_length and not more):
+                    raise RuntimeError("the answer is not as long as its content-length says")
+            if body:
+                self.transport.write(body)
+        if not more:
+            self.response_complete = True
+            self.message_event.set()
+            if not self.keep_alive:
+                self.transport.close()
+            self.on_response()

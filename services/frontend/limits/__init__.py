@@ -1,1 +1,0 @@
-"""Limits of keys, projects and tenants: requests take their part of them before they are placed."""

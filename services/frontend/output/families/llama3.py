@@ -1,0 +1,23 @@
+"""Llama 3.1 to 3.3: the answer is a JSON object, after a special token or none.
+
+    {"name": "get_weather", "parameters": {"city": "Paris"}}
+
+Several stand one after the other, with semicolons between them.
+"""
+
+from services.frontend.output.families.family import CallForm, Family
+from services.frontend.output.lexer import State
+from services.frontend.output.states import Expect, JsonCall, Space, Words
+
+TAG = "<|python_tag|>"
+STATES: dict[str, State] = {
+    "start": Expect({TAG: "open", "{": "call"}, "text", tags=True),
+    "text": Words("text", {TAG: "open"}, tags=True),
+    "open": Expect({"{": "call"}),
+    "call": JsonCall("next", ("parameters", "arguments")),
+    "next": Expect({";": "again", TAG: "open"}, "again", tags=False),
+    "again": Expect({"{": "call", TAG: "open"}, "after", tags=True),
+    "after": Space("text"),
+}
+FORM = CallForm(head='{"name": "{name}", "parameters": ', tail="}", between="; ", optional_tag=TAG)
+FAMILY = Family("llama3", STATES, FORM, start="start")

@@ -1,0 +1,1 @@
+"""What tenants, tiers and classes are given of the workers' time."""

@@ -1,0 +1,91 @@
+"""`baton simulate`: run a trace on a simulated cluster."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from services.router.recording.files import RecordingError, read
+from simulator.options import cluster_config, parse
+from simulator.policies.catalog import POLICIES
+from simulator.replay import replay
+from simulator.report.files import write_json, write_plot
+from simulator.report.table import (
+    print_header,
+    print_replayed,
+)
+from simulator.run import Targets
+from simulator.study import Study
+from simulator.traces.trace import Trace, TraceError, load
+from simulator.traces.workload import hot_prefix, split_tenants, spread
+
+EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+_FILES = ("json", "plot", "requests_json", "replay")
+"""Options that change no result."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Simulate what the command line says; return the exit code.
+
+    Args:
+        arguments: of the command; None: those of this process.
+    """
+    options = parse(arguments)
+    try:
+        return _replay(options.replay) if options.replay is not None else _study(options)
+    except (TraceError, RecordingError) as error:
+        sys.stderr.write(f"baton simulate: {error}\n")
+        return EXIT_USAGE
+    except OSError as error:
+        sys.stderr.write(f"baton simulate: {error.filename}: {error.strerror}.\n")
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _replay(directory: Path) -> int:
+    replayed = replay(read(directory))
+    print_replayed(replayed)
+    return EXIT_FAILED if replayed.difference is not None else 0
+
+
+def workload(options: argparse.Namespace) -> Trace:
+    """Return the trace that is run: as it was recorded, and then changed as the options say."""
+    trace = load(options.trace, block_tokens=options.block_tokens, limit=options.requests)
+    if options.tenants:
+        trace = split_tenants(trace, options.tenants, options.seed)
+    if options.hot_prefix:
+        trace = hot_prefix(trace, options.hot_prefix)
+    if options.timestamps == "spread":
+        trace = spread(trace, options.seed, options.tick)
+    return trace
+
+
+def _study(options: argparse.Namespace) -> int:
+    trace, targets = workload(options), Targets(options.p90, options.p99)
+    with ExitStack() as stack:
+        file = None
+        if options.requests_json is not None:
+            file = stack.enter_context(options.requests_json.open("w"))
+        study = Study(trace, cluster_config(options), targets, options.seed, file)
+        print_header()
+        for name in options.policy:
+            for multiple in options.multiple or ():
+                study.run(POLICIES[name], multiple)
+            if options.find or not options.multiple:
+                study.find(POLICIES[name], tuple(options.between))
+    if options.json is not None:
+        write_json(options.json, _setup(options), study.found, study.runs)
+    if options.plot is not None:
+        write_plot(options.plot, study.runs, targets)
+    return 0
+
+
+def _setup(options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in vars(options).items()
+        if name not in _FILES
+    }

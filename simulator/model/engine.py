@@ -1,0 +1,143 @@
+"""An engine: one prompt at a time, in chunks beside a batch of streams.
+
+Steps are not events. Between two changes of what it computes all steps take equally long, so that
+an engine goes on by however many steps the time between them has room for.
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+from simulator.model.costs import CostModel
+from simulator.model.events import EventLoop
+from simulator.model.step_times import StepTimes
+from simulator.model.waiting_line import Job
+from simulator.request import Request
+
+_STEP_SHARE = 1e-6
+"""Of a step that a stream may lack to its end: sums of times are not exact."""
+
+
+class Engine:
+    """Computes what it is given; a prompt is computed to its end once begun.
+
+    Args:
+        costs: of steps.
+        loop: tells it the time.
+        step_times: where durations of streams' steps are counted.
+        on_prefilled: is given each job when its prompt is computed.
+        on_ended: is given each request when its stream has ended.
+    """
+
+    def __init__(
+        self,
+        costs: CostModel,
+        loop: EventLoop,
+        step_times: StepTimes,
+        on_prefilled: Callable[[Job], None],
+        on_ended: Callable[[Request], None],
+    ) -> None:
+        self._costs = costs
+        self._loop = loop
+        self._step_times = step_times
+        self._on_prefilled = on_prefilled
+        self._on_ended = on_ended
+        self._job: Job | None = None
+        self._chunk_work = 0.0
+        """Seconds of computing of a chunk."""
+        self._chunk_seconds = 0.0
+        """How long a chunk takes beside the streams that run now."""
+        self._chunks_left = 0.0
+        self._streams: list[tuple[float, int, Request]] = []
+        """By the step at which they end."""
+        self._joined = 0
+        self._steps = 0.0
+        self._step_seconds = 0.0
+        self._advanced_at = 0.0
+        self._plan = 0
+
+    @property
+    def prefilling(self) -> bool:
+        """Whether a prompt is being computed."""
+        return self._job is not None
+
+    @property
+    def streams(self) -> int:
+        """Number of streams that run."""
+        return len(self._streams)
+
+    @property
+    def busy_until(self) -> float:
+        """When the prompt that is computed now ends, if the batch stays as it is."""
+        if self._job is None:
+            return self._advanced_at
+        return self._advanced_at + self._chunks_left * self._chunk_seconds
+
+    def prefill(self, job: Job, tokens: int) -> None:
+        """Begin to compute a prompt; no other may be under way."""
+        self._advance()
+        self._job = job
+        chunks = max(1.0, tokens / self._costs.chunk_tokens) if self._costs.chunk_tokens else 1.0
+        self._chunk_work, self._chunks_left = job.work / chunks, chunks
+        self._schedule()
+
+    def decode(self, request: Request) -> None:
+        """Begin a stream; it ends after the steps of its output."""
+        self._advance()
+        self._joined += 1
+        heappush(self._streams, (self._steps + request.output_tokens, self._joined, request))
+        self._schedule()
+
+    def _advance(self) -> None:
+        now = self._loop.now
+        passed, self._advanced_at = now - self._advanced_at, now
+        if passed <= 0:
+            return
+        if self._streams:
+            steps = passed / self._step_seconds
+            self._steps += steps
+            self._step_times.add(self._step_seconds, steps * len(self._streams))
+        if self._job is not None:
+            self._chunks_left = max(0.0, self._chunks_left - passed / self._chunk_seconds)
+
+    def _schedule(self) -> None:
+        """Plan the next change; the one that was planned before is off."""
+        batch = self._costs.batch_step_seconds(len(self._streams))
+        beside = self._costs.chunk_tokens > 0
+        self._step_seconds = batch
+        if self._job is not None:
+            self._chunk_seconds = self._chunk_work
+            if beside:
+                mixed = self._costs.mixed_step_seconds(self._chunk_work, len(self._streams))
+                self._chunk_seconds = self._step_seconds = mixed
+        self._plan += 1
+        due, ends = float("inf"), float("inf")
+        if self._job is not None:
+            due = self.busy_until
+        if self._streams:
+            left = max(0.0, self._streams[0][0] - self._steps)
+            ends = self._advanced_at + left * self._step_seconds
+        if self._job is not None and due <= ends:
+            self._loop.at(due, self._finish_prefill, self._plan)
+        elif self._streams:
+            self._loop.at(ends, self._finish_streams, self._plan)
+
+    def _finish_prefill(self, plan: int) -> None:
+        job = self._job
+        if plan != self._plan or job is None:
+            return
+        self._advance()
+        self._job = None
+        self._schedule()
+        self._on_prefilled(job)
+
+    def _finish_streams(self, plan: int) -> None:
+        if plan != self._plan:
+            return
+        self._advance()
+        # The first one is why this was called, whatever rounding says.
+        ended = [heappop(self._streams)[2]]
+        while self._streams and self._streams[0][0] <= self._steps + _STEP_SHARE:
+            ended.append(heappop(self._streams)[2])
+        self._schedule()
+        for request in ended:
+            self._on_ended(request)

@@ -1,0 +1,181 @@
+"""The command line of `baton simulate`."""
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from simulator.config import MAX_WORKERS, ClusterConfig
+from simulator.model.costs import CostModel, Ordering
+from simulator.policies.catalog import POLICIES
+from simulator.run import HIGHEST, LOWEST, Targets
+from simulator.traces.trace import BLOCK_TOKENS
+from simulator.traces.workload import TICK_SECONDS
+
+_DESCRIPTION = """
+Run a trace of requests on a simulated cluster and print times to first token.
+Without --multiple, find the highest multiple of the recorded rate at which the
+targets are met. Equal options give equal results. docs/simulation.md has the
+format of traces and what is modelled.
+"""
+_CONFIG, _COSTS, _ORDERING, _TARGETS = ClusterConfig(), CostModel(), Ordering(), Targets()
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command's arguments."""
+    made = argparse.ArgumentParser(
+        prog="baton simulate",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument(
+        "trace", type=Path, nargs="?", metavar="TRACE", help="file, one JSON object a line"
+    )
+    made.add_argument(
+        "--replay",
+        type=Path,
+        metavar="DIRECTORY",
+        help="run a router's recording again, and compare its placements",
+    )
+    made.add_argument(
+        "--policy",
+        nargs="+",
+        choices=POLICIES,
+        default=list(POLICIES),
+        metavar="NAME",
+        help=f"of {', '.join(POLICIES)}; default: all",
+    )
+    load = made.add_argument_group("load")
+    add = load.add_argument
+    add("--multiple", type=_positive, nargs="+", help="of the recorded rate; one run for each")
+    add("--find", action="store_true", help="the highest multiple; default without --multiple")
+    add(
+        "--between",
+        type=_positive,
+        nargs=2,
+        default=(LOWEST, HIGHEST),
+        metavar=("LOW", "HIGH"),
+        help="where to look first; default: %(default)s",
+    )
+    add("--p90", type=_positive, default=_TARGETS.p90, help="target, s; default: %(default)s")
+    add("--p99", type=_positive, default=_TARGETS.p99, help="target, s; default: %(default)s")
+    add(
+        "--timestamps",
+        choices=("recorded", "spread"),
+        default="recorded",
+        help="spread: evenly inside their tick; default: recorded",
+    )
+    add("--tick", type=_positive, default=TICK_SECONDS, help="s; default: %(default)s")
+    add("--hot-prefix", type=_count, default=0, metavar="TOKENS", help="before half of the prompts")
+    add("--tenants", type=_count, default=0, help="split conversations over so many")
+    add("--requests", type=_at_least_1, help="the first so many; default: all")
+    add("--block-tokens", type=_at_least_1, default=BLOCK_TOKENS, help="default: %(default)s")
+    add("--seed", type=_count, default=0, help="of all that is drawn; default: 0")
+    cluster = made.add_argument_group("cluster")
+    add = cluster.add_argument
+    add("--workers", type=_workers, default=_CONFIG.workers, help="default: %(default)s")
+    add("--decode-workers", type=_workers_or_none, default=0, help="a pool of its own; default: 0")
+    add("--cache-tokens", type=_at_least_1, default=_CONFIG.cache_tokens, help="KV of each worker")
+    add("--slow-workers", type=_count, default=0, help="how many are slower; default: 0")
+    add("--slow-speed", type=_positive, default=_CONFIG.slow_speed, help="default: %(default)s")
+    add("--order", choices=("fifo", "shortest"), default="fifo", help="of waiting prompts")
+    add("--age", type=_not_negative, default=_ORDERING.age, help="default: %(default)s")
+    add("--disaggregation", choices=("auto", "always", "never"), default="auto", help="of Baton")
+    add("--event-delay", type=_not_negative, default=_CONFIG.event_delay, help="of KV events, s")
+    add("--report-interval", type=_not_negative, default=_CONFIG.report_interval, help="s")
+    add("--report-delay", type=_not_negative, default=_CONFIG.report_delay, help="s")
+    costs = made.add_argument_group("costs, in tokens, seconds and tokens per second")
+    add = costs.add_argument
+    add("--prefill-rate", type=_positive, default=_COSTS.prefill_rate, help="default: %(default)s")
+    add("--quadratic-tokens", type=_not_negative, default=0.0, help="context that doubles the cost")
+    add(
+        "--transfer-rate", type=_positive, default=_COSTS.transfer_rate, help="default: %(default)s"
+    )
+    add("--local-rate", type=_not_negative, default=_COSTS.local_rate, help="default: 0, no limit")
+    add("--step-seconds", type=_positive, default=_COSTS.step_seconds, help="default: %(default)s")
+    add("--stream-seconds", type=_not_negative, default=0.0, help="that each stream adds to a step")
+    add("--chunk-tokens", type=_count, default=0, help="of prompts, in steps beside streams")
+    add(
+        "--beside",
+        choices=("sum", "longer"),
+        default=_COSTS.beside,
+        help="what such steps take of chunk and batch; default: %(default)s",
+    )
+    output = made.add_argument_group("output")
+    output.add_argument("--json", type=Path, metavar="FILE", help="write all runs")
+    output.add_argument(
+        "--requests-json", type=Path, metavar="FILE", help="each request of runs by --multiple"
+    )
+    output.add_argument("--plot", type=Path, metavar="FILE", help="draw them, as SVG")
+    return made
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options of a command line; None: that of this process. A wrong one exits."""
+    made = parser()
+    options = made.parse_args(arguments)
+    if (options.trace is None) == (options.replay is None):
+        made.error("name a TRACE or a recording to --replay, one of them")
+    if not options.between[0] < options.between[1]:
+        made.error("--between needs the lower multiple first")
+    if options.requests_json is not None and not options.multiple:
+        made.error("--requests-json needs --multiple: a search has no one run")
+    return options
+
+
+def cluster_config(options: argparse.Namespace) -> ClusterConfig:
+    """Return the cluster that the options describe."""
+    return ClusterConfig(
+        workers=options.workers,
+        decode_workers=options.decode_workers,
+        cache_tokens=options.cache_tokens,
+        costs=CostModel(
+            prefill_rate=options.prefill_rate,
+            quadratic_tokens=options.quadratic_tokens,
+            transfer_rate=options.transfer_rate,
+            local_rate=options.local_rate,
+            step_seconds=options.step_seconds,
+            stream_seconds=options.stream_seconds,
+            chunk_tokens=options.chunk_tokens,
+            beside=options.beside,
+        ),
+        ordering=Ordering(options.order, options.age),
+        slow_workers=options.slow_workers,
+        slow_speed=options.slow_speed,
+        event_delay=options.event_delay,
+        report_interval=options.report_interval,
+        report_delay=options.report_delay,
+        disaggregation=options.disaggregation,
+    )
+
+
+def _number(low: float, *, open_end: bool) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        value = float(text)
+        if not math.isfinite(value) or value < low or (open_end and value == low):
+            wanted = f"more than {low:g}" if open_end else f"at least {low:g}"
+            raise argparse.ArgumentTypeError(f"{text} is out of range: {wanted}")
+        return value
+
+    read.__name__ = "number"
+    return read
+
+
+def _integer(low: int, high: int | None = None) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        value = int(text)
+        if value < low or (high is not None and value > high):
+            wanted = f"at least {low}" if high is None else f"{low} to {high}"
+            raise argparse.ArgumentTypeError(f"{text} is out of range: {wanted}")
+        return value
+
+    read.__name__ = "integer"
+    return read
+
+
+_positive = _number(0, open_end=True)
+_not_negative = _number(0, open_end=False)
+_count = _integer(0)
+_at_least_1 = _integer(1)
+_workers = _integer(1, MAX_WORKERS)
+_workers_or_none = _integer(0, MAX_WORKERS)

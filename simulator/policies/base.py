@@ -1,0 +1,86 @@
+"""What the policies of other routers see of a cluster, and what they are.
+
+They see more than such routers do: predicted seconds of work, and every worker's speed. What they
+lack beside Baton is the order of waiting prompts, not knowledge.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.config import ClusterConfig
+from simulator.model.loads import Floats, Integers
+from simulator.request import Choice, Request
+
+_TIE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A cluster as one placement sees it; valid until `Baseline.choose` returns.
+
+    Arrays have an entry per worker that computes prompts.
+    """
+
+    config: ClusterConfig
+    block_tokens: int
+    rates: Floats
+    """Prompt tokens per second."""
+    wait: Floats
+    """Seconds of computing that each has to do before it would begin."""
+    transfer_wait: Floats
+    """Seconds until a transfer to it would begin."""
+    waiting: Integers
+    """Prompts that each has to compute."""
+    blocks: Integers
+    """Of prompts of requests that have not ended."""
+    full: NDArray[np.bool_]
+    """Whose caches evict for what is added."""
+    depths: Callable[[], Integers]
+    """Returns the leading blocks of the prompt that each has."""
+    draw: Callable[[], Floats]
+    """Returns numbers from 0 to 1, one per worker: they order what is equal."""
+
+    @property
+    def wait_blocks(self) -> Floats:
+        """Blocks that each has to compute before it would begin."""
+        blocks: Floats = self.wait * self.config.costs.prefill_rate / self.block_tokens
+        return blocks
+
+    def work(self, request: Request, blocks: Integers) -> Floats:
+        """Return the seconds to compute a prompt of which so many leading blocks are there."""
+        tokens = np.maximum(request.prompt_tokens - blocks * self.block_tokens, 1)
+        seconds: Floats = tokens / self.rates
+        quadratic = self.config.costs.quadratic_tokens
+        if quadratic:
+            seconds = seconds * (1 + (request.prompt_tokens - tokens / 2) / quadratic)
+        return seconds
+
+    def finish(self, request: Request, depths: Integers, blocks: Integers) -> Floats:
+        """Return the seconds until each would have computed a prompt, after bringing what it lacks.
+
+        Args:
+            request: whose prompt it is.
+            depths: leading blocks that each has.
+            blocks: leading blocks that each is to have when it begins.
+        """
+        brought = np.maximum(blocks - depths, 0) * self.block_tokens
+        rate = self.config.costs.transfer_rate
+        moving = self.transfer_wait + brought / rate if rate else self.transfer_wait * 0
+        ready = np.where(brought > 0, moving, 0.0)
+        seconds: Floats = np.maximum(self.wait, ready) + self.work(request, blocks)
+        return seconds
+
+    def lowest(self, scores: NDArray[np.float64]) -> int:
+        """Return the worker with the lowest score; one of them by draw where several have it."""
+        return int((scores + _TIE * self.draw()).argmin())
+
+
+class Baseline(Protocol):
+    """Chooses a worker for each request. It may keep state: one is made for each run."""
+
+    def choose(self, request: Request, view: View) -> Choice:
+        """Return where a request goes."""

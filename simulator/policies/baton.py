@@ -1,0 +1,195 @@
+"""Baton: the objects that its router runs, told of the simulated cluster as of a real one."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from baton.errors import BatonError
+from services.router.policy.costs import Policy
+from services.router.policy.placement_service import (
+    Chain,
+    Placed,
+    PlacementRequest,
+    PlacementService,
+)
+from services.router.prefix_index.index import PrefixIndex
+from services.router.state.fleet import Fleet
+from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
+from services.router.state.rates import Bandwidths
+from services.router.state.tickets import TicketTable
+from simulator.config import ClusterConfig
+from simulator.model.loads import Loads
+from simulator.policies.holdings import Holdings, store_id, worker_id
+from simulator.request import Choice, Request
+from simulator.router import Actions
+
+MODEL, LAYOUT = "model", b"layout of blocks"
+TOKEN_BYTES = 65_536
+"""KV of a token: any, for it and the bandwidths below cancel out."""
+NO_LIMIT = 1e18
+MAX_TOKENS = 1024
+"""Of output that clients allow: no trace says it."""
+TEND_SECONDS = 0.5
+SESSION = 1
+
+
+class _Issued(NamedTuple):
+    """A ticket that no report contains yet."""
+
+    number: int
+    """Of the placement."""
+    ticket: str
+    workers: tuple[int, ...]
+
+
+class BatonRouter:
+    """Drives the fleet and placement of production; it decides nothing itself.
+
+    Args:
+        config: of the cluster.
+        keys: of all blocks.
+        block_tokens: tokens of a block.
+        seed: chooses among equally good placements.
+        actions: of the cluster.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        keys: Sequence[bytes],
+        block_tokens: int,
+        seed: int,
+        actions: Actions,
+    ) -> None:
+        self._config = config
+        self._block_tokens = block_tokens
+        self._seed = seed
+        self._actions = actions
+        self._capacity = max(1, config.cache_tokens // block_tokens)
+        costs = config.costs
+        self._fleet = Fleet(
+            PrefixIndex(),
+            TicketTable("simulated"),
+            Bandwidths(
+                costs.transfer_rate * TOKEN_BYTES if costs.transfer_rate else NO_LIMIT,
+                costs.local_rate * TOKEN_BYTES if costs.local_rate else NO_LIMIT,
+            ),
+        )
+        self._holdings = Holdings(self._fleet.index, keys, stores=True)
+        self._placements = PlacementService(
+            self._fleet, Policy(disaggregation=config.disaggregation)
+        )
+        self._placed = 0
+        self._issued: deque[_Issued] = deque()
+        self._tickets: dict[int, str] = {}
+        """By the number of the request."""
+        self._tended_at = 0.0
+        self._join()
+
+    @property
+    def open_tickets(self) -> int:
+        """Number of tickets that are not returned."""
+        return len(self._fleet.tickets)
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests that it holds: each is placed at once."""
+        return 0
+
+    def place(self, request: Request, now: float) -> Choice | None:
+        """Return what production places; None where it refuses."""
+        try:
+            placed = self._placements.place(self._asked(request), SESSION, now)
+        except BatonError:
+            return None
+        return self._choice(request, placed)
+
+    def _asked(self, request: Request) -> PlacementRequest:
+        """Return what a frontend would ask."""
+        keys = b"".join(self._holdings.keys(request.chain))
+        return PlacementRequest(
+            MODEL,
+            request.prompt_tokens,
+            MAX_TOKENS,
+            [Chain(LAYOUT, keys)],
+            tenant=request.tenant,
+            seed=(request.number * 0x9E3779B1 ^ self._seed) & 0xFFFFFFFF,
+        )
+
+    def _choice(
+        self, request: Request, placed: Placed, key: tuple[float, float] | None = None
+    ) -> Choice:
+        """Return a placement as the cluster is told it, and remember its ticket."""
+        ticket, decision, _ = placed
+        decode = self._number(decision.decode_worker.id)
+        prefill = decision.prefill_worker
+        worker = decode if prefill is None else self._number(prefill.id)
+        self._tickets[request.number] = ticket
+        self._issued.append(_Issued(self._placed, ticket, tuple({worker, decode})))
+        self._placed += 1
+        coverage = decision.prefill.coverage
+        return Choice(worker, coverage.blocks if coverage.remote else 0, decode, key)
+
+    def add_blocks(self, worker: int, blocks: Sequence[int]) -> None:
+        """Note that a worker's cache has more blocks."""
+        self._holdings.add(worker, blocks)
+
+    def remove_blocks(self, worker: int, blocks: Sequence[int]) -> None:
+        """Note that a worker's cache has evicted blocks."""
+        self._holdings.remove(worker, blocks)
+
+    def report(self, loads: Loads, placed: int, now: float) -> None:
+        """Give the fleet a report of each worker, with the tickets of what it has."""
+        tickets: dict[int, list[str]] = {}
+        while self._issued and self._issued[0].number < placed:
+            issued = self._issued.popleft()
+            for worker in issued.workers:
+                tickets.setdefault(worker, []).append(issued.ticket)
+        costs, waits = self._config.costs, loads.wait(loads.measured_at).tolist()
+        streams, blocks = loads.streams.tolist(), loads.blocks.tolist()
+        for worker, wait in enumerate(waits):
+            rate = costs.prefill_rate * self._config.speed(worker)
+            self._fleet.apply_report(
+                LoadReport(
+                    worker_id(worker),
+                    running=streams[worker],
+                    pending_prompt_tokens=round(wait * rate),
+                    free_pages=self._capacity - blocks[worker],
+                    total_pages=self._capacity,
+                    prefill_tokens_per_second=costs.learned_rate(
+                        streams[worker], self._config.speed(worker)
+                    ),
+                    decode_step_seconds=costs.batch_step_seconds(max(1, streams[worker])),
+                    tickets=tickets.get(worker, ()),
+                    chunk_tokens=costs.chunk_tokens,
+                ),
+                now,
+            )
+        if now >= self._tended_at + TEND_SECONDS:
+            self._tended_at = now
+            self._fleet.tend(now)
+
+    def end(self, request: Request, now: float) -> None:  # noqa: ARG002  # as Router has it
+        """Return the request's ticket."""
+        self._placements.return_tickets(SESSION, [self._tickets.pop(request.number)])
+
+    def _join(self) -> None:
+        """Let the workers and stores appear, as discovery would say it."""
+        config = self._config
+        layout = ModelLayout(MODEL, LAYOUT, self._block_tokens, self._block_tokens * TOKEN_BYTES)
+        self._fleet.set_layouts([layout])
+        for worker in range(config.all_workers):
+            role = Role.COMBINED
+            if config.pools:
+                role = Role.PREFILL if worker < config.workers else Role.DECODE
+            store = store_id(worker)
+            self._fleet.put(InstanceState(store, Role.KVSTORE))
+            self._fleet.put(
+                InstanceState(
+                    worker_id(worker), role, model=MODEL, layout_id=LAYOUT, store_id=store
+                )
+            )
+
+    @staticmethod
+    def _number(instance_id: str) -> int:
+        return int(instance_id.rpartition("-")[2])

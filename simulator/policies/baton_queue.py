@@ -1,0 +1,160 @@
+"""Baton as its routers run, with the queue: who goes next as well as where."""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
+
+from baton.errors import BatonError
+from services.router.admission.lateness import Lateness
+from services.router.admission.planner import FleetPlanner
+from services.router.admission.queue import AdmissionQueue
+from services.router.admission.shares.class_shares import ClassShares
+from services.router.admission.shares.classes import DEFAULT_ADMISSION, AdmissionPolicy
+from services.router.admission.shares.fairness import FairShares
+from services.router.admission.waiting import DEFAULT_SETTINGS, Charge, QueueSettings, Waiting
+from simulator.config import ClusterConfig
+from simulator.model.loads import Loads
+from simulator.policies.baton import MODEL, SESSION, BatonRouter
+from simulator.request import Choice, Request
+from simulator.router import Actions
+
+PAUSE_SECONDS = 1e-3
+"""Before the queue is planned again, as production's."""
+
+
+class Tenant(NamedTuple):
+    """How a tenant's requests are admitted."""
+
+    weight: float = 1.0
+    priority_class: int = 0
+    """The lowest goes first."""
+
+
+DEFAULT_TENANT = Tenant()
+
+
+class BatonQueueRouter(BatonRouter):
+    """Holds requests in production's queue, and places them when it says so.
+
+    It looks at the queue when a request comes, when loads are reported, and when a worker is taken
+    to run dry.
+
+    Args:
+        config: of the cluster.
+        keys: of all blocks.
+        block_tokens: tokens of a block.
+        seed: chooses among equally good placements.
+        actions: of the cluster.
+        settings: of the queue.
+        tie_seconds: of a worker's computing, by which tenants may differ and be equal.
+        admission: policies of classes.
+        tenants: by name; those that are not named have the first class and a weight of 1.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        keys: Sequence[bytes],
+        block_tokens: int,
+        seed: int,
+        actions: Actions,
+        settings: QueueSettings = DEFAULT_SETTINGS,
+        tie_seconds: float = 2.0,
+        admission: AdmissionPolicy = DEFAULT_ADMISSION,
+        tenants: Mapping[str, Tenant] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(config, keys, block_tokens, seed, actions)
+        self._planner = FleetPlanner(self._placements, MODEL)
+        self._shares = FairShares(tie_seconds)
+        self._lateness = Lateness()
+        self._classes = admission
+        classes = ClassShares(admission)
+        self._queue = AdmissionQueue(self._shares, settings, classes, self._lateness)
+        self._gate = settings.gate
+        self._tenants = tenants
+        self._held: dict[int, Request] = {}
+        self._charges: dict[int, tuple[Charge, float, float]] = {}
+        """By the number of the request, with when it was placed, and how soon after that its first
+        token was predicted, in seconds."""
+        self._turn = math.inf
+        """When it looks next, if nothing happens before."""
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests that it holds."""
+        return len(self._queue)
+
+    def place(self, request: Request, now: float) -> Choice | None:
+        """Return where a request goes if it goes at once; None where it waits or is refused."""
+        tenant = self._tenants.get(request.tenant, DEFAULT_TENANT)
+        waiting = Waiting(
+            request.number,
+            self._asked(request),
+            SESSION,
+            now,
+            (0, tenant.priority_class),
+            tenant.priority_class,
+            tenant.weight,
+        )
+        try:
+            gave_way = self._queue.add(waiting, self._planner, now)
+        except BatonError:
+            return None
+        if gave_way is not None:
+            del self._held[gave_way.number]
+        self._held[request.number] = request
+        return self._admit(now, request.number)
+
+    def report(self, loads: Loads, placed: int, now: float) -> None:
+        """Take a report of each worker in, and place what may go now."""
+        super().report(loads, placed, now)
+        if self._held:
+            self._admit(now)
+
+    def end(self, request: Request, now: float) -> None:
+        """Return the request's ticket, and settle what its tenant was charged."""
+        super().end(request, now)
+        cached = min(request.cached_blocks * self._block_tokens, request.prompt_tokens - 1)
+        charge, placed_at, predicted = self._charges.pop(request.number)
+        self._lateness.observe(predicted, request.arrival + request.ttft - placed_at)
+        self._queue.charges.settle(charge, request.prompt_tokens - cached, request.output_tokens)
+
+    def _admit(self, now: float, asked: int | None = None) -> Choice | None:
+        """Place what may go now; return where the one goes that is asked for, if it does."""
+        for expired in self._queue.expire(now):
+            del self._held[expired.number]
+        answer = None
+        for waiting, plan, charge, lead, _ in self._queue.due(self._planner, now):
+            request = self._held.pop(waiting.number)
+            if isinstance(plan, BatonError) or charge is None:
+                continue
+            try:
+                target = self._classes.itl_target(waiting.priority_class)
+                placed = self._planner.place(plan, SESSION, now, target)
+            except BatonError:
+                self._queue.charges.settle(charge, 0, 0)
+                continue
+            self._charges[request.number] = charge, now, placed.plan.ttft_seconds
+            choice = self._choice(request, placed, (lead, waiting.key))
+            if request.number == asked:
+                answer = choice
+            else:
+                self._actions.place(request, choice)
+        if self._held:
+            self._look_again(now)
+        return answer
+
+    def _look_again(self, now: float) -> None:
+        """Look at the queue when the next worker is taken to run dry."""
+        turn = max(self._planner.next_turn(self._gate, now), now + PAUSE_SECONDS)
+        if turn < self._turn:
+            self._turn = turn
+            self._actions.call_at(turn, partial(self._look, turn))
+
+    def _look(self, turn: float) -> None:
+        if turn == self._turn:
+            self._turn = math.inf
+            if self._held:
+                self._admit(turn)

@@ -1,0 +1,15 @@
+"""The worker that has the longest prefix of the prompt, however busy it is."""
+
+from simulator.policies.base import View
+from simulator.request import Choice, Request
+
+_FAR_MORE = 1e6
+"""Seconds of waiting that a block is worth: any."""
+
+
+class LongestPrefix:
+    """Looks at caches first, at load among equals."""
+
+    def choose(self, request: Request, view: View) -> Choice:  # noqa: ARG002  # as Baseline has it
+        """Return the worker with the longest prefix."""
+        return Choice(view.lowest(view.wait - _FAR_MORE * view.depths()))
