@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 OLD = 100
+_NO_FIGURES = ("gpu.md", "folders.md")
 _HEADING = re.compile(r"^#{1,6} +(.+)$", re.MULTILINE)
 _BENCHMARK = re.compile(r"python -m (bench(?:\.\w+)+)|`make (bench-[\w-]+)")
 _MEASURED = re.compile(r"^Measured: `([0-9a-f]{7,40})`, (\S.*)\.$", re.MULTILINE)
@@ -55,9 +56,9 @@ def sections(page: Path) -> Iterator[Figures]:
 def all_figures() -> list[Figures]:
     """Return the sections of all documents that have figures.
 
-    Decisions are of their day, and gpu.md lists what was not run.
+    Decisions are of their day, gpu.md lists what was not run, and folders.md what there is.
     """
-    pages = sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "gpu.md")
+    pages = sorted(page for page in (ROOT / "docs").glob("*.md") if page.name not in _NO_FIGURES)
     return [one for page in pages for one in sections(page)]
 
 
