@@ -24,64 +24,66 @@ frontend serves both from the same code. See also [errors](errors.md), [settings
 
 ## HTTP
 
-Request bodies, responses and server-sent events follow OpenAI's reference, so OpenAI clients work with another base
-URL. A field that is not supported is an error, which names the field.
+Request bodies, responses and server-sent events follow OpenAI's reference, so OpenAI clients work with another
+base URL. A field that is not supported is an error, which names the field.
 
 Two headers identify a request:
 
-- `x-request-id` names a request in logs, traces and the response's head. Several requests may have the same one, as
-  proxies and tracing put one on several calls.
-- `x-baton-execution-id` (gRPC: `context.execution_id`) claims an execution. While a request of the tenant with the
-  same id runs, and for a minute after it finished, every frontend rejects another one with 409 `already_exists`
-  ([ADR 50](adr/0050-executions-are-claimed-by-a-field-of-their-own.md)).
+- `x-request-id` names a request in logs, traces and the response's head. Several requests may have the same
+  one, as proxies and tracing put one on several calls.
+- `x-baton-execution-id` (gRPC: `context.execution_id`) claims an execution. While a request of the tenant with
+  the same id runs, and for a minute after it finished, every frontend rejects another one with 409
+  `already_exists` ([ADR 50](adr/0050-executions-are-claimed-by-a-field-of-their-own.md)).
 
 """
 FIELDS_TEXT = """
 ### Fields of completions
 
-This table lists which fields of OpenAI's reference (openai-python 3.54) and vLLM 0.32 are supported. `null` is the same
-as leaving a field out. A field that is not supported returns 400 `unsupported_parameter` with the alternative below. Any
-other field returns 400 `invalid_value`, as with OpenAI; with `http.unknown_fields` `ignore` it is ignored, as in vLLM.
+This table lists which fields of OpenAI's reference (openai-python 3.54) and vLLM 0.32 are supported. `null` is
+the same as leaving a field out. A field that is not supported returns 400 `unsupported_parameter` with the
+alternative below. Any other field returns 400 `invalid_value`, as with OpenAI; with `http.unknown_fields`
+`ignore` it is ignored, as in vLLM.
 
 """
 KEYS = """
 ## API keys
 
 With `auth.mode` `keys`, every request needs an API key: HTTP `authorization: Bearer sk-baton-…`, gRPC metadata
-`authorization`. This applies to calls, unary methods and Sessions; the frontend checks the key for each request of a
-Session. The key determines tenant, project and tier. The tier limits a request's `PriorityClass`: interactive for free,
-premium for pro and enterprise. [teams.md](teams.md) describes how to create keys. Health, reflection and paths that do
-not exist need no key. The frontend rejects a request without a valid key before it reads the body; over gRPC, once it
-has received the message.
+`authorization`. This applies to calls, unary methods and Sessions; the frontend checks the key for each request
+of a Session. The key determines tenant, project and tier. The tier limits a request's `PriorityClass`:
+interactive for free, premium for pro and enterprise. [teams.md](teams.md) describes how to create keys. Health,
+reflection and paths that do not exist need no key. The frontend rejects a request without a valid key before it
+reads the body; over gRPC, once it has received the message.
 
 | problem | HTTP | gRPC | message |
 | --- | --- | --- | --- |
 %s
-HTTP and gRPC return the same messages. An unknown key and a wrong key are the same case: one look-up by sha256. If a key
-names models and adapters, it can list and use only these; `/v1/models` and `ListModels` list no others.
+HTTP and gRPC return the same messages. An unknown key and a wrong key are the same case: one look-up by sha256.
+If a key names models and adapters, it can list and use only these; `/v1/models` and `ListModels` list no
+others.
 
-A key, its project and its tenant can have limits ([teams.md](teams.md#limits)). If requests per minute are limited, every
-HTTP response to the key has OpenAI's `x-ratelimit-limit-requests`, `-remaining-requests` and `-reset-requests`, and for tokens the
-same headers with `-tokens`. They describe the limit with the least remaining. Generate and Chat return them in the
-response's head.
+A key, its project and its tenant can have limits ([teams.md](teams.md#limits)). If requests per minute are
+limited, every HTTP response to the key has OpenAI's `x-ratelimit-limit-requests`, `-remaining-requests` and
+`-reset-requests`, and for tokens the same headers with `-tokens`. They describe the limit with the least
+remaining. Generate and Chat return them in the response's head.
 
-A request that exceeds a limit returns 429 `rate_limit_exceeded` with `retry-after` and `retry-after-ms`, over gRPC
-RESOURCE_EXHAUSTED with RetryInfo and QuotaFailure (`subject` `tenant:acme`, `quota_metric` `tokens_per_minute`,
-`quota_value`). Without these, and with `x-should-retry: false`, the request can never fit. The prompts of one body are
-admitted together or not at all. 503 means that no router responded within a second.
+A request that exceeds a limit returns 429 `rate_limit_exceeded` with `retry-after` and `retry-after-ms`, over
+gRPC RESOURCE_EXHAUSTED with RetryInfo and QuotaFailure (`subject` `tenant:acme`, `quota_metric`
+`tokens_per_minute`, `quota_value`). Without these, and with `x-should-retry: false`, the request can never fit.
+The prompts of one body are admitted together or not at all. 503 means that no router responded within a second.
 """
 GRPC = """
 ## gRPC
 
-The contract is `protos/baton/v1`; the tables below are its comments. The frontend also serves `grpc.health.v1.Health`,
-and with `grpc.reflection` the reflection service (`grpc.reflection.v1` and `v1alpha`). Set a deadline on the call; to
-cancel a request, cancel the call.
+The contract is `protos/baton/v1`; the tables below are its comments. The frontend also serves
+`grpc.health.v1.Health`, and with `grpc.reflection` the reflection service (`grpc.reflection.v1` and `v1alpha`).
+Set a deadline on the call; to cancel a request, cancel the call.
 """
 LIMITS = """
 ## Limits
 
-Limits bound the cost of a request before the frontend reads it, and an invalid request affects no other. The error names
-the limit and, where possible, the field. For defaults, see [configuration.md](configuration.md).
+Limits bound the cost of a request before the frontend reads it, and an invalid request affects no other. The
+error names the limit and, where possible, the field. For defaults, see [configuration.md](configuration.md).
 
 | what | limit | HTTP | gRPC |
 | --- | --- | --- | --- |
@@ -98,20 +100,22 @@ the limit and, where possible, the field. For defaults, see [configuration.md](c
 | long prompts that wait for tokenization | `limits.max_tokenizing` | 503 `overloaded` | `OVERLOADED` |
 | concurrent requests | `limits.max_requests` | 503 `overloaded` | `OVERLOADED` |
 
-The following are not supported; the error states why: HTTP/0.9, HTTP/1.1 without exactly one Host, a length together with
-chunks, malformed chunks, text that is not UTF-8, bodies that are not JSON, messages that are not protobuf, and content
-encodings.
+The following are not supported; the error states why: HTTP/0.9, HTTP/1.1 without exactly one Host, a length
+together with chunks, malformed chunks, text that is not UTF-8, bodies that are not JSON, messages that are not
+protobuf, and content encodings.
 
 On one HTTP connection, n requests have n responses, in order ([ADR 57](adr/0057-framing-before-service.md)):
 
-- The frontend ignores an offer to upgrade (`h2c`, `websocket`, `TLS/1.2`), with or without a body, and responds over
-  HTTP/1.1. It rejects `CONNECT`.
-- A body has exactly one `content-length`, or is `chunked`. Anything else, and anything that RFC 9112 calls malformed, is a
-  400 after the preceding responses. The frontend then closes the connection and reads nothing further.
-- A response that starts before its request's body has arrived, such as a 401, waits up to 2 s for the rest if the body has
-  no more than 64 KiB. Otherwise, or if the client waits for `100 Continue`, the response has `connection: close`.
-- An HTTP/1.0 client gets no chunks: the connection closes at the end of a stream. After a complete response it stays open
-  only if the client sent `connection: keep-alive`.
+- The frontend ignores an offer to upgrade (`h2c`, `websocket`, `TLS/1.2`), with or without a body, and responds
+  over HTTP/1.1. It rejects `CONNECT`.
+- A body has exactly one `content-length`, or is `chunked`. Anything else, and anything that RFC 9112 calls
+  malformed, is a 400 after the preceding responses. The frontend then closes the connection and reads nothing
+  further.
+- A response that starts before its request's body has arrived, such as a 401, waits up to 2 s for the rest if
+  the body has no more than 64 KiB. Otherwise, or if the client waits for `100 Continue`, the response has
+  `connection: close`.
+- An HTTP/1.0 client gets no chunks: the connection closes at the end of a stream. After a complete response it
+  stays open only if the client sent `connection: keep-alive`.
 
 """
 _BLOCK = re.compile(r"((?:^//[^\n]*\n)+)^(service|message|enum) (\w+) \{\n(.*?)^\}", re.M | re.S)

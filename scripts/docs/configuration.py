@@ -18,14 +18,14 @@ INTRODUCTION = """# Configuration
 
 This page lists every setting of every Baton process, for operators who run a cluster. A process reads its
 settings from flags, environment variables, files and defaults, in this order of precedence. `baton config show`
-prints every setting with its value and source; `baton serve PROCESS --help` lists the flags of one process.
-A process with an invalid setting does not start; the error names the setting, its bounds and where to change it.
+prints every setting with its value and source; `baton serve PROCESS --help` lists the flags of one process. A
+process with an invalid setting does not start; the error names the setting, its bounds and where to change it.
 
 ## The file
 
-`--config baton.toml`, or `BATON_CONFIG`, names one file for all processes; `baton up`, `baton demo` and
-`baton config show` accept it too. A top-level table applies to every process that has this group. A table
-under a process's name applies to this process only and takes precedence:
+`--config baton.toml`, or `BATON_CONFIG`, names one file for all processes; `baton up`, `baton demo` and `baton
+config show` accept it too. A top-level table applies to every process that has this group. A table under a
+process's name applies to this process only and takes precedence:
 
 ```toml
 drain_seconds = 20          # every process
@@ -43,8 +43,8 @@ port = 9000
 max_running = 128
 ```
 
-The processes are `frontend`, `router`, `prefill`, `decode` and `kvstore`. Write bytes as numbers or as text such
-as `"512MiB"`. A table or key that no process knows is an error in every process.
+The processes are `frontend`, `router`, `prefill`, `decode` and `kvstore`. Write bytes as numbers or as text
+such as `"512MiB"`. A table or key that no process knows is an error in every process.
 
 ## The environment
 
@@ -56,13 +56,14 @@ table of blocks and scores. The default is `build/native` in a checkout. For an 
 `$XDG_STATE_HOME/baton/VERSION` (`~/.local/state/baton/VERSION`), in addition to the libraries in the wheel.
 
 `BATON_NATIVE_VARIANT` selects one variant of the engine's operators (`x86-64-v4-bf16`, `x86-64-v4`, `x86-64-v3`
-or `armv8`). By default each machine uses the best variant that its CPU supports. Variants with and without `bf16`
-compute different sums, and workers with different sums share no KV: on mixed CPUs, consider `x86-64-v3` everywhere.
+or `armv8`). By default each machine uses the best variant that its CPU supports. Variants with and without
+`bf16` compute different sums, and workers with different sums share no KV: on mixed CPUs, consider `x86-64-v3`
+everywhere.
 
 ## Secrets
 
-No flag takes a secret's value. Set the variable itself, or use one of the two ways in which Kubernetes and Docker
-mount secrets:
+No flag takes a secret's value. Set the variable itself, or use one of the two ways in which Kubernetes and
+Docker mount secrets:
 
 - `BATON_TELEMETRY_OTLP_HEADERS_FILE=/run/secrets/otlp`, or the flag `--telemetry-otlp-headers-file`: a file
   with this secret. The variable must not be set at the same time.

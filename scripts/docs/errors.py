@@ -10,12 +10,13 @@ from scripts.docs.table import code, table
 HEAD = ("reason", "gRPC", "HTTP", "OpenAI `type`", "OpenAI `code`", "meaning and remedy")
 INTRODUCTION = """# Errors
 
-This page lists every error that Baton returns, for authors of clients. An error has a reason, which is the same over
-gRPC and HTTP. Match on the reason, or over HTTP on `code`. Do not match on the message.
+This page lists every error that Baton returns, for authors of clients. An error has a reason, which is the same
+over gRPC and HTTP. Match on the reason, or over HTTP on `code`. Do not match on the message.
 
 - gRPC: the reason is the `reason` of ErrorInfo (domain `baton`) in the status's details. The details also have
   BadRequest if a field is invalid, QuotaFailure if a limit is reached, and RetryInfo if a retry may succeed.
-- HTTP: the body is OpenAI's error object. `param` names the field; the header `retry-after` states when to retry.
+- HTTP: the body is OpenAI's error object. `param` names the field; the header `retry-after` states when to
+  retry.
 
 After the first event of a stream, the error is the stream's last event. Every response has its request id in
 `x-request-id`; the log lines of every process that handled the request have the same id.

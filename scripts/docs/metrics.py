@@ -18,13 +18,13 @@ PROCESSES = {
 HEAD = ("name", "type", "labels", "meaning")
 INTRODUCTION = """# Metrics
 
-This page lists every metric of every process, for operators who set up dashboards and alerts. Each process serves
-`/metrics` in Prometheus' format on its ops port (`ops.host`, `ops.port`); `baton status --metrics` lists the
-addresses of a cluster. A frontend also serves `/metrics` on its HTTP port if `public.metrics` is on.
+This page lists every metric of every process, for operators who set up dashboards and alerts. Each process
+serves `/metrics` in Prometheus' format on its ops port (`ops.host`, `ops.port`); `baton status --metrics` lists
+the addresses of a cluster. A frontend also serves `/metrics` on its HTTP port if `public.metrics` is on.
 
-Processes also export the metrics of the Prometheus Python client (`process_*`, `python_*`). A metric's name states
-its unit. No label has values that clients choose freely. Histograms are in seconds and have `_bucket`, `_sum` and
-`_count` series.
+Processes also export the metrics of the Prometheus Python client (`process_*`, `python_*`). A metric's name
+states its unit. No label has values that clients choose freely. Histograms are in seconds and have `_bucket`,
+`_sum` and `_count` series.
 
 """
 

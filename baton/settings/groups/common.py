@@ -82,7 +82,7 @@ class GrpcSettings(SettingsGroup):
 
 
 class LivenessSettings(SettingsGroup):
-    """When another process of the cluster counts as gone, and what runs there goes on elsewhere.
+    """When another process of the cluster counts as lost, and its work fails over.
 
     A pause of this process itself never counts.
     """

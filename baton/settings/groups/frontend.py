@@ -62,7 +62,7 @@ class HttpSettings(SettingsGroup):
 
 
 class PublicSettings(SettingsGroup):
-    """What the frontend shows clients on its public ports, HTTP and gRPC."""
+    """The frontend's public ports, HTTP and gRPC."""
 
     tls_cert: Path | None = Field(
         None,
@@ -93,7 +93,7 @@ class PublicSettings(SettingsGroup):
 
 
 class AuthSettings(SettingsGroup):
-    """Who clients are."""
+    """Authentication of clients."""
 
     mode: Literal["off", "keys"] = Field(
         "off",
@@ -103,7 +103,7 @@ class AuthSettings(SettingsGroup):
 
 
 class FrontendLimits(SettingsGroup):
-    """What clients may ask for, and how long they may take."""
+    """Limits of clients' requests, and timeouts."""
 
     max_requests: int = Field(
         10_000,
@@ -197,7 +197,7 @@ class FrontendLimits(SettingsGroup):
 
 
 class TextSettings(SettingsGroup):
-    """How texts of clients are read, and what bounds answers in JSON."""
+    """Parsing of text, and limits of JSON output."""
 
     special_tokens: Literal["none", "prompts", "all"] = Field(
         "prompts",
@@ -233,7 +233,7 @@ class TextSettings(SettingsGroup):
 
 
 class FrontendPlacement(SettingsGroup):
-    """How requests get workers."""
+    """How the frontend uses routers to place requests."""
 
     max_attempts: int = Field(
         8,

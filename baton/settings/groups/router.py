@@ -10,7 +10,7 @@ from baton.settings.values import TIER_FLOORS, TIER_WEIGHTS, Bytes, TierFloors, 
 
 
 class RouterPlacement(SettingsGroup):
-    """Where requests run."""
+    """Placement of requests."""
 
     disaggregation: Literal["auto", "always", "never"] = Field(
         "auto",
@@ -45,7 +45,7 @@ class RouterPlacement(SettingsGroup):
 
 
 class RouterQueue(SettingsGroup):
-    """Requests that wait in the router until a worker is about to run dry."""
+    """The queue of requests that wait in the router until a worker has almost no work left."""
 
     gate_seconds: float = Field(
         0.1,
@@ -110,7 +110,7 @@ class RouterQueue(SettingsGroup):
 
 
 class RouterLimits(SettingsGroup):
-    """What frontends may leave waiting, and how long starting and stopping take."""
+    """Limits of frontends' queues, and timeouts of startup and shutdown."""
 
     max_answers: int = Field(
         1024,
@@ -152,7 +152,7 @@ class WatchSettings(SettingsGroup):
 
 
 class RecordingSettings(SettingsGroup):
-    """What a router is told and decides, in files that `baton simulate --replay` runs again."""
+    """Recordings of a router's inputs and decisions, which `baton simulate --replay` replays."""
 
     path: Path | None = Field(
         None,

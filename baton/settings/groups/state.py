@@ -41,7 +41,7 @@ PostgresUrl = Annotated[SecretStr, AfterValidator(_postgres_url)]
 
 
 class StateSettings(SettingsGroup):
-    """Postgres, for what is kept and asked for later. No request waits for it."""
+    """The Postgres database, for data that is queried later. No request waits for it."""
 
     url: PostgresUrl = Field(
         SecretStr(""),

@@ -80,7 +80,7 @@ class StoreSettings(SettingsGroup):
 
 
 class StoreLimits(SettingsGroup):
-    """What clients may hold, and how long they may take."""
+    """Limits of clients, and timeouts."""
 
     max_sessions: int = Field(
         4096,

@@ -1,4 +1,4 @@
-"""Groups of what is recorded of requests, and what they cost."""
+"""Groups of usage records and prices."""
 
 from pathlib import Path
 

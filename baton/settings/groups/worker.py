@@ -58,7 +58,7 @@ class KvSettings(SettingsGroup):
 
 
 class WorkerLimits(SettingsGroup):
-    """What frontends may leave waiting, and how long work and starting may take."""
+    """Limits of frontends' queues, and timeouts of work and startup."""
 
     ready_seconds: float = Field(
         10,
