@@ -100,9 +100,11 @@ error names the limit and, where possible, the field. For defaults, see [configu
 | long prompts that wait for tokenization | `limits.max_tokenizing` | 503 `overloaded` | `OVERLOADED` |
 | concurrent requests | `limits.max_requests` | 503 `overloaded` | `OVERLOADED` |
 
-The following are not supported; the error states why: HTTP/0.9, HTTP/1.1 without exactly one Host, a length
-together with chunks, malformed chunks, text that is not UTF-8, bodies that are not JSON, messages that are not
-protobuf, and content encodings.
+The following are not supported, and the error states why:
+
+- HTTP/0.9, and HTTP/1.1 without exactly one Host;
+- a length together with chunks, malformed chunks, and content encodings;
+- text that is not UTF-8, bodies that are not JSON, and messages that are not protobuf.
 
 On one HTTP connection, n requests have n responses, in order ([ADR 57](adr/0057-framing-before-service.md)):
 
@@ -111,8 +113,8 @@ On one HTTP connection, n requests have n responses, in order ([ADR 57](adr/0057
 - A body has exactly one `content-length`, or is `chunked`. Anything else, and anything that RFC 9112 calls
   malformed, is a 400 after the preceding responses. The frontend then closes the connection and reads nothing
   further.
-- A response that starts before its request's body has arrived, such as a 401, waits up to 2 s for the rest if
-  the body has no more than 64 KiB. Otherwise, or if the client waits for `100 Continue`, the response has
+- If a response starts before its request's body has arrived, as a 401 does, the frontend waits up to 2 s for the
+  rest of a body of no more than 64 KiB. Otherwise, or if the client waits for `100 Continue`, the response has
   `connection: close`.
 - An HTTP/1.0 client gets no chunks: the connection closes at the end of a stream. After a complete response it
   stays open only if the client sent `connection: keep-alive`.
