@@ -30,7 +30,7 @@ ENOUGH := --maxfail 20
 # Bytecode is written where it is first needed, here and not by each of a cluster's processes at
 # once. pip would write all of torch's, for half a minute.
 unexport PYTHONDONTWRITEBYTECODE
-import-once = $(BIN)/python -c 'import baton.cli.demo, services.decode.__main__, \
+import-once = $(BIN)/python -c 'import baton.cli.cluster.demo, services.decode.__main__, \
 	services.frontend.__main__, services.kvstore.__main__, services.router.__main__'
 
 # Long downloads show as one line each; the whole story is in build/pip.log.

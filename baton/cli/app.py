@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from baton.cli.db.app import db_app
-from baton.cli.errors import EXIT_INTERRUPTED, CommandError
-from baton.cli.options import (
+from baton.cli.admin.db.app import db_app
+from baton.cli.admin.tenancy.app import audit_app, keys_app, projects_app, tenants_app
+from baton.cli.admin.tenancy.class_app import classes_app
+from baton.cli.admin.usage.options import UsageOptions
+from baton.cli.inspect.route.app import route_app
+from baton.cli.shared.errors import EXIT_INTERRUPTED, CommandError
+from baton.cli.shared.options import (
     CertsOptions,
     ChatOptions,
     ClusterOptions,
@@ -21,10 +25,6 @@ from baton.cli.options import (
     expand_options,
     list_command,
 )
-from baton.cli.route.app import route_app
-from baton.cli.tenancy.app import audit_app, keys_app, projects_app, tenants_app
-from baton.cli.tenancy.class_app import classes_app
-from baton.cli.usage.options import UsageOptions
 from baton.host.service_variables import service_variables
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def baton_(
 @expand_options
 def up(options: ClusterOptions) -> None:
     """Start a cluster on this machine and keep it running."""
-    from baton.cli.up import up as run
+    from baton.cli.cluster.up import up as run
 
     run(options, _console(), _console(stderr=True))
 
@@ -78,7 +78,7 @@ def up(options: ClusterOptions) -> None:
 @expand_options
 def demo(options: WorkerOptions) -> None:
     """Start a cluster, ask it questions, show what happened, and stop."""
-    from baton.cli.demo import demo as run
+    from baton.cli.cluster.demo import demo as run
 
     cluster = ClusterOptions(
         **vars(options), http_port=0, grpc_port=0, cluster=f"demo-{os.getpid()}"
@@ -124,7 +124,7 @@ def status(
 ) -> None:
     """List the instances of a cluster with their health and load."""
     cluster = options.resolve()
-    from baton.cli.status import status as run
+    from baton.cli.inspect.status import status as run
 
     run(cluster, _console(), metrics, json)
 
@@ -136,7 +136,7 @@ def usage(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Sum up what projects used and what it cost."""
-    from baton.cli.usage.command import usage as run
+    from baton.cli.admin.usage.command import usage as run
     from baton.telemetry import logs
 
     logs.configure("usage", "usage", level="error")
@@ -151,7 +151,7 @@ def kv_stat(
 ) -> None:
     """Show what each store, tier and tenant holds."""
     target = options.target()
-    from baton.cli.kv import commands
+    from baton.cli.inspect.kv import commands
 
     commands.stat(target, _console(), json)
 
@@ -166,7 +166,7 @@ def kv_ls(
 ) -> None:
     """List objects."""
     target = options.target()
-    from baton.cli.kv import commands
+    from baton.cli.inspect.kv import commands
 
     commands.ls(target, _console(), prefix, tenant, limit)
 
@@ -180,7 +180,7 @@ def kv_get(
 ) -> None:
     """Write the bytes of one object, verified."""
     target = options.target()
-    from baton.cli.kv import commands
+    from baton.cli.inspect.kv import commands
 
     commands.get(target, key, out)
 
@@ -193,7 +193,7 @@ def kv_drop(
 ) -> None:
     """Drop objects from every tier."""
     target = options.target()
-    from baton.cli.kv import commands
+    from baton.cli.inspect.kv import commands
 
     commands.drop(target, _console(), keys)
 
@@ -206,7 +206,7 @@ def kv_verify(options: StoreOptions) -> None:
     The exit code is 1 if some were corrupt.
     """
     target = options.target()
-    from baton.cli.kv import commands
+    from baton.cli.inspect.kv import commands
 
     commands.verify(target, _console())
 
@@ -243,7 +243,7 @@ def config_show(
     config: ConfigFile = None,
 ) -> None:
     """Show every setting with its value and source; secrets are hidden."""
-    from baton.cli.config import show
+    from baton.cli.inspect.config import show
 
     show(process, config, _console())
 
@@ -252,7 +252,7 @@ def config_show(
 @expand_options
 def certs(options: CertsOptions) -> None:
     """Make certificates for TLS inside a cluster."""
-    from baton.cli.certs.command import certs as run
+    from baton.cli.admin.certs.command import certs as run
 
     run(options, _console())
 

@@ -9,10 +9,10 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.text import Text
 
-from baton.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError
-from baton.cli.options import ChatOptions, FrontendOptions
-from baton.cli.render import AnswerPrinter, print_steps, usage_line
-from baton.cli.table import TextTable, show
+from baton.cli.shared.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError
+from baton.cli.shared.options import ChatOptions, FrontendOptions
+from baton.cli.shared.render import AnswerPrinter, print_steps, usage_line
+from baton.cli.shared.table import TextTable, show
 from baton.client import (
     AuthenticationError,
     BatonClientError,

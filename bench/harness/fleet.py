@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.request import urlopen
 
-from baton.cli.cluster_view import health
+from baton.cli.shared.cluster_view import health
 from baton.cluster.etcd.local import LocalEtcd
 from baton.host.ports import held_port
 from baton.rpc.channel.channel import Channel

@@ -30,10 +30,10 @@ from baton.cluster.etcd.local import LocalEtcd
 from baton.cluster.rendezvous import choose
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, Instance
 from baton.telemetry import logs
-from baton.tenancy.admin import Administration
+from baton.tenancy.admin.tenants import Administration
 from baton.tenancy.limits.budget.month import month_of
 from baton.tenancy.limits.spec import BUDGET, LimitId, Measure, Subject
-from baton.tenancy.records import Tier
+from baton.tenancy.records.tenants import Tier
 from bench.faults.setup import MODEL, cluster_settings
 from bench.harness import cli
 from bench.harness.fleet import Fleet

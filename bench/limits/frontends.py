@@ -27,9 +27,9 @@ from baton.cluster.rendezvous import choose
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, Instance
 from baton.rpc.channels import open_channel
 from baton.telemetry import logs
-from baton.tenancy.admin import Administration
+from baton.tenancy.admin.tenants import Administration
 from baton.tenancy.limits.spec import LimitId, Measure, Subject
-from baton.tenancy.records import Tier
+from baton.tenancy.records.tenants import Tier
 from baton.v1 import inference_pb2
 from baton.v1.inference_pb2_grpc import InferenceServiceStub
 from bench.faults.setup import MODEL, cluster_settings

@@ -21,7 +21,7 @@ from typing import Any
 import grpc
 import uvloop
 
-from baton.cli.certs.directory import CertificateDirectory
+from baton.cli.admin.certs.directory import CertificateDirectory
 from baton.rpc.channel.channel import Channel
 from baton.rpc.http2.limits import BULK_LIMITS
 from baton.rpc.server.server import Server

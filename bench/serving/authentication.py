@@ -21,11 +21,11 @@ from typing import Any
 
 from baton.errors import BatonError
 from baton.internal.v1 import router_pb2
-from baton.tenancy.directory import Directory
+from baton.tenancy.directory.directory import Directory
 from baton.tenancy.limits.owner import LimitOwner
 from baton.tenancy.limits.wire import answer_to_proto, ask_from_proto
-from baton.tenancy.records import Key, Project, Scope, Tenant, Tier, encode
-from baton.tenancy.secret import digest_of, new_secret
+from baton.tenancy.records.secret import digest_of, new_secret
+from baton.tenancy.records.tenants import Key, Project, Scope, Tenant, Tier, encode
 from bench.harness import cli
 from services.frontend.access.authenticator import KeyAuthentication
 from services.frontend.access.request_limits import RequestLimits

@@ -18,7 +18,7 @@ from baton.internal.v1 import cluster_pb2, router_pb2, worker_pb2
 from baton.rpc.protocol import VERSION
 from baton.sampling import SamplingParams
 from baton.settings import FrontendLimits
-from baton.tenancy.principal import LOCAL
+from baton.tenancy.directory.principal import LOCAL
 from baton.worker.wire.step_tokens import StepTokens
 from baton.worker.wire.tokenizer_files import TokenizerFiles
 from bench.harness import cli

@@ -29,8 +29,8 @@ from baton.internal.v1.cluster_pb2 import ROLE_ROUTER
 from baton.process.background import start_background
 from baton.settings import FrontendPlacement, UsageSettings
 from baton.telemetry import logs
-from baton.tenancy.directory import Directory
-from baton.tenancy.records import Scope
+from baton.tenancy.directory.directory import Directory
+from baton.tenancy.records.tenants import Scope
 from baton.usage.recording import recording
 from bench.harness import cli
 from bench.harness.stats import percentile

@@ -21,8 +21,8 @@ import grpc
 
 from baton.errors import BatonError, Reason
 from baton.rpc.channels import open_channel
-from baton.tenancy.records import Key, encode
-from baton.tenancy.secret import digest_of, new_secret
+from baton.tenancy.records.secret import digest_of, new_secret
+from baton.tenancy.records.tenants import Key, encode
 from baton.v1 import inference_pb2
 from baton.v1.inference_pb2_grpc import InferenceServiceStub
 from bench.harness import cli

@@ -34,7 +34,7 @@ from baton.postgres.connecting import connected
 from baton.postgres.local.programs import remove_data
 from baton.postgres.local.server import LocalDatabase
 from baton.settings import StateSettings
-from baton.tenancy.records import Tier
+from baton.tenancy.records.tenants import Tier
 from baton.usage.record import UsageRecord, decode
 from baton.usage.report.files import RecordFiles, files_of
 from bench.harness import cli

@@ -10,7 +10,7 @@ from baton.cluster import keys
 from baton.cluster.etcd.client import MAX_BATCH, Etcd
 from baton.cluster.etcd.local import LocalEtcd
 from baton.telemetry import logs
-from baton.tenancy.admin import Administration
+from baton.tenancy.admin.tenants import Administration
 from bench.faults.setup import MODEL, cluster_settings
 from bench.harness.fleet import Fleet
 

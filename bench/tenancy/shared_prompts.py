@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from baton.tenancy.records import Tier
+from baton.tenancy.records.tenants import Tier
 from bench.harness import cli
 from bench.harness.stats import auc, percentile
 from bench.harness.table import Table

@@ -22,7 +22,7 @@ from baton.internal.v1 import cluster_pb2
 from baton.request.prices import Price
 from baton.request.stream_events import FinishReason
 from baton.settings import UsageSettings
-from baton.tenancy.principal import LOCAL
+from baton.tenancy.directory.principal import LOCAL
 from baton.usage.recording import recording
 from baton.v1 import common_pb2
 from bench.harness import cli

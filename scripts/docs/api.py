@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from baton.errors import Reason
-from baton.tenancy import directory
+from baton.tenancy.directory import directory
 from baton.v1 import common_pb2, inference_pb2
 from scripts.docs.table import code, table
 from services.frontend.access.authenticator import NoAuthentication

@@ -23,8 +23,8 @@ from baton.rpc.transport.links import links
 from baton.rpc.transport.unfinished import Unfinished
 from baton.settings import AuthSettings, FrontendSettings
 from baton.telemetry.logs import get_logger
-from baton.tenancy.uses import LastUses
-from baton.tenancy.watch import DirectoryWatch
+from baton.tenancy.directory.uses import LastUses
+from baton.tenancy.directory.watch import DirectoryWatch
 from baton.usage.recording import recording
 from baton.v1 import inference_pb2_grpc
 from services.frontend.access.authenticator import (

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from baton.telemetry.logs import get_logger
-from baton.tenancy.records import Tenant, parse
+from baton.tenancy.records.tenants import Tenant, parse
 from services.kvstore.store import Store
 
 log = get_logger(__name__)

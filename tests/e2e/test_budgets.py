@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 
 from baton.cluster.rendezvous import choose
-from baton.tenancy.admin import Administration
+from baton.tenancy.admin.tenants import Administration
 from baton.tenancy.limits.budget.month import month_of
 from baton.tenancy.limits.spec import LimitId, Measure, Subject
-from baton.tenancy.records import Tier
-from baton.tenancy.spending import Spent
+from baton.tenancy.records.spending import Spent
+from baton.tenancy.records.tenants import Tier
 from tests.support.clock import within
 from tests.support.engine.model import MODEL
 from tests.support.services.service import LocalServices

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from baton.client import AsyncClient
-from baton.tenancy.admin import Administration
-from baton.tenancy.records import Tier
+from baton.tenancy.admin.tenants import Administration
+from baton.tenancy.records.tenants import Tier
 from tests.support.engine.model import MODEL
 from tests.support.services.service import LocalServices
 from tests.support.wait import eventually

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from baton.tenancy.directory import Directory
-from baton.tenancy.records import (
+from baton.tenancy.directory.directory import Directory
+from baton.tenancy.records.secret import digest_of, new_secret
+from baton.tenancy.records.tenants import (
     KIND_OF,
     Key,
     Project,
@@ -13,7 +14,6 @@ from baton.tenancy.records import (
     Tier,
     encode,
 )
-from baton.tenancy.secret import digest_of, new_secret
 
 PROJECT = "proj_0123456789abcdef"
 KEY = "key_0123456789abcdef"

@@ -5,7 +5,7 @@ import signal
 from dataclasses import replace
 from typing import Any
 
-from baton.cli.local.processes.watchdog import is_stopped
+from baton.cli.cluster.local.processes.watchdog import is_stopped
 from bench.faults.rows.base import Act, Rows
 from bench.faults.scene import Scene
 from bench.harness import ROOT

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from baton.tenancy.records import Tier
+from baton.tenancy.records.tenants import Tier
 from bench.harness.child import Helper, helper
 from bench.harness.fleet import total
 from bench.harness.machine import cpu_seconds

@@ -33,7 +33,7 @@ from baton.postgres.local.programs import remove_data
 from baton.postgres.local.server import LocalDatabase
 from baton.request.prices import Price, PriceTable
 from baton.settings import StateSettings
-from baton.tenancy.records import Tier
+from baton.tenancy.records.tenants import Tier
 from bench.harness import cli
 from bench.harness.broker import TOPIC, Broker
 from bench.harness.child import Helper, helper, log_path

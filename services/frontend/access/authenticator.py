@@ -7,10 +7,10 @@ from typing import Protocol
 import msgspec
 
 from baton.errors import BatonError, Reason
-from baton.tenancy.directory import NO_KEY, Directory, refused
-from baton.tenancy.principal import LOCAL, Principal
-from baton.tenancy.secret import MAX_SECRET_CHARACTERS, digest_of
-from baton.tenancy.uses import LastUses
+from baton.tenancy.directory.directory import NO_KEY, Directory, refused
+from baton.tenancy.directory.principal import LOCAL, Principal
+from baton.tenancy.directory.uses import LastUses
+from baton.tenancy.records.secret import MAX_SECRET_CHARACTERS, digest_of
 
 Fields = Iterable[tuple[bytes, bytes]]
 """Header fields or metadata, with names in lower case."""

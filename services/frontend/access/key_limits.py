@@ -3,11 +3,11 @@
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from baton.tenancy.directory.principal import Principal
 from baton.tenancy.limits.limit_set import LimitSet
 from baton.tenancy.limits.limiter import Limiter
 from baton.tenancy.limits.spec import context_tokens
-from baton.tenancy.principal import Principal
-from baton.tenancy.records import limits_of
+from baton.tenancy.records.tenants import limits_of
 from services.frontend.requests.context import ContextLimit
 
 MAX_KEYS = 4096

@@ -11,11 +11,11 @@ from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
 from baton.internal.v1.cluster_pb2 import ROLE_FRONTEND, ROLE_ROUTER
 from baton.rpc.timing.loop_watch import Timer
+from baton.tenancy.directory.principal import Principal
 from baton.tenancy.limits.budget.month import month_of
 from baton.tenancy.limits.limit_set import CostHold, LimitSet, Refusal, Reservation
 from baton.tenancy.limits.limiter import Limiter
 from baton.tenancy.limits.wire import answer_from_proto, ask_to_proto
-from baton.tenancy.principal import Principal
 from services.frontend.access.key_limits import KeyLimitTable
 from services.frontend.access.refusals import count_unanswered, refused
 from services.frontend.placement.router_client import RouterClient

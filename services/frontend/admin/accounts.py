@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from baton.errors import BatonError, Reason, invalid_field
-from baton.tenancy.listing import page
-from baton.tenancy.records import Key, Project, ServiceAccount
+from baton.tenancy.directory.listing import page
+from baton.tenancy.records.tenants import Key, Project, ServiceAccount
 from services.frontend.admin import objects
 from services.frontend.admin.bodies import (
     PROJECT_SCOPES,

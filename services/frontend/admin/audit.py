@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from baton.tenancy.audit import PAGE, AuditRecord
+from baton.tenancy.records.audit import PAGE, AuditRecord
 from services.frontend.admin import objects
 from services.frontend.admin.call import Call
 from services.frontend.admin.objects import Object

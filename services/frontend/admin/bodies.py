@@ -7,7 +7,7 @@ import msgspec
 
 from baton.errors import invalid_field
 from baton.tenancy.limits.spec import MAX_AMOUNT
-from baton.tenancy.records import Scope
+from baton.tenancy.records.tenants import Scope
 from services.frontend.http.json_body import decode_body
 from services.frontend.requests.validate import unsupported
 

@@ -9,13 +9,13 @@ from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.errors import BatonError, Reason
 from baton.telemetry.context import request_id
 from baton.telemetry.logs import get_logger
-from baton.tenancy.admin import Administration
-from baton.tenancy.audit import Actor, AuditLog
-from baton.tenancy.directory import Directory
-from baton.tenancy.principal import Principal
-from baton.tenancy.records import Key, Project, Scope, ServiceAccount
-from baton.tenancy.store import RecordStore
-from baton.tenancy.watch import DirectoryWatch
+from baton.tenancy.admin.tenants import Administration
+from baton.tenancy.directory.directory import Directory
+from baton.tenancy.directory.principal import Principal
+from baton.tenancy.directory.watch import DirectoryWatch
+from baton.tenancy.records.audit import Actor, AuditLog
+from baton.tenancy.records.store import RecordStore
+from baton.tenancy.records.tenants import Key, Project, Scope, ServiceAccount
 from services.frontend.admin.usage.reader import UsageReader
 
 _SETTLE_SECONDS = 1.0

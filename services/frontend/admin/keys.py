@@ -1,8 +1,8 @@
 """API keys: those of a project, and those for administration."""
 
 from baton.errors import BatonError, Reason
-from baton.tenancy.listing import page
-from baton.tenancy.records import Scope
+from baton.tenancy.directory.listing import page
+from baton.tenancy.records.tenants import Scope
 from services.frontend.admin import objects
 from services.frontend.admin.bodies import (
     PROJECT_SCOPES,

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from baton.host.redaction import KEY_PREFIX
-from baton.tenancy.audit import Actor, AuditRecord
-from baton.tenancy.records import Key, Project, ServiceAccount
+from baton.tenancy.records.audit import Actor, AuditRecord
+from baton.tenancy.records.tenants import Key, Project, ServiceAccount
 
 REDACTED = f"{KEY_PREFIX}…"
 """Nothing of a secret is kept that could be shown."""

@@ -1,7 +1,7 @@
 """Projects of the tenant."""
 
 from baton.errors import BatonError, Reason
-from baton.tenancy.listing import page
+from baton.tenancy.directory.listing import page
 from services.frontend.admin import objects
 from services.frontend.admin.bodies import ProjectCreate, ProjectUpdate, read
 from services.frontend.admin.call import Call

@@ -1,7 +1,7 @@
 """Limits per minute of a project. There is one set of them, for all models together."""
 
 from baton.tenancy.limits.spec import MAX_AMOUNT
-from baton.tenancy.records import Project
+from baton.tenancy.records.tenants import Project
 from services.frontend.admin import objects
 from services.frontend.admin.bodies import RateLimitUpdate, amount, read
 from services.frontend.admin.call import Call, missing

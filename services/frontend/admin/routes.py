@@ -8,8 +8,8 @@ from baton.cluster.etcd.client import EtcdError
 from baton.errors import BatonError, Reason
 from baton.settings import HttpSettings
 from baton.telemetry.logs import get_logger
-from baton.tenancy.principal import Principal
-from baton.tenancy.records import Scope as KeyScope
+from baton.tenancy.directory.principal import Principal
+from baton.tenancy.records.tenants import Scope as KeyScope
 from services.frontend.admin import accounts, audit, keys, projects, rate_limits, spend
 from services.frontend.admin.call import Call, Organizations
 from services.frontend.admin.objects import Object, Text

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from baton.errors import invalid_field
 from baton.request.prices import NANODOLLARS
 from baton.tenancy.limits.spec import MAX_BUDGET, Subject
-from baton.tenancy.records import Project, SpendAlert, Tenant
+from baton.tenancy.records.tenants import Project, SpendAlert, Tenant
 from services.frontend.admin import objects
 from services.frontend.admin.bodies import SpendAlertBody, SpendLimitUpdate, read
 from services.frontend.admin.call import Call, missing

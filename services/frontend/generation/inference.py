@@ -15,7 +15,7 @@ from baton.request.prices import Price, PriceTable
 from baton.settings import FrontendSettings
 from baton.telemetry.tracing import tracer
 from baton.tenancy.limits.limit_set import LimitSet, Reservation
-from baton.tenancy.records import Scope
+from baton.tenancy.records.tenants import Scope
 from baton.v1 import common_pb2
 from services.frontend.access.key_limits import KeyLimits
 from services.frontend.access.refusals import unpriced

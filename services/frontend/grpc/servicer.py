@@ -12,8 +12,8 @@ from baton.rpc.server.guard import CallEnd
 from baton.rpc.server.methods import UNKNOWN_METHOD
 from baton.sampling import SamplingParams
 from baton.telemetry.context import request_id
-from baton.tenancy.principal import Principal
-from baton.tenancy.records import Scope
+from baton.tenancy.directory.principal import Principal
+from baton.tenancy.records.tenants import Scope
 from baton.v1 import inference_pb2, inference_pb2_grpc
 from services.frontend.access.authenticator import Authenticator
 from services.frontend.generation.inference import Inference

@@ -11,7 +11,7 @@ from baton.errors import BatonError, Reason
 from baton.settings import FrontendLimits, HttpSettings
 from baton.telemetry.context import request_id
 from baton.telemetry.metrics import render
-from baton.tenancy.records import Scope as KeyScope
+from baton.tenancy.records.tenants import Scope as KeyScope
 from services.frontend.access.authenticator import Authenticator
 from services.frontend.admin.routes import (
     OrganizationRoutes,

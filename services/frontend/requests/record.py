@@ -12,8 +12,8 @@ from opentelemetry.trace import Span
 
 from baton.errors import BatonError
 from baton.telemetry.logs import get_logger
+from baton.tenancy.directory.principal import NOBODY
 from baton.tenancy.limits.limit_set import LimitSet
-from baton.tenancy.principal import NOBODY
 from services.frontend.metrics import (
     CACHED_TOKENS,
     DURATION,

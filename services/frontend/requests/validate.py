@@ -14,7 +14,7 @@ from baton import sampling
 from baton.errors import BatonError, Reason, invalid_field
 from baton.rpc.request_id import MAX_REQUEST_ID, clean_request_id
 from baton.settings import FrontendLimits
-from baton.tenancy.principal import LOCAL, Principal
+from baton.tenancy.directory.principal import LOCAL, Principal
 from baton.v1 import common_pb2
 from services.frontend.models.model import Model, ResolvedModel
 from services.frontend.output.formats import AnswerReader

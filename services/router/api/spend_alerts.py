@@ -11,7 +11,7 @@ from baton.tenancy.limits.budget.ledger import Write
 from baton.tenancy.limits.budget.month import name as month_name
 from baton.tenancy.limits.budget.record import SpendRecord
 from baton.tenancy.limits.spec import LimitId, Subject
-from baton.tenancy.records import KIND_OF, Project, SpendAlert, Tenant, parse
+from baton.tenancy.records.tenants import KIND_OF, Project, SpendAlert, Tenant, parse
 from services.router.metrics import SPEND_ALERTS
 
 _KINDS: dict[Subject, type[Tenant] | type[Project]] = {

@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable
 
 from baton.telemetry.logs import get_logger
-from baton.tenancy import class_record
-from baton.tenancy.class_record import CLASSES
-from baton.tenancy.records import Tenant, Tier, parse
+from baton.tenancy.records import classes as class_record
+from baton.tenancy.records.classes import CLASSES
+from baton.tenancy.records.tenants import Tenant, Tier, parse
 from services.router.admission.shares.classes import AdmissionPolicy, ClassPolicy
 from services.router.admission.shares.tenants import DEFAULT_SHARE, TenantShare, TenantShares
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 import yaml
 
-from baton.cli.certs.authority import Authority
+from baton.cli.admin.certs.authority import Authority
 from baton.client import AsyncClient, BatonClientError
 from baton.host.ports import held_port
 from baton.telemetry.logs import get_logger

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from baton.cli.certs.directory import CertificateDirectory
+from baton.cli.admin.certs.directory import CertificateDirectory
 from baton.cluster.membership import health_address
 from baton.cluster.probe import liveness
 from baton.rpc.tls.mutual import mutual_tls

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli.local.files.rundir import clear_ended
+from baton.cli.cluster.local.files.rundir import clear_ended
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from tests.support.clock import PATIENCE_SECONDS, Stopwatch
 from tests.support.processes.launcher import Launcher
@@ -24,7 +24,7 @@ UP = "Ctrl-C stops it."
 INSTANCES = 5
 """That `Starter` starts."""
 GIVEN_UP = " died 3 times"
-BUILDER = "baton.cli.local.compiling.builder"
+BUILDER = "baton.cli.cluster.local.compiling.builder"
 
 
 class Baton:

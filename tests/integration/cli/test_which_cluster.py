@@ -19,22 +19,22 @@ import pytest
 import typer.main
 
 from baton.cli.app import app
-from baton.cli.local.files.local_clusters import LocalCluster
-from baton.cli.local.files.rundir import RunDirectory
+from baton.cli.cluster.local.files.local_clusters import LocalCluster
+from baton.cli.cluster.local.files.rundir import RunDirectory
 from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
 from baton.internal.v1 import cluster_pb2
-from baton.tenancy.admin import Administration
-from baton.tenancy.class_admin import ClassAdministration
-from baton.tenancy.records import Scope, Tier
+from baton.tenancy.admin.classes import ClassAdministration
+from baton.tenancy.admin.tenants import Administration
+from baton.tenancy.records.tenants import Scope, Tier
 from tests.support.processes.launcher import Launcher
 
 MAIN = """
 import json, sys
 from typer.testing import CliRunner
 from baton.cli.app import app
-from baton.cli.errors import CommandError
+from baton.cli.shared.errors import CommandError
 
 def run(words):
     done = CliRunner().invoke(app, words)

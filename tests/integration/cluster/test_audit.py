@@ -9,11 +9,11 @@ import pytest
 from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.errors import BatonError, Reason
-from baton.tenancy import store
-from baton.tenancy.admin import Administration
-from baton.tenancy.audit import PAGE, Actor, AuditLog, AuditRecord
-from baton.tenancy.records import Tier
-from baton.tenancy.watch import DirectoryWatch
+from baton.tenancy.admin.tenants import Administration
+from baton.tenancy.directory.watch import DirectoryWatch
+from baton.tenancy.records import store
+from baton.tenancy.records.audit import PAGE, Actor, AuditLog, AuditRecord
+from baton.tenancy.records.tenants import Tier
 from tests.support.clock import within
 
 NOW = 1_700_000_000

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from baton.cli.certs.authority import Authority
-from baton.cli.options import CertificateOptions
+from baton.cli.admin.certs.authority import Authority
+from baton.cli.shared.options import CertificateOptions
 from baton.cluster.etcd import certificate as etcd_certificate
 from baton.cluster.etcd.certificate import EtcdCertificate, connect, read
 from baton.cluster.etcd.client import Etcd, EtcdError

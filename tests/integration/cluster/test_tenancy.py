@@ -12,12 +12,12 @@ from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
 from baton.errors import BatonError, Reason
-from baton.tenancy import directory as sentences
-from baton.tenancy.admin import Administration
-from baton.tenancy.records import Key, Tier, encode
-from baton.tenancy.secret import digest_of
-from baton.tenancy.uses import LastUses
-from baton.tenancy.watch import EPOCH, DirectoryWatch
+from baton.tenancy.admin.tenants import Administration
+from baton.tenancy.directory import directory as sentences
+from baton.tenancy.directory.uses import LastUses
+from baton.tenancy.directory.watch import EPOCH, DirectoryWatch
+from baton.tenancy.records.secret import digest_of
+from baton.tenancy.records.tenants import Key, Tier, encode
 from tests.support.clock import within
 from tests.support.network.proxy import TcpProxy
 from tests.support.wait import eventually

@@ -13,11 +13,11 @@ from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
 from baton.internal.v1.cluster_pb2 import Instance
-from baton.tenancy.admin import Administration
+from baton.tenancy.admin.tenants import Administration
 from baton.tenancy.limits.budget.month import month_of
 from baton.tenancy.limits.budget.record import Charge, SpendRecord, encode
 from baton.tenancy.limits.spec import Subject
-from baton.tenancy.secret import digest_of
+from baton.tenancy.records.secret import digest_of
 from tests.support.processes.launcher import Launcher
 
 Call = Callable[..., Awaitable[tuple[int, str, str]]]

@@ -8,8 +8,8 @@ from baton.cluster.etcd.client import Etcd
 from baton.internal.v1 import kvstore_pb2
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.rpc.channels import open_channel
-from baton.tenancy.admin import Administration
-from baton.tenancy.records import Tier
+from baton.tenancy.admin.tenants import Administration
+from baton.tenancy.records.tenants import Tier
 from tests.integration.kvstore.disk.objects import SIZE
 from tests.support.clock import within
 from tests.support.services.service import LocalServices

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from baton.cli.app import app
-from baton.cli.errors import EXIT_FAILED, CommandError
+from baton.cli.shared.errors import EXIT_FAILED, CommandError
 from baton.postgres.connecting import StateError, connected
 from baton.postgres.revisions import BASE, newest, revisions
 from baton.postgres.schema import current, upgrade

@@ -7,14 +7,14 @@ import pytest
 
 from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd, EtcdError
-from baton.tenancy.admin import Administration
+from baton.tenancy.admin.tenants import Administration
 from baton.tenancy.limits.budget.ledger import Ledger
 from baton.tenancy.limits.budget.month import months_before
 from baton.tenancy.limits.budget.record import Charge, SpendRecord, encode, parse
 from baton.tenancy.limits.messages import Answer, Ask
 from baton.tenancy.limits.owner import LimitOwner
 from baton.tenancy.limits.spec import Limit, LimitId, Measure, Subject
-from baton.tenancy.records import SpendAlert, Tier
+from baton.tenancy.records.tenants import SpendAlert, Tier
 from services.router.api.budget_records import KEPT_MONTHS, BudgetRecords
 from services.router.metrics import SPEND_ALERTS
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from baton.cli.certs.authority import Authority
+from baton.cli.admin.certs.authority import Authority
 from baton.settings import KafkaSettings
 from baton.usage.record import UsageRecord, decode, encode
 from baton.usage.recording import recording

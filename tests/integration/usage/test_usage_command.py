@@ -11,8 +11,8 @@ import pytest
 
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
-from baton.tenancy.admin import Administration
-from baton.tenancy.records import Tier
+from baton.tenancy.admin.tenants import Administration
+from baton.tenancy.records.tenants import Tier
 from baton.usage.record import encode
 from tests.support.processes.launcher import Launcher
 from tests.support.state.databases import Databases

@@ -21,7 +21,7 @@ PARENT_ENV = "BATON_PARENT_PID"
 MAX_REQUEST_BYTES = 1 << 20
 PRELOAD = (
     "baton.cli.app",
-    "baton.cli.kv",
+    "baton.cli.inspect.kv",
     "baton.kv.client.client",
     "baton.process.lifecycle",
     "baton.rpc.server",

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from baton.cli.certs.authority import Authority, Issued
+from baton.cli.admin.certs.authority import Authority, Issued
 from baton.settings import TlsSettings
 
 

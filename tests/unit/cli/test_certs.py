@@ -8,10 +8,10 @@ import pytest
 import yaml
 from rich.console import Console
 
-from baton.cli.certs.command import certs
-from baton.cli.certs.directory import CertificateDirectory
-from baton.cli.errors import CommandError
-from baton.cli.options import CertsOptions
+from baton.cli.admin.certs.command import certs
+from baton.cli.admin.certs.directory import CertificateDirectory
+from baton.cli.shared.errors import CommandError
+from baton.cli.shared.options import CertsOptions
 from baton.rpc.tls.identity import ROLES
 from baton.rpc.tls.mutual import read
 from baton.settings import TlsSettings

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from baton.cli.chat import HELP, Conversation, _converse
-from baton.cli.options import ChatOptions
+from baton.cli.shared.options import ChatOptions
 
 
 class Recorder:

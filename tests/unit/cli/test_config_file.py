@@ -7,10 +7,10 @@ import typer
 from typer.testing import CliRunner
 
 from baton.cli.app import app
-from baton.cli.config_file import given_variables
-from baton.cli.errors import CommandError
-from baton.cli.local.plan import plan, shared_niceness, small_memory
-from baton.cli.options import ClusterOptions, expand_options
+from baton.cli.cluster.local.plan import plan, shared_niceness, small_memory
+from baton.cli.shared.config_file import given_variables
+from baton.cli.shared.errors import CommandError
+from baton.cli.shared.options import ClusterOptions, expand_options
 
 FILE = """
 [etcd]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from baton.cli.render import AnswerPrinter, WordWrap, duration, print_steps, printable, size
+from baton.cli.shared.render import AnswerPrinter, WordWrap, duration, print_steps, printable, size
 from baton.client import Delta, Finished, Step, Usage
 
 

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from baton.cli.route.tables import print_explanation, why_not
+from baton.cli.inspect.route.tables import print_explanation, why_not
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
 

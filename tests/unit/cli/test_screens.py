@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from baton.cli.kv.tables import objects_table, tenants_table, tiers_table
-from baton.cli.render import steps_table
-from baton.cli.status import StatusRow, StoreLoad, WorkerLoad, metrics_table, status_table
-from baton.cli.table import TextTable, show
+from baton.cli.inspect.kv.tables import objects_table, tenants_table, tiers_table
+from baton.cli.inspect.status import StatusRow, StoreLoad, WorkerLoad, metrics_table, status_table
+from baton.cli.shared.render import steps_table
+from baton.cli.shared.table import TextTable, show
 from baton.client import Step
 from baton.internal.v1 import kvevents_pb2
 from baton.internal.v1 import kvstore_pb2 as pb

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from baton.cli.status import (
+from baton.cli.inspect.status import (
     StatusRow,
     StoreLoad,
     WorkerLoad,

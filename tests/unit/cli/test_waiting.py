@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.cli.local.output.running_requests import waiting_sentence
+from baton.cli.cluster.local.output.running_requests import waiting_sentence
 
 
 @pytest.mark.parametrize(

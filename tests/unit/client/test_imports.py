@@ -53,7 +53,7 @@ def test_the_client_loads_neither_engine_nor_server() -> None:
 
 
 def test_asking_from_the_command_line_needs_no_server_either() -> None:
-    names = loaded("baton.cli.app, baton.cli.chat, baton.cli.local.files.rundir")
+    names = loaded("baton.cli.app, baton.cli.chat, baton.cli.cluster.local.files.rundir")
     assert others(names) <= COMMANDS
     own = [name for name in names if name.startswith("baton.")]
     assert not [name for name in own if not name.startswith((*OWN, *COMMANDS_OWN))]

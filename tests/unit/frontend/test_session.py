@@ -18,7 +18,7 @@ from baton.request.stream_events import (
     Usage,
 )
 from baton.settings import FrontendLimits
-from baton.tenancy.principal import LOCAL
+from baton.tenancy.directory.principal import LOCAL
 from baton.v1 import inference_pb2
 from services.frontend.grpc.session.outgoing import Outgoing
 from services.frontend.grpc.session.session import (

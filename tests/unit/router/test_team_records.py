@@ -5,8 +5,8 @@ import math
 import msgspec
 import pytest
 
-from baton.tenancy import class_record
-from baton.tenancy.records import Tenant, Tier, encode
+from baton.tenancy.records import classes as class_record
+from baton.tenancy.records.tenants import Tenant, Tier, encode
 from baton.v1 import common_pb2
 from services.router.admission.shares.classes import AdmissionPolicy, ClassPolicy
 from services.router.admission.shares.tenants import DEFAULT_SHARE, TenantShare, TenantShares

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli.local.files.rundir import base_directory
+from baton.cli.cluster.local.files.rundir import base_directory
 from tests.support.host import ROOT, hear_signals, isolate
 from tests.support.processes.launcher import Launcher
 

@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from baton.tenancy.audit import difference, record_id
-from baton.tenancy.records import OldSecret, Tier
+from baton.tenancy.records.audit import difference, record_id
+from baton.tenancy.records.tenants import OldSecret, Tier
 from tests.support.tenancy import key, project, tenant
 
 

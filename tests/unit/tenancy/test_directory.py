@@ -5,11 +5,20 @@ import dataclasses
 import pytest
 
 from baton.errors import BatonError, Reason
-from baton.tenancy import directory as sentences
-from baton.tenancy.directory import Directory
+from baton.tenancy.directory import directory as sentences
+from baton.tenancy.directory.directory import Directory
 from baton.tenancy.limits.spec import BUDGET
-from baton.tenancy.records import Key, OldSecret, Project, Record, Scope, Tenant, Tier, encode
-from baton.tenancy.secret import digest_of, new_secret
+from baton.tenancy.records.secret import digest_of, new_secret
+from baton.tenancy.records.tenants import (
+    Key,
+    OldSecret,
+    Project,
+    Record,
+    Scope,
+    Tenant,
+    Tier,
+    encode,
+)
 from baton.v1 import common_pb2
 from tests.support.tenancy import ACCOUNT, KEY, PROJECT, account, directory, key, project, tenant
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from baton.tenancy.listing import Listing, page
+from baton.tenancy.directory.listing import Listing, page
 
 
 def test_ids_of_an_owner_are_sorted_and_each_is_there_once() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from baton.tenancy import records
-from baton.tenancy.class_record import ClassPolicy, check_floors
 from baton.tenancy.limits.spec import AMOUNTS, Subject, SubjectLimits
-from baton.tenancy.records import Key, Project, ServiceAccount, Tenant, Tier
+from baton.tenancy.records import tenants as records
+from baton.tenancy.records.classes import ClassPolicy, check_floors
+from baton.tenancy.records.tenants import Key, Project, ServiceAccount, Tenant, Tier
 from baton.v1 import common_pb2
 
 DIGEST = base64.b64encode(bytes(32)).decode()

@@ -13,7 +13,7 @@ from baton.request.prices import MAX_DOLLARS, Price, PriceTable, dollars, parse_
 from baton.settings import FrontendSettings, StartupError, load
 from baton.settings.describe import text
 from baton.settings.values import TIERS
-from baton.tenancy.records import Tier
+from baton.tenancy.records.tenants import Tier
 
 thousandths = st.integers(0, MAX_DOLLARS * 1000)
 tokens = st.integers(0, 10**7)

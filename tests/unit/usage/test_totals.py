@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from baton.cli.errors import CommandError
-from baton.cli.usage.command import usage
-from baton.cli.usage.options import By, UsageOptions
+from baton.cli.admin.usage.command import usage
+from baton.cli.admin.usage.options import By, UsageOptions
+from baton.cli.shared.errors import CommandError
 from baton.request.prices import Price, PriceTable
 from baton.usage.record import RecordIds, UsageRecord, encode
 from baton.usage.report.files import RecordFiles

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from baton.errors import invalid_field
-from baton.tenancy.principal import Principal
-from baton.tenancy.records import Scope
+from baton.tenancy.directory.principal import Principal
+from baton.tenancy.records.tenants import Scope
 from baton.usage.report.question import MAX_SECONDS, Column, Question
 from services.frontend.admin.query import Query
 from services.frontend.admin.usage.buckets import Range, read_token

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 from time import time
 
 from baton.errors import invalid_field
-from baton.tenancy.directory import Directory
+from baton.tenancy.directory.directory import Directory
 from baton.usage.report.question import Group, Question
 from baton.usage.report.table import Freshness, yielding
 from baton.usage.report.totals import PRICE_COLUMNS, Totals, shown, total_of, totals_by

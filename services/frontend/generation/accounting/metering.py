@@ -7,7 +7,7 @@ import msgspec
 
 from baton.errors import BatonError, Reason
 from baton.request.prices import Price
-from baton.tenancy.principal import Principal
+from baton.tenancy.directory.principal import Principal
 from baton.usage.record import LOST, RecordIds, UsageRecord
 from baton.usage.spool.spool import Spool
 from baton.v1 import common_pb2

@@ -10,7 +10,7 @@ from baton.errors import BatonError, Reason, invalid_field
 from baton.request.stream_events import Event
 from baton.telemetry import tracing
 from baton.telemetry.logs import get_logger
-from baton.tenancy.principal import Principal
+from baton.tenancy.directory.principal import Principal
 from baton.v1 import inference_pb2
 from services.frontend.generation.generation import Generation
 from services.frontend.generation.inference import Inference

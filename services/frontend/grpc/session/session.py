@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from baton.errors import BatonError, Reason, invalid_field
 from baton.request.stream_events import Event, Finished
-from baton.tenancy.principal import Principal
+from baton.tenancy.directory.principal import Principal
 from baton.v1 import inference_pb2
 from services.frontend.generation.inference import Inference, stopping
 from services.frontend.grpc.session.outgoing import Outgoing

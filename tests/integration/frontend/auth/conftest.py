@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from baton.tenancy.admin import Administration
-from baton.tenancy.records import Tier
+from baton.tenancy.admin.tenants import Administration
+from baton.tenancy.records.tenants import Tier
 from tests.support.wait import eventually
 
 

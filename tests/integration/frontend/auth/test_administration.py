@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from baton.tenancy import directory as sentences
-from baton.tenancy.audit import AuditLog
-from baton.tenancy.uses import LastUses
-from baton.tenancy.watch import DirectoryWatch
+from baton.tenancy.directory import directory as sentences
+from baton.tenancy.directory.uses import LastUses
+from baton.tenancy.directory.watch import DirectoryWatch
+from baton.tenancy.records.audit import AuditLog
 from tests.integration.frontend.auth.conftest import Keys, bearer
 from tests.support.clock import within
 from tests.support.wait import eventually

@@ -11,8 +11,8 @@ import pytest
 from baton.cluster import keys as names
 from baton.cluster.etcd.local import LocalEtcd
 from baton.errors import Reason
-from baton.tenancy.admin import Administration
-from baton.tenancy.records import Scope, Tier
+from baton.tenancy.admin.tenants import Administration
+from baton.tenancy.records.tenants import Scope, Tier
 from services.frontend.admin.routes import MAX_BODY_BYTES, templates
 from tests.integration.frontend.auth.conftest import Keys, bearer
 from tests.support.clock import within

@@ -12,11 +12,11 @@ from baton.cluster import keys as names
 from baton.cluster.rendezvous import choose
 from baton.errors import BatonError, QuotaViolation, Reason
 from baton.internal.v1 import cluster_pb2
-from baton.tenancy.admin import Administration
+from baton.tenancy.admin.tenants import Administration
 from baton.tenancy.limits.budget.month import month_of
 from baton.tenancy.limits.budget.record import parse
 from baton.tenancy.limits.spec import LimitId, Measure, Subject
-from baton.tenancy.records import SpendAlert, Tier
+from baton.tenancy.records.tenants import SpendAlert, Tier
 from tests.integration.frontend.auth.conftest import Keys, bearer
 from tests.integration.frontend.auth.test_keys import chat, over_grpc, over_http
 from tests.support.clock import within

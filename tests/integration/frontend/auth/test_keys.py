@@ -14,9 +14,9 @@ from baton.client import AsyncClient, AuthenticationError
 from baton.cluster import keys as names
 from baton.errors import BatonError, Reason
 from baton.internal.v1.cluster_pb2 import TenantPolicy
-from baton.tenancy import directory as sentences
-from baton.tenancy.records import Tier
-from baton.tenancy.secret import new_secret
+from baton.tenancy.directory import directory as sentences
+from baton.tenancy.records.secret import new_secret
+from baton.tenancy.records.tenants import Tier
 from baton.v1 import common_pb2, inference_pb2
 from services.frontend.access.authenticator import NoAuthentication
 from services.frontend.admin.routes import OrganizationRoutes, templates

@@ -10,7 +10,7 @@ import pytest
 
 from baton.errors import BatonError, QuotaViolation, Reason
 from baton.tenancy.limits.spec import LimitId, Measure, Subject
-from baton.tenancy.records import Tier
+from baton.tenancy.records.tenants import Tier
 from baton.v1 import inference_pb2
 from tests.integration.frontend.auth.conftest import Keys, bearer
 from tests.integration.frontend.auth.test_keys import chat, over_grpc, over_http

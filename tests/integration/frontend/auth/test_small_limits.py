@@ -8,7 +8,7 @@ import pytest
 
 from baton.cluster.rendezvous import choose
 from baton.internal.v1 import cluster_pb2
-from baton.tenancy.admin import Administration
+from baton.tenancy.admin.tenants import Administration
 from baton.tenancy.limits.spec import LimitId, Measure, Subject
 from tests.integration.frontend.auth.conftest import Keys, bearer
 from tests.support.clock import within

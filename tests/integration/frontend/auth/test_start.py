@@ -7,8 +7,8 @@ import httpx
 
 from baton.cluster.etcd.local import LocalEtcd
 from baton.internal.v1 import cluster_pb2
-from baton.tenancy.admin import Administration
-from baton.tenancy.records import Tier
+from baton.tenancy.admin.tenants import Administration
+from baton.tenancy.records.tenants import Tier
 from tests.integration.frontend.auth.conftest import bearer
 from tests.support.network.proxy import TcpProxy
 from tests.support.wait import eventually

@@ -13,8 +13,8 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from rich.console import Console
 
 from baton.cli.chat import models
-from baton.cli.errors import CommandError
-from baton.cli.options import FrontendOptions
+from baton.cli.shared.errors import CommandError
+from baton.cli.shared.options import FrontendOptions
 from baton.client import AsyncClient
 from baton.client.errors import ConnectionFailedError
 from baton.cluster.membership import health_address

@@ -22,7 +22,7 @@ from pydantic import SecretStr
 from baton.postgres.connecting import connected
 from baton.request.prices import Price, PriceTable
 from baton.settings import StateSettings
-from baton.tenancy.admin import Administration
+from baton.tenancy.admin.tenants import Administration
 from baton.usage.record import UsageRecord
 from baton.usage.report import table
 from baton.usage.report.question import Question

@@ -15,7 +15,7 @@ import grpc
 import pytest
 import uvloop
 
-from baton.cli.certs.authority import Authority, Issued
+from baton.cli.admin.certs.authority import Authority, Issued
 from baton.errors import BatonError, Reason
 from baton.internal import v1
 from baton.rpc.channel.channel import Channel

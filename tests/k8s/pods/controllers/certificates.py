@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from baton.cli.certs.authority import Authority, Issued
+from baton.cli.admin.certs.authority import Authority, Issued
 from tests.k8s.manifests.quantity import seconds
 from tests.k8s.manifests.render import Object
 from tests.k8s.pods.objects.supported import UnsupportedError

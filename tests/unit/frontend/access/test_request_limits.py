@@ -8,12 +8,12 @@ import pytest
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
+from baton.tenancy.directory.principal import Principal
 from baton.tenancy.limits.budget.ledger import Ledger
 from baton.tenancy.limits.limit_set import LimitSet, Reservation
 from baton.tenancy.limits.owner import SETTLE_SECONDS, LimitOwner
 from baton.tenancy.limits.spec import CONTEXT_TOKENS, LimitId, Measure, Subject
 from baton.tenancy.limits.wire import answer_to_proto, ask_from_proto
-from baton.tenancy.principal import Principal
 from services.frontend.access import request_limits
 from services.frontend.access.key_limits import MAX_KEYS
 from services.frontend.access.request_limits import RequestLimits

@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 import pytest
 
 from baton.errors import BatonError, Reason
-from baton.tenancy.principal import Principal
-from baton.tenancy.records import Scope
+from baton.tenancy.directory.principal import Principal
+from baton.tenancy.records.tenants import Scope
 from baton.usage.report.question import Group, Labels, Sums
 from services.frontend.admin.query import Query
 from services.frontend.admin.usage import completions, page

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from baton.errors import BatonError, Reason
 from baton.settings import FrontendLimits
-from baton.tenancy.principal import LOCAL
+from baton.tenancy.directory.principal import LOCAL
 from baton.v1 import inference_pb2
 from services.frontend.grpc.convert import generation_request
 from services.frontend.openai.request.parse import RequestNames, chat_request, read_chat

@@ -6,7 +6,7 @@ import pytest
 
 from baton.internal.v1 import cluster_pb2
 from baton.sampling import SamplingParams
-from baton.tenancy.principal import LOCAL
+from baton.tenancy.directory.principal import LOCAL
 from baton.worker.records import model_card
 from services.frontend.models.model import Model, ResolvedModel
 from services.frontend.requests.request import GenerationRequest, ResolvedRequest, TextPrompt

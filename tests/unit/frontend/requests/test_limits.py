@@ -7,7 +7,7 @@ import pytest
 
 from baton.errors import BatonError, Reason
 from baton.settings import FrontendLimits
-from baton.tenancy.principal import LOCAL
+from baton.tenancy.directory.principal import LOCAL
 from services.frontend.openai.request.parse import (
     RequestNames,
     completion_requests,

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509 import NameOID
 
-from baton.cli.certs.authority import Authority
+from baton.cli.admin.certs.authority import Authority
 from baton.rpc.tls import watch
 from baton.rpc.tls.contexts import HTTP2, public_context
 from baton.rpc.tls.expiry import Life, read_lives

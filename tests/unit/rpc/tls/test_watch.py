@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli.certs.authority import Authority
+from baton.cli.admin.certs.authority import Authority
 from baton.rpc.tls import watch
 from baton.rpc.tls.files import CertificateFiles
 from baton.rpc.tls.watch import CertificateWatch

@@ -1,0 +1,1 @@
+"""Commands that operators change a cluster with: tenants, database, usage, certificates."""

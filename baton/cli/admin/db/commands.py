@@ -1,0 +1,122 @@
+"""What `baton db …` does."""
+
+import asyncio
+from collections.abc import Coroutine
+from datetime import date
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import SecretStr, ValidationError
+
+from baton.cli.cluster.local.files.local_clusters import find_local
+from baton.cli.shared.errors import EXIT_FAILED, CommandError
+from baton.postgres import schema
+from baton.postgres.connecting import StateError, place
+from baton.postgres.revisions import newest, problem_of
+from baton.settings import FrontendSettings, StartupError, StateSettings, load
+from baton.settings.names import CONFIG_FLAG
+from baton.usage.retention import delete_before
+
+OPTIONAL_SECONDS = 60.0
+"""What waits for an upgrade that is optional waits so long at most."""
+R = TypeVar("R")
+
+
+def upgrade(url: str, config: Path | None, cluster: str, *, optional: bool = False) -> str:
+    """Upgrade the schema; return what was done, as a sentence.
+
+    Args:
+        url: of the database; empty: what frontends have as `state.url`, else that of the cluster
+            that runs here.
+        config: a settings file; None: the one that BATON_CONFIG names, if any.
+        cluster: name of the cluster that runs here; empty: the only one.
+        optional: a database that cannot be upgraded is no error: the sentence says why. It has
+            OPTIONAL_SECONDS.
+
+    Raises:
+        CommandError: no database is named, it cannot be reached, or its schema is newer.
+    """
+    settings = _settings(url, config, cluster)
+    try:
+        done = _run(
+            schema.upgrade(settings, OPTIONAL_SECONDS) if optional else schema.upgrade(settings)
+        )
+    except CommandError as error:
+        if not optional or error.code != EXIT_FAILED:
+            raise
+        return f"Not upgraded: {error}"
+    if done.before == done.after:
+        return f"{place(settings)} has schema {done.after} already."
+    return f"Upgraded {place(settings)} from {done.before} to {done.after}."
+
+
+def status(url: str, config: Path | None, cluster: str) -> str:
+    """Return which schema there is, as a sentence. Arguments are those of `upgrade`.
+
+    Raises:
+        CommandError: no database is named, it cannot be reached, or has another schema than this
+            release needs.
+    """
+    settings = _settings(url, config, cluster)
+    problem = problem_of(_run(schema.current(settings)))
+    if problem:
+        raise CommandError(f"{place(settings)}: {problem}.", EXIT_FAILED)
+    return f"{place(settings)} has schema {newest()}, which this release needs."
+
+
+def prune(before: str, url: str, config: Path | None, cluster: str) -> str:
+    """Delete the usage records of requests that began before a day; return how many, as a sentence.
+
+    Raises:
+        CommandError: the day is none, no database is named, or it cannot be reached.
+    """
+    try:
+        day = date.fromisoformat(before)
+    except ValueError:
+        raise CommandError(
+            f"--before is {before!r}, and must be a day such as 2026-11-23."
+        ) from None
+    settings = _settings(url, config, cluster)
+    count = _run(delete_before(settings, day))
+    return f"Deleted {count} usage records from before {day} of {place(settings)}."
+
+
+def at(url: str) -> StateSettings:
+    """Return the settings of a database that is named by its URL.
+
+    Raises:
+        CommandError: it is no such URL; what it is is not told, for it may hold a password.
+    """
+    try:
+        return StateSettings(url=SecretStr(url))
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise CommandError(f"--state-url {reason}.") from None
+
+
+def _settings(url: str, config: Path | None, cluster: str) -> StateSettings:
+    if url:
+        return at(url)
+    arguments = [] if config is None else [f"{CONFIG_FLAG}={config}"]
+    try:
+        settings = load(FrontendSettings, arguments, "frontend").state
+    except StartupError as error:
+        raise CommandError(str(error)) from error
+    if settings.url.get_secret_value():
+        return settings
+    local = find_local(cluster)
+    if local is not None and local.state_url:
+        return StateSettings(url=SecretStr(local.state_url))
+    none = f"Cluster {local.cluster!r} runs no database" if local else "No database is named"
+    raise CommandError(
+        f"{none}: say which one with --state-url, BATON_STATE_URL or BATON_STATE_URL_FILE."
+    )
+
+
+def _run(work: Coroutine[Any, Any, R]) -> R:
+    try:
+        return asyncio.run(work)
+    except StartupError as error:
+        raise CommandError(str(error)) from error
+    except StateError as error:
+        raise CommandError(f"{error}.", EXIT_FAILED) from error

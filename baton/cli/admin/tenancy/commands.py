@@ -1,0 +1,353 @@
+"""What the commands do: one change or list of records in etcd, printed as text or JSON."""
+
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from rich.console import Console
+
+from baton.cli.admin.tenancy.budgets import budget_of, shown_with
+from baton.cli.shared.cluster_address import ask
+from baton.cli.shared.errors import EXIT_FAILED, EXIT_USAGE, CommandError
+from baton.cli.shared.options import EtcdOptions
+from baton.cli.shared.render import size
+from baton.cli.shared.table import TextTable, show
+from baton.cluster.etcd.client import Etcd
+from baton.cluster.tenants import DEFAULT_TENANT
+from baton.errors import BatonError, Reason
+from baton.settings.values import Bytes
+from baton.telemetry import logs
+from baton.tenancy.admin.tenants import Administration
+from baton.tenancy.limits.spec import AMOUNTS, Subject
+from baton.tenancy.records.audit import shown
+from baton.tenancy.records.spending import Spent
+from baton.tenancy.records.tenants import Key, Project, Tenant, Tier
+
+T = TypeVar("T")
+
+_DURATION = re.compile(r"(\d{1,9})([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_bytes = TypeAdapter[int](Bytes)
+
+
+@dataclass(frozen=True)
+class Target:
+    """The cluster whose records are meant, and how to print them."""
+
+    endpoints: tuple[str, ...]
+    cluster: str
+    console: Console
+    as_json: bool
+
+    def do(self, what: Callable[[Administration], Awaitable[T]]) -> T:
+        """Return what is made of the records.
+
+        Raises:
+            CommandError: it is refused, or etcd does not answer.
+        """
+        return self.read(lambda etcd: what(Administration(etcd, self.cluster)))
+
+    def read(self, what: Callable[[Etcd], Awaitable[T]]) -> T:
+        """Return what is made of what etcd has.
+
+        Raises:
+            CommandError: it is refused, or etcd does not answer.
+        """
+        try:
+            return ask(self.endpoints, what)
+        except BatonError as error:
+            failed = error.reason in (Reason.ABORTED, Reason.UNAVAILABLE)
+            raise CommandError(f"{error}.", EXIT_FAILED if failed else EXIT_USAGE) from error
+        except ValueError as error:
+            raise CommandError(f"A record in etcd cannot be read: {error}.", EXIT_FAILED) from error
+
+    def print(self, sentence: str, **fields: Any) -> None:
+        """Print what a change came to: a sentence and the cluster, or its fields as JSON."""
+        if self.as_json:
+            self.console.print_json(json.dumps(fields))
+        else:
+            self.say(f"{sentence.removesuffix('.')} (cluster {self.cluster}).")
+
+    def say(self, line: str) -> None:
+        """Print a line as it is."""
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def list(self, table: TextTable, rows: Sequence[dict[str, Any]]) -> None:
+        """Print what there is, as a table or as JSON."""
+        if self.as_json:
+            self.console.print_json(json.dumps(rows))
+        else:
+            show(self.console, table)
+
+
+def reach(options: EtcdOptions, console: Console, as_json: bool) -> Target:
+    """Return the cluster that options name.
+
+    Raises:
+        CommandError: as `EtcdOptions.resolve`, or `ChangeOptions.resolve` where they are options of
+        a change.
+    """
+    logs.configure("tenancy", "tenancy", level="error")
+    address = options.resolve()
+    return Target(address.endpoints, address.name, console, as_json)
+
+
+def create_tenant(
+    target: Target, name: str, tier: str, kv_bytes: str, weight: int, limits: dict[str, int]
+) -> None:
+    """Make a tenant."""
+    most = read_bytes(kv_bytes)
+    made = target.do(
+        lambda admin: admin.create_tenant(name, Tier(tier), most, weight=weight, **limits)
+    )
+    target.print(f"Made the tenant {name}, {tier}, with a project default.", **shown(made))
+
+
+def set_tenant(
+    target: Target,
+    name: str,
+    tier: str | None,
+    kv_bytes: str | None,
+    weight: int | None,
+    limits: dict[str, int],
+) -> None:
+    """Change a tenant."""
+    changes: dict[str, Any] = dict(limits)
+    if tier is not None:
+        changes["tier"] = tier
+    if kv_bytes is not None:
+        changes["kv_bytes"] = read_bytes(kv_bytes)
+    if weight is not None:
+        changes["weight"] = weight
+    if not changes:
+        raise CommandError("Nothing to change: give --tier, --kv-bytes, --weight or a limit.")
+    changed = target.do(lambda admin: admin.update_tenant(name, **changes))
+    target.print(f"Changed the tenant {name}.", **shown(changed))
+
+
+def disable_tenant(target: Target, name: str, *, disabled: bool) -> None:
+    """Refuse the keys of a tenant, or take them again."""
+    changed = target.do(lambda admin: admin.update_tenant(name, disabled=disabled))
+    target.print(f"{'Disabled' if disabled else 'Enabled'} the tenant {name}.", **shown(changed))
+
+
+def list_tenants(target: Target) -> None:
+    """Print all tenants."""
+
+    async def read(admin: Administration) -> tuple[list[Tenant], dict[str, Spent]]:
+        return await admin.tenants(), await admin.spending.all(Subject.TENANT)
+
+    tenants, spending = target.do(read)
+    table = TextTable(
+        ("tenant", "tier", "weight", "KV per tier", "limits", "spent, dollars", "state"),
+        right=frozenset({"weight", "KV per tier"}),
+    )
+    for one in tenants:
+        quota = size(one.kv_bytes) if one.kv_bytes else "its share"
+        state = "disabled" if one.disabled_seconds else "ok"
+        budget = budget_of(one, spending)
+        weight = str(one.weight or 1)
+        table.add(one.id, one.tier.value, weight, quota, _limits(one), budget, state)
+    target.list(table, [shown_with(one, spending) for one in tenants])
+
+
+def create_project(target: Target, tenant: str, name: str, limits: dict[str, int]) -> None:
+    """Make a project."""
+    made = target.do(lambda admin: admin.create_project(tenant, name, **limits))
+    target.print(f"Made the project {name} of {tenant}: {made.id}.", **shown(made))
+
+
+def set_project(target: Target, tenant: str, name: str, limits: dict[str, int]) -> None:
+    """Change the limits of a project."""
+    _require_limits(limits)
+    changed = target.do(lambda admin: admin.update_project(tenant, name, **limits))
+    target.print(f"Changed the project {changed.name} of {tenant}.", **shown(changed))
+
+
+def archive_project(target: Target, tenant: str, name: str) -> None:
+    """Archive a project."""
+    changed = target.do(lambda admin: admin.archive_project(tenant, name))
+    target.print(f"Archived the project {changed.name} of {tenant}.", **shown(changed))
+
+
+def list_projects(target: Target, tenant: str) -> None:
+    """Print the projects of a tenant, or all."""
+
+    async def read(admin: Administration) -> tuple[list[Project], dict[str, Spent]]:
+        return await admin.projects(tenant), await admin.spending.all(Subject.PROJECT)
+
+    projects, spending = target.do(read)
+    table = TextTable(("project", "tenant", "id", "limits", "spent, dollars", "state"))
+    for one in projects:
+        state = "archived" if one.archived_seconds else "ok"
+        budget = budget_of(one, spending)
+        table.add(one.name, one.tenant, one.id, _limits(one), budget, state)
+    target.list(table, [shown_with(one, spending) for one in projects])
+
+
+def create_key(
+    target: Target,
+    tenant: str,
+    project: str,
+    scopes: Sequence[str],
+    *,
+    name: str,
+    models: Sequence[str],
+    expires: str,
+    limits: dict[str, int],
+) -> None:
+    """Make a key and print its secret."""
+    seconds = read_seconds("--expires", expires) if expires else 0
+
+    async def create(admin: Administration) -> tuple[Key, str]:
+        if tenant == DEFAULT_TENANT:
+            await ensure_default_tenant(admin)
+        found = await admin.find_project(tenant, project)
+        return await admin.create_key(
+            found,
+            scopes,
+            name=name,
+            models=models,
+            expires_in_seconds=seconds,
+            service_account="",
+            **limits,
+        )
+
+    key, secret = target.do(create)
+    _print_secret(target, key, secret)
+
+
+async def ensure_default_tenant(admin: Administration) -> None:
+    """Make the tenant `default` where it does not exist: the operator's own."""
+    if not any(one.id == DEFAULT_TENANT for one in await admin.tenants()):
+        await admin.create_tenant(DEFAULT_TENANT, Tier.ENTERPRISE)
+
+
+def set_key(target: Target, ident: str, limits: dict[str, int]) -> None:
+    """Change the limits of a key."""
+    _require_limits(limits)
+    changed = target.do(lambda admin: admin.update_key(ident, **limits))
+    target.print(f"Changed the key {ident}.", **shown(changed))
+
+
+def rotate_key(target: Target, ident: str, keep: str) -> None:
+    """Give a key a new secret and print it."""
+    seconds = 0 if keep == "0" else read_seconds("--keep", keep)
+    key, secret = target.do(lambda admin: admin.rotate_key(ident, seconds))
+    _print_secret(target, key, secret)
+
+
+def revoke_key(target: Target, ident: str) -> None:
+    """Revoke a key."""
+    changed = target.do(lambda admin: admin.revoke_key(ident))
+    target.print(f"Revoked the key {ident}.", **shown(changed))
+
+
+def list_keys(target: Target, tenant: str) -> None:
+    """Print the keys of a tenant, or all."""
+
+    async def read(
+        admin: Administration,
+    ) -> tuple[list[Key], dict[str, Project], dict[str, int], dict[str, Spent]]:
+        projects = {one.id: one for one in await admin.projects(tenant)}
+        spending = await admin.spending.all(Subject.KEY)
+        return await admin.keys(), projects, await admin.last_uses(), spending
+
+    keys, projects, uses, spending = target.do(read)
+    keys = [one for one in keys if one.project in projects or not tenant]
+    table = TextTable(
+        (
+            *("key", "tenant", "project", "name", "scopes", "models"),
+            *("limits", "spent, dollars", "last used", "state"),
+        )
+    )
+    rows = []
+    for one in keys:
+        project = projects.get(one.project)
+        owner = project.tenant if project else "?"
+        table.add(
+            one.id,
+            owner,
+            project.name if project else one.project,
+            one.name,
+            ", ".join(one.scopes),
+            ", ".join(one.models) or "all",
+            _limits(one),
+            budget_of(one, spending),
+            minute(uses[one.id]) if one.id in uses else "never",
+            _state(one),
+        )
+        rows.append(
+            {
+                **shown_with(one, spending),
+                "tenant": owner,
+                "last_used_seconds": uses.get(one.id),
+                "state": _state(one),
+            }
+        )
+    target.list(table, rows)
+
+
+def read_bytes(text: str) -> int:
+    """Return a number of bytes.
+
+    Raises:
+        CommandError: the text is none.
+    """
+    try:
+        return _bytes.validate_python(text)
+    except ValidationError:
+        raise CommandError(f"--kv-bytes {text!r} is no number of bytes, such as 1GiB.") from None
+
+
+def read_seconds(flag: str, text: str) -> int:
+    """Return a duration in seconds.
+
+    Raises:
+        CommandError: the text is none.
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None or not int(found[1]):
+        raise CommandError(f"{flag} {text!r} is no duration, such as 30d, 12h, 90m or 60s.")
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def _print_secret(target: Target, key: Key, secret: str) -> None:
+    if not target.as_json:
+        target.say(f"Key {key.id} of cluster {target.cluster}, shown once:")
+        target.say(f"  {secret}")
+        if key.old_secret is not None:
+            target.say(f"The one before is taken until {minute(key.old_secret.until_seconds)}.")
+        return
+    target.print("", **shown(key), secret=secret)
+
+
+def _require_limits(limits: dict[str, int]) -> None:
+    if not limits:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in AMOUNTS)
+        flags += ", --budget-per-month"
+        raise CommandError(f"Nothing to change: give one of {flags}.")
+
+
+def _limits(record: Tenant | Project | Key) -> str:
+    """Return the limits of a record for people."""
+    found = ((getattr(record, name), name.replace("_", " ")) for name in AMOUNTS)
+    return ", ".join(f"{amount} {name}" for amount, name in found if amount) or "none"
+
+
+def _state(key: Key) -> str:
+    if key.revoked_seconds:
+        return "revoked"
+    if key.expires_seconds:
+        over = time.time() >= key.expires_seconds
+        return f"{'expired' if over else 'until'} {minute(key.expires_seconds)}"
+    return "ok"
+
+
+def minute(seconds: int) -> str:
+    """Return a time, in seconds since the Unix epoch, for people."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))

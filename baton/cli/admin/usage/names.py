@@ -1,0 +1,72 @@
+"""The names of projects, which only etcd has."""
+
+import asyncio
+from collections.abc import Mapping
+
+from baton.cli.shared.cluster_address import ClusterAddress
+from baton.cli.shared.errors import CommandError
+from baton.cluster.etcd import certificate
+from baton.cluster.etcd.client import Etcd, EtcdError
+from baton.tenancy.admin.tenants import Administration
+from baton.tenancy.records.tenants import Project
+
+_SECONDS = 5.0
+_PREFIX = "proj_"
+
+
+class ProjectNames:
+    """What etcd knows of projects; nothing, where it does not answer.
+
+    Args:
+        cluster: whose records are summed up, as the operator named it or where it runs here; None:
+            it is not known.
+    """
+
+    def __init__(self, cluster: ClusterAddress | None) -> None:
+        self._projects: Mapping[str, Project] = {}
+        self.problem = ""
+        """Why nothing is known."""
+        if cluster is None:
+            self.problem = "the cluster is not named"
+            return
+        try:
+            found = asyncio.run(_projects(cluster.endpoints, cluster.name))
+        except (EtcdError, TimeoutError, ValueError) as error:
+            self.problem = str(error) or "etcd does not answer"
+            return
+        self._projects = {one.id: one for one in found}
+
+    def name(self, ident: str) -> str:
+        """Return the name of a project; its id where that is not known."""
+        project = self._projects.get(ident)
+        return ident if project is None else project.name
+
+    def ids(self, tenant: str, wanted: str) -> tuple[str, ...]:
+        """Return the ids of projects that are meant by a name or an id.
+
+        Raises:
+            CommandError: there is none, or names are not known.
+        """
+        if wanted.startswith(_PREFIX):
+            return (wanted,)
+        found = [
+            one.id
+            for one in self._projects.values()
+            if one.name == wanted and tenant in ("", one.tenant)
+        ]
+        if not found and self.problem:
+            raise CommandError(
+                f"--project {wanted!r} is a name, and those are in etcd: give its id, or name the "
+                "cluster with --cluster or its etcd with --etcd-endpoint."
+            )
+        if not found:
+            raise CommandError(f"--project: there is no project {wanted!r}.")
+        return tuple(found)
+
+
+async def _projects(endpoints: tuple[str, ...], cluster: str) -> list[Project]:
+    async with (
+        asyncio.timeout(_SECONDS),
+        Etcd(endpoints, certificate=certificate.current()) as etcd,
+    ):
+        return await Administration(etcd, cluster).projects()

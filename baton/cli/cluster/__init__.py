@@ -1,0 +1,1 @@
+"""Commands that start a cluster on this machine: `baton up`, `baton demo`."""

@@ -1,0 +1,98 @@
+"""`baton demo`: a cluster, a conversation that depends on reused KV, and its steps."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from rich.console import Console
+from rich.text import Text
+
+import baton
+from baton.cli.cluster.local.cluster import Cluster, run
+from baton.cli.cluster.local.files.model_files import find
+from baton.cli.cluster.local.output.banner import program
+from baton.cli.cluster.local.plan import summary
+from baton.cli.shared.errors import EXIT_FAILED, CommandError
+from baton.cli.shared.options import ClusterOptions
+from baton.cli.shared.render import AnswerPrinter, print_steps, usage_line
+from baton.client import AsyncClient, BatonClientError, Message
+
+# The last answer is right only if the KV of all turns before it is.
+TURNS = (
+    "Please remember: My name is Ada. The red lamp is in Kasimo. The code of Bruno is 4711.",
+    "Tell me a story about a fox named Zimo",
+    "What is the code of Bruno?",
+)
+ANSWER_TOKENS = 240
+BUSY_TOKENS = 2000
+TURN_SECONDS = 60.0
+
+
+def demo(options: ClusterOptions, console: Console, errors: Console) -> bool:
+    """Run the demo; return False if a signal ended it.
+
+    Raises:
+        CommandError: the cluster cannot start, or a question was not answered.
+    """
+    model = find(options.model, with_weights=options.engine != "sim")
+    console.print(f"Starting Baton {baton.__version__} …")
+
+    async def converse(cluster: Cluster) -> None:
+        console.print(
+            f"Up after {cluster.start_seconds:.1f} s, each its own process: "
+            f"1 etcd, {summary(cluster.specs)}.",
+            highlight=False,
+        )
+        try:
+            await _converse(cluster, console)
+        except BatonClientError as error:
+            raise CommandError(f"The question was not answered: {error}", EXIT_FAILED) from error
+
+    ended = run(options, model, converse, errors, demo=True)
+    if not ended.interrupted:
+        console.print(
+            f"\nStopped. `{program('baton')} up` starts a cluster that stays.", highlight=False
+        )
+    return not ended.interrupted
+
+
+@asynccontextmanager
+async def _busy(client: AsyncClient, cluster: Cluster) -> AsyncIterator[None]:
+    """Keep each decode worker decoding other streams, as in production.
+
+    An idle decode worker had best prefill by itself. Beside streams it takes longer, so that the
+    router chooses a prefill worker: what the demo is to show.
+    """
+    async with AsyncExitStack() as streams:
+        for number in range(cluster.decode_workers):
+            stream = await streams.enter_async_context(
+                client.generate(
+                    f"Story {number}",
+                    model=cluster.model,
+                    max_tokens=BUSY_TOKENS,
+                    ignore_eos=True,
+                )
+            )
+            await anext(stream)  # it runs
+        yield
+
+
+async def _converse(cluster: Cluster, console: Console) -> None:
+    messages: list[Message] = []
+    async with AsyncClient(cluster.grpc, timeout=TURN_SECONDS) as client, _busy(client, cluster):
+        for question in TURNS:
+            console.print(Text(f"\n> {question}", style="bold"))
+            messages.append({"role": "user", "content": question})
+            begun = time.monotonic()
+            printer = AnswerPrinter(console)
+            stream = client.chat(
+                messages, model=cluster.model, max_tokens=ANSWER_TOKENS, temperature=0.0
+            )
+            async with stream:
+                async for event in stream:
+                    printer.feed(event)
+            messages.append({"role": "assistant", "content": stream.text})
+            if stream.finished is not None:
+                console.print()
+                print_steps(console, stream.finished.steps)
+                console.print(usage_line(stream.finished.usage, time.monotonic() - begun))

@@ -1,0 +1,331 @@
+"""Run a local cluster for as long as something uses it."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+
+from baton.cli.cluster.local.compiling.background import compile_router
+from baton.cli.cluster.local.compiling.operators import EngineOperators
+from baton.cli.cluster.local.database import POSTGRES, own_database
+from baton.cli.cluster.local.files.local_clusters import LocalCluster, running_clusters
+from baton.cli.cluster.local.files.metric_targets import keep_targets
+from baton.cli.cluster.local.files.rundir import RunDirectory
+from baton.cli.cluster.local.output.report import Reporter
+from baton.cli.cluster.local.output.running_requests import running_requests, waiting_sentence
+from baton.cli.cluster.local.plan import (
+    HOST,
+    ProcessSpec,
+    available_cores,
+    plan,
+    shared_niceness,
+    small_memory,
+)
+from baton.cli.cluster.local.ports import require_free
+from baton.cli.cluster.local.processes.child import Child, ServiceProcess
+from baton.cli.cluster.local.processes.supervisor import ETCD, Supervisor
+from baton.cli.shared.config_file import given_variables
+from baton.cli.shared.errors import CommandError
+from baton.cli.shared.options import ClusterOptions
+from baton.cluster.etcd.local import LocalEtcd
+from baton.engine.support.preflight import check_engine
+from baton.host.ports import held_port
+from baton.internal.v1.cluster_pb2 import ModelCard
+from baton.settings import (
+    SERVICE_SETTINGS,
+    FrontendSettings,
+    ProcessSettings,
+    StartupError,
+    WorkerSettings,
+    fields_of,
+    load,
+)
+from baton.settings.names import CONFIG_ENV, CONFIG_FLAG
+from baton.telemetry import logs
+
+NOTICE_ENV = "BATON_LIMITS_DRAIN_NOTICE_SECONDS"
+NOTICE_SECONDS = 0.3
+"""For clients of this machine, unless set otherwise: no load balancer has to notice."""
+STOP_SLACK_SECONDS = 2.0
+"""A process that drains for its time and then for this long is killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster that serves."""
+
+    specs: tuple[ProcessSpec, ...]
+    name: str
+    """By which commands find it."""
+    model: str
+    etcd: tuple[str, ...]
+    grpc: str
+    http: str
+    logs: Path
+    """Directory of the processes' log files."""
+    metric_targets: Path
+    """The metrics' addresses, for Prometheus."""
+    metrics: Mapping[str, str]
+    """`host:port` of each instance's /metrics, by id."""
+    card: ModelCard | None
+    """What workers say of the model; None: nothing yet."""
+    decode_workers: int
+    """Workers that decode, combined ones included."""
+    start_seconds: float
+    tls: bool = False
+    """Clients speak TLS."""
+    state_url: str = ""
+    """Of its own Postgres; empty: it runs none."""
+
+    @property
+    def scheme(self) -> str:
+        """Of HTTP."""
+        return "https" if self.tls else "http"
+
+
+class Ended(NamedTuple):
+    """How a cluster's life ended."""
+
+    interrupted: bool
+    """A signal ended it."""
+    logs: Path
+    """Directory of the log files, which stay."""
+
+
+def run(
+    options: ClusterOptions,
+    model: Path,
+    body: Callable[[Cluster], Awaitable[None]],
+    console: Console,
+    *,
+    demo: bool = False,
+) -> Ended:
+    """Start a cluster, await `body`, stop the cluster. Call it on the main thread.
+
+    Args:
+        options: what runs.
+        model: directory of the checkpoint.
+        body: what is done with the cluster.
+        console: where it is told what becomes of the processes.
+        demo: other commands use the cluster only if they are given its name.
+
+    Returns:
+        How it ended. A second signal kills.
+
+    Raises:
+        CommandError: the cluster cannot start; its logs are kept.
+    """
+    return asyncio.run(_run(options, model, body, Reporter(console), demo))
+
+
+async def _run(
+    options: ClusterOptions,
+    model: Path,
+    body: Callable[[Cluster], Awaitable[None]],
+    reporter: Reporter,
+    demo: bool,
+) -> Ended:
+    begun = time.monotonic()
+    _require_unused(options.cluster)
+    with (
+        RunDirectory() as directory,
+        directory.supervisor_log.open("w") as log,
+        _ports_chosen(options) as options,
+    ):
+        logs.configure("supervisor", "supervisor", stream=log)
+        own_etcd = (
+            None
+            if options.etcd_endpoints
+            else LocalEtcd(directory.etcd_data, log_path=directory.logs / f"{ETCD}.log")
+        )
+        endpoints = own_etcd.endpoints if own_etcd is not None else options.etcd_endpoints
+        memory = {}
+        if options.model is None:
+            services = ("prefill", "decode", "kvstore")
+            memory = small_memory(
+                set().union(*(given_variables(options.config, service) for service in services))
+            )
+        drain_seconds, patience, tls = 0.0, 0.0, False
+        noticed = NOTICE_ENV in given_variables(options.config, "frontend")
+        frontends: dict[str, str] = {} if noticed else {NOTICE_ENV: f"{NOTICE_SECONDS}"}
+        database, state = own_database(options.config, options.auth, directory, reporter)
+        specs = plan(
+            options,
+            model,
+            endpoints,
+            available_cores(),
+            memory,
+            {**frontends, **state},
+            shared_niceness(given_variables(options.config, "decode")),
+        )
+        children: dict[str, Child] = {} if own_etcd is None else {ETCD: own_etcd}
+        if database is not None:
+            children[POSTGRES] = database
+        operators = EngineOperators(reporter)
+        for spec in specs:
+            settings = _settings_of(spec)
+            environment = dict(spec.settings)
+            if isinstance(settings, WorkerSettings):
+                _check_engine(settings)
+                given = given_variables(options.config, spec.service)
+                environment |= operators.settings_for(settings.engine, given)
+            if settings.tls.cert is not None:
+                raise CommandError(
+                    "baton up speaks plain text inside the cluster, and BATON_TLS_CERT or "
+                    f"{spec.service}.tls.cert is set: unset it. docs/security.md says how "
+                    "processes get certificates."
+                )
+            patience = max(patience, settings.liveness.patience_seconds)
+            if isinstance(settings, FrontendSettings):
+                _require_ports(settings)
+                drain_seconds = settings.drain_seconds
+                tls = settings.public.tls_cert is not None
+            children[spec.id] = ServiceProcess(
+                spec.service,
+                environment,
+                directory.logs / f"{spec.id}.log",
+                settings.drain_seconds + settings.close_seconds + STOP_SLACK_SECONDS,
+            )
+        compile_router(reporter)
+        supervisor = Supervisor(children, specs, endpoints, options.cluster, reporter, patience)
+        interrupted = _SignalHandler(supervisor, reporter)
+        view = None
+        try:
+            await supervisor.start()
+            view = supervisor.view
+            front = view.instances["frontend-0"]
+            name = options.model_name or model.name
+            cluster = Cluster(
+                specs,
+                options.cluster,
+                name,
+                endpoints,
+                front.address,
+                front.http_address,
+                directory.logs,
+                directory.metric_targets,
+                {spec.id: view.instances[spec.id].metrics_address for spec in specs},
+                view.card(name),
+                options.decode + options.combined,
+                time.monotonic() - begun,
+                tls,
+                database.url if database is not None else "",
+            )
+            directory.publish(
+                LocalCluster(
+                    endpoints,
+                    options.cluster,
+                    cluster.grpc,
+                    cluster.http,
+                    cluster.state_url,
+                    demo=demo,
+                )
+            )
+            async with keep_targets(view, directory.metric_targets, options.cluster):
+                await body(cluster)
+        except asyncio.CancelledError:
+            if not interrupted:
+                raise
+        finally:
+            interrupted.stopping()
+            if interrupted and view is not None:
+                own = {spec.id for spec in specs}
+                running = await running_requests(i for i in view.instances.values() if i.id in own)
+                with suppress(OSError):  # the terminal may be gone
+                    reporter.info(waiting_sentence(running, drain_seconds))
+            await supervisor.stop()
+        return Ended(bool(interrupted), directory.logs)
+
+
+def _require_unused(name: str) -> None:
+    """Check that no cluster of this name runs here: commands find clusters by name.
+
+    Raises:
+        CommandError: one does.
+    """
+    for one in running_clusters():
+        if one.cluster == name:
+            raise CommandError(
+                f"A cluster {name!r} runs here already (OpenAI {one.http}): stop it, or give this "
+                "one another name with --cluster or BATON_ETCD_CLUSTER."
+            )
+
+
+@contextmanager
+def _ports_chosen(options: ClusterOptions) -> Iterator[ClusterOptions]:
+    """Choose free ports where none are named; a frontend that is started again finds its own."""
+    with ExitStack() as stack:
+        yield replace(
+            options,
+            http_port=options.http_port or stack.enter_context(held_port()),
+            grpc_port=options.grpc_port or stack.enter_context(held_port()),
+        )
+
+
+def _settings_of(spec: ProcessSpec) -> ProcessSettings:
+    """Return the settings that a process will have, from this environment and its own.
+
+    Raises:
+        CommandError: a setting is wrong; the text names it and what it may be.
+    """
+    settings_type = SERVICE_SETTINGS[spec.service]
+    names = list(fields_of(settings_type))
+    flags = {name.file_env if name.secret else name.env: name.flag for name in names}
+    flags[CONFIG_ENV] = CONFIG_FLAG
+    given = [f"{flags[name]}={value}" for name, value in spec.settings.items() if name in flags]
+    try:
+        return load(settings_type, given, spec.service)
+    except StartupError as error:
+        raise CommandError(str(error)) from error
+
+
+def _check_engine(settings: WorkerSettings) -> None:
+    """Refuse a checkpoint that the workers' engine does not serve.
+
+    Raises:
+        CommandError: it does not; the text says which does.
+    """
+    try:
+        check_engine(settings.engine)
+    except StartupError as error:
+        raise CommandError(str(error)) from error
+
+
+def _require_ports(settings: FrontendSettings) -> None:
+    require_free(settings.http.host or HOST, settings.http.port, "--http-port", "BATON_HTTP_PORT")
+    require_free(settings.grpc.host or HOST, settings.grpc.port, "--grpc-port", "BATON_GRPC_PORT")
+
+
+class _SignalHandler:
+    """Ends the body at the first signal, so that the cluster drains; a second one kills."""
+
+    def __init__(self, supervisor: Supervisor, reporter: Reporter) -> None:
+        self._supervisor = supervisor
+        self._reporter = reporter
+        self._received = False
+        self._task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._receive)
+
+    def __bool__(self) -> bool:
+        return self._received
+
+    def stopping(self) -> None:
+        """Let the next signal kill."""
+        self._task = None
+
+    def _receive(self) -> None:
+        if self._task is None:
+            self._supervisor.kill()
+        elif not self._received:
+            self._received = True
+            with suppress(OSError):  # the terminal may be gone
+                self._reporter.info("Stopping. Ctrl-C again kills.")
+            self._task.cancel()

@@ -1,0 +1,53 @@
+"""The Postgres of a local cluster, and what frontends need to record usage in it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from baton.cli.cluster.local.files.rundir import RunDirectory
+from baton.cli.cluster.local.output.report import Reporter
+from baton.cli.shared.errors import CommandError
+from baton.postgres.connecting import driver
+from baton.postgres.local.programs import find_programs, make_directory
+from baton.postgres.local.server import LocalDatabase
+from baton.settings import FrontendSettings, StartupError, load
+from baton.settings.names import CONFIG_FLAG
+
+POSTGRES = "postgres"
+
+
+def own_database(
+    config: Path | None, auth: str, directory: RunDirectory, reporter: Reporter
+) -> tuple[LocalDatabase | None, Mapping[str, str]]:
+    """Return the Postgres that a cluster runs, and the settings that frontends get for it.
+
+    It runs one where usage is recorded, or has somebody whose it is, and no other database is set.
+
+    Args:
+        config: the settings file.
+        auth: of frontends, `off` or `keys`.
+        directory: of the run, for data and the spool: what is recorded ends with the cluster.
+        reporter: told where there should be one and cannot be.
+
+    Raises:
+        CommandError: a setting of frontends is wrong.
+    """
+    arguments = [] if config is None else [f"{CONFIG_FLAG}={config}"]
+    try:
+        settings = load(FrontendSettings, arguments, "frontend")
+    except StartupError as error:
+        raise CommandError(str(error)) from error
+    recorded = auth == "keys" or settings.usage.spool_path is not None
+    if settings.state.url.get_secret_value() or not recorded:
+        return None, {}
+    try:
+        driver()
+        find_programs()
+        make_directory(directory.database)
+    except StartupError as error:
+        reporter.warn(f"Usage is kept in no database. {error}")
+        return None, {}
+    database = LocalDatabase(directory.database, directory.logs / f"{POSTGRES}.log")
+    given = {"BATON_STATE_URL_FILE": str(directory.write_state_url(database.url))}
+    if settings.usage.spool_path is None:
+        given["BATON_USAGE_SPOOL_PATH"] = str(directory.usage_spool)
+    return database, given

@@ -1,0 +1,43 @@
+"""The checkpoint that a local cluster serves."""
+
+from pathlib import Path
+
+from baton.cli.shared.errors import CommandError
+from baton.host.bundled import root
+
+DEMO_NAME = "baton-tiny"
+
+
+def find(path: Path | None, with_weights: bool) -> Path:
+    """Return the directory of the checkpoint to serve: the one given, else the demo's.
+
+    Args:
+        path: a directory, or None.
+        with_weights: whether the engine reads the weights.
+
+    Raises:
+        CommandError: the directory or a file in it is missing.
+    """
+    demo = root() / "models" / DEMO_NAME
+    return require(path if path is not None else demo, with_weights)
+
+
+def require(path: Path, with_weights: bool) -> Path:
+    """Check that a directory looks like a checkpoint; return its absolute path.
+
+    Raises:
+        CommandError: it does not; the text names what is missing.
+    """
+    if not path.is_dir():
+        raise CommandError(
+            f"There is no directory {str(path)!r}: --model takes a Hugging Face checkpoint's."
+        )
+    missing = [name for name in ("config.json", "tokenizer.json") if not (path / name).is_file()]
+    if with_weights and not any(path.glob("*.safetensors")):
+        missing.append("*.safetensors")
+    if missing:
+        raise CommandError(
+            f"The checkpoint {str(path)!r} lacks {', '.join(missing)}: download it again, or "
+            "give another directory with --model."
+        )
+    return path.resolve()

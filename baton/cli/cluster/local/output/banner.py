@@ -1,0 +1,121 @@
+"""What `baton up` prints once the cluster serves: where it is reached, and commands to try."""
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from textwrap import wrap
+
+from rich.text import Text
+
+from baton.cli.cluster.local.cluster import Cluster
+from baton.cli.cluster.local.plan import summary
+from baton.internal.v1.cluster_pb2 import (
+    CONTEXT_LIMIT_CHECKPOINT,
+    CONTEXT_LIMIT_KV_MEMORY,
+    CONTEXT_LIMIT_SETTING,
+    ModelCard,
+)
+
+_GLUE = "\N{NO-BREAK SPACE}"
+"""Printed as a space, at which no line is broken."""
+_INDENT = 11
+"""Columns before a value."""
+
+
+def banner(cluster: Cluster, key: str, width: int | None) -> list[Text]:
+    """Return the lines to print.
+
+    Args:
+        cluster: that serves.
+        key: an API key that was made for it; empty: none was.
+        width: columns of the terminal, for the values that are lists and sentences; None: each
+            is one line. Addresses, paths and commands are one line in any case, to be copied.
+    """
+    model = cluster.model
+    body = json.dumps(
+        {"model": model, "stream": True, "messages": [{"role": "user", "content": "Hello"}]}
+    )
+    api_key = f', api_key="{key}"' if key else ""
+    python = (
+        f"from baton.client import Client; "
+        f'[print(text, end="", flush=True) for text in Client("{cluster.grpc}"{api_key})'
+        f'.chat("Hello", model="{model}").iter_text()]'
+    )
+    lines = [
+        f"Up after {cluster.start_seconds:.1f} s: {summary(cluster.specs)}.",
+        f"  cluster  {cluster.name}",
+        f"  model    {model}",
+        *_wrapped("engine", engine(cluster.card) if cluster.card else "", width),
+        *_wrapped("context", context(cluster.card) if cluster.card else "", width),
+        f"  OpenAI   {cluster.scheme}://{cluster.http}/v1",
+        f"  gRPC     {cluster.grpc}",
+        f"  etcd     {', '.join(cluster.etcd)}",
+        *([f"  usage    {cluster.state_url}"] if cluster.state_url else []),
+        *([f"  key      {key} (shown once)"] if key else []),
+        *_wrapped("metrics", metrics(cluster.metrics), width),
+        f"  targets  {cluster.metric_targets}",
+        f"  logs     {cluster.logs}",
+        "Try:",
+        f"  curl -sN {cluster.scheme}://{cluster.http}/v1/chat/completions"
+        + (f" -H 'authorization: Bearer {key}'" if key else "")
+        + f" -H 'content-type: application/json' -d '{body}'",
+        f"  {program('python')} -c '{python}'",
+        f"  {f'BATON_API_KEY={key} ' if key else ''}{program('baton')} chat "
+        f"--cluster {cluster.name}{' --tls' if cluster.tls else ''}",
+        f"  {program('baton')} status --cluster {cluster.name}",
+        "Ctrl-C stops it.",
+    ]
+    return [Text(line) for line in lines]
+
+
+def engine(card: ModelCard) -> str:
+    """Return what computes the model, and whether another batch has the same tokens."""
+    named = ", ".join(filter(None, (card.engine, card.dtype)))
+    if not named:
+        return ""
+    return f"{named}: {card.inexact_reason or 'the same tokens in any batch, at any worker'}"
+
+
+def context(card: ModelCard) -> str:
+    """Return how long a prompt and its answer may be together, and what bounds that."""
+    tokens, own = card.context_tokens, card.checkpoint_context_tokens
+    reasons = {
+        CONTEXT_LIMIT_CHECKPOINT: ", the checkpoint's own",
+        CONTEXT_LIMIT_SETTING: f" of the checkpoint's {own}: set by BATON_ENGINE_CONTEXT_TOKENS",
+        CONTEXT_LIMIT_KV_MEMORY: f" of the checkpoint's {own}: BATON_ENGINE_KV_BYTES holds no more",
+    }
+    return f"{tokens} tokens{reasons.get(card.context_limit, '')}"
+
+
+def metrics(addresses: Mapping[str, str]) -> str:
+    """Return where instances serve metrics; ports only, where all are on one host."""
+    split = {name: address.rpartition(":") for name, address in addresses.items()}
+    hosts = {host for host, _, _ in split.values()}
+    if len(hosts) != 1:
+        return ", ".join(f"{name} http://{at}/metrics" for name, at in addresses.items())
+    ports = ", ".join(f"{name}{_GLUE}{port}" for name, (_, _, port) in split.items())
+    return f"http://{hosts.pop()}:PORT/metrics for {ports}"
+
+
+def program(name: str) -> str:
+    """Return the command for a program of this environment from this directory."""
+    here = Path(sys.executable).parent / name
+    found = shutil.which(name)
+    if found is not None and Path(found) == here:
+        return name
+    try:
+        return str(here.relative_to(Path.cwd()))
+    except ValueError:
+        return str(here)
+
+
+def _wrapped(heading: str, value: str, width: int | None) -> list[str]:
+    """Return the heading and the value, in as many lines as it takes, between words."""
+    if not value:
+        return []
+    columns = max(20, width - _INDENT) if width else len(value)
+    first, *others = wrap(value, columns, break_long_words=False, break_on_hyphens=False)
+    lines = [f"  {heading:<8} {first}", *(" " * _INDENT + part for part in others)]
+    return [line.replace(_GLUE, " ") for line in lines]

@@ -1,0 +1,224 @@
+"""Start the processes of a local cluster, restart those that die, and stop them all."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Mapping
+from contextlib import AsyncExitStack, suppress
+
+from baton.cli.cluster.local.database import POSTGRES
+from baton.cli.cluster.local.output.log_lines import readable
+from baton.cli.cluster.local.output.report import Reporter
+from baton.cli.cluster.local.plan import ProcessSpec
+from baton.cli.cluster.local.processes.child import Child, exit_reason, tail
+from baton.cli.cluster.local.processes.restarts import LIMIT, QUICK_SECONDS, RestartPolicy
+from baton.cli.cluster.local.processes.watchdog import frozen, livez
+from baton.cli.shared.cluster_view import ClusterView, watch_cluster
+from baton.cli.shared.errors import EXIT_FAILED, EXIT_USAGE, CommandError
+from baton.cli.shared.render import printable
+from baton.settings import StartupError
+
+START_SECONDS = 120.0
+ETCD = "etcd"
+_SERVERS = (POSTGRES, ETCD)
+"""No processes of Baton, but what they use; in the order to stop them."""
+
+
+class Supervisor:
+    """A local cluster's processes.
+
+    Call `start`, then `stop` whatever happened; `kill` at any time makes `stop` quick. Call them on
+    the main thread: processes end with the thread that started them.
+
+    Args:
+        children: processes by id, in the order to start them; `etcd` and `postgres` if the cluster
+            runs its own.
+        specs: their specs, except those servers'.
+        endpoints: etcd's.
+        cluster: the cluster's name.
+        reporter: prints what happens.
+        patience: seconds for which a process may be frozen; then it is killed and restarted.
+    """
+
+    def __init__(
+        self,
+        children: Mapping[str, Child],
+        specs: tuple[ProcessSpec, ...],
+        endpoints: tuple[str, ...],
+        cluster: str,
+        reporter: Reporter,
+        patience: float,
+    ) -> None:
+        self._children = children
+        self._specs = specs
+        self._endpoints = endpoints
+        self._cluster = cluster
+        self._reporter = reporter
+        self._patience = patience
+        self._stack = AsyncExitStack()
+        self._view: ClusterView | None = None
+        self._keep_tasks: list[asyncio.Task[None]] = []
+        self._recovery_tasks: set[asyncio.Task[None]] = set()
+        self._serving = False
+
+    @property
+    def view(self) -> ClusterView:
+        """The cluster as etcd lists it; after `start`."""
+        if self._view is None:
+            raise RuntimeError("the supervisor was not started")
+        return self._view
+
+    async def start(self, seconds: float = START_SECONDS) -> None:
+        """Start everything together and wait until all serve.
+
+        Raises:
+            CommandError: a process ended, or did not serve in time. Call `stop` then, too.
+        """
+        if ETCD not in self._children:
+            await self._check_cluster()
+        self._keep_tasks = [
+            asyncio.create_task(self._keep(name, child), name=f"keep-{name}")
+            for name, child in self._children.items()
+        ]
+        missing = {spec.id for spec in self._specs}
+        serving = asyncio.create_task(self._wait_serving(missing), name="until-serving")
+        try:
+            done, _ = await asyncio.wait(
+                (serving, *self._keep_tasks), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done:
+                raise CommandError(
+                    f"After {seconds:g} s these do not serve: {', '.join(sorted(missing))}.",
+                    EXIT_FAILED,
+                )
+            for task in done:
+                await task
+        finally:
+            await _cancel([serving])
+        self._serving = True
+
+    async def stop(self) -> None:
+        """Drain and stop all processes: frontends, workers, stores, then Postgres and etcd."""
+        self._serving = False
+        await _cancel([*self._keep_tasks, *self._recovery_tasks])
+        groups: dict[int, list[Awaitable[None]]] = {}
+        for spec in self._specs:
+            groups.setdefault(spec.stop, []).append(self._children[spec.id].stop())
+        for _, stops in sorted(groups.items()):
+            await asyncio.gather(*stops)
+        await self._stack.aclose()
+        for name in _SERVERS:
+            if name in self._children:
+                await self._children[name].stop()
+
+    def kill(self) -> None:
+        """Kill all processes."""
+        for name, child in self._children.items():
+            if (pid := child.pid) is not None:
+                # Postgres' immediate shutdown: killed, it would leave its own children a while.
+                number = signal.SIGQUIT if name == POSTGRES else signal.SIGKILL
+                with suppress(ProcessLookupError):  # it ended just now
+                    os.kill(pid, number)
+
+    async def _check_cluster(self) -> None:
+        """Check that an etcd that is not ours answers and our instance ids are free."""
+        self._view = await self._stack.enter_async_context(
+            watch_cluster(self._endpoints, self._cluster)
+        )
+        if not self._view.synced:
+            raise CommandError(
+                f"etcd does not answer at {', '.join(self._endpoints)}: start it, or leave "
+                "--etcd-endpoint and BATON_ETCD_ENDPOINTS out to have one started."
+            )
+        await self._view.require_absent((spec.id for spec in self._specs), self._cluster)
+
+    async def _wait_serving(self, missing: set[str]) -> None:
+        if self._view is None:
+            self._view = await self._stack.enter_async_context(
+                watch_cluster(self._endpoints, self._cluster)
+            )
+        await self._view.wait_serving(missing)
+
+    async def _keep(self, name: str, child: Child) -> None:
+        """Start a process, and restart it when it dies, until the policy gives up."""
+        policy = RestartPolicy()
+        clock = asyncio.get_running_loop().time
+        while True:
+            begun = clock()
+            try:
+                await child.start()
+                if self._serving and name in _SERVERS:
+                    self._reporter.info(f"{name} serves again (pid {child.pid}).")
+                pid = child.pid or 0
+                code = await self._wait_end(name, child, pid)
+            except StartupError as error:  # a server ended before it served
+                if not self._serving:
+                    raise CommandError(str(error)) from error
+                pid, code = 0, EXIT_FAILED
+            if not self._serving:
+                raise _failed_to_start(name, child, code)
+            self._reporter.died(name, pid, code, clock() - begun, child.log_path)
+            wait = policy.died(clock() - begun)
+            if wait is None:
+                self._reporter.warn(
+                    f"{name} died {LIMIT} times within {QUICK_SECONDS:g} s of its start and is not "
+                    f"restarted again; the others keep running. Its log: {child.log_path}"
+                )
+                return
+            self._reporter.info(f"{name} is restarted in {wait:.1f} s.")
+            self._report_recovery(name)
+            await asyncio.sleep(wait)
+
+    async def _wait_end(self, name: str, child: Child, pid: int) -> int:
+        """Return a process's exit code; kill it where it is frozen."""
+        watching = asyncio.create_task(self._kill_frozen(name, pid), name=f"watch-{name}")
+        try:
+            return await child.wait()
+        finally:
+            await _cancel([watching])
+
+    async def _kill_frozen(self, name: str, pid: int) -> None:
+        why = await frozen(pid, lambda: self._probe(name), self._patience)
+        self._reporter.warn(f"{name} (pid {pid}) {why} and is killed.")
+        with suppress(ProcessLookupError):  # it ended just now
+            os.kill(pid, signal.SIGKILL)
+        await asyncio.Event().wait()  # whoever waits for its end cancels this
+
+    async def _probe(self, name: str) -> str:
+        """Return what `livez` does of a process; empty where it is not known to serve."""
+        instance = self._view.instances.get(name) if self._view is not None else None
+        if instance is None or not self._serving:
+            return ""
+        return await livez(instance.metrics_address, min(1.0, self._patience))
+
+    def _report_recovery(self, name: str) -> None:
+        if name in _SERVERS:
+            return
+        old = self.view.incarnation(name)
+
+        async def wait_and_report() -> None:
+            await self.view.wait_serving({name}, not_incarnation=old)
+            self._reporter.info(f"{name} serves again (pid {self._children[name].pid}).")
+
+        for task in [task for task in self._recovery_tasks if task.get_name() == name]:
+            task.cancel()  # it died again before it served
+        task = asyncio.create_task(wait_and_report(), name=name)
+        self._recovery_tasks.add(task)
+        task.add_done_callback(self._recovery_tasks.discard)
+
+
+def _failed_to_start(name: str, child: Child, code: int) -> CommandError:
+    last = tail(child.log_path)
+    if code == EXIT_USAGE and last:  # it says in a sentence what to do
+        return CommandError(f"{name} cannot start: {last[-1]}", EXIT_USAGE)
+    lines = "".join(f"\n  | {printable(line)}" for line in readable(last))
+    return CommandError(
+        f"{name} {exit_reason(code)} while starting. Its log {child.log_path} ends with:{lines}",
+        EXIT_FAILED,
+    )
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

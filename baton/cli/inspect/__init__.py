@@ -1,0 +1,1 @@
+"""Commands that show a cluster: members, settings, routes, stored KV."""

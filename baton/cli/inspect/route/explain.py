@@ -1,0 +1,164 @@
+"""`baton route explain`: asks routers why a request runs where it does, and prints it."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+from rich.console import Console
+
+from baton.cli.inspect.route.app import DescribedRequest
+from baton.cli.inspect.route.describe import query_of
+from baton.cli.inspect.route.tables import print_explanation
+from baton.cli.shared.cluster_view import ClusterView, watch_cluster
+from baton.cli.shared.errors import EXIT_FAILED, CommandError
+from baton.cli.shared.options import EtcdOptions
+from baton.cli.shared.reach import certificate_hint
+from baton.cluster.etcd import certificate as etcd_certificate
+from baton.cluster.etcd.client import Etcd, EtcdError
+from baton.errors import BatonError, Reason
+from baton.internal.v1 import cluster_pb2, router_pb2
+from baton.internal.v1.router_pb2_grpc import RouterServiceStub
+from baton.rpc.channel.pool import ChannelPool
+from baton.telemetry import logs
+
+CALL_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one router said."""
+
+    router: str
+    explanations: Sequence[router_pb2.Explanation]
+
+
+def explain(
+    options: EtcdOptions,
+    console: Console,
+    described: DescribedRequest,
+    request_id: str,
+    router: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Print why a request runs where it does.
+
+    Args:
+        options: which cluster.
+        console: to print on.
+        described: a request that does not exist, if `request_id` is empty.
+        request_id: of a request that was decided.
+        router: id of the only router to ask; empty: all.
+        as_json: print JSON.
+
+    Raises:
+        CommandError: nothing is asked, no router answers, or none knows the request.
+    """
+    is_described = bool(described.text or described.prompt_tokens)
+    if bool(request_id) == is_described:
+        raise CommandError(
+            "Give the id of a request, or describe one by --prompt, --prompt-file or "
+            "--prompt-tokens."
+        )
+    if described.text and described.prompt_tokens:
+        raise CommandError("--prompt-tokens is for a prompt without text: leave one of them out.")
+    at = options.resolve()
+    logs.configure("route", "route", level="error")
+    answers = asyncio.run(_ask(at.endpoints, at.name, described, request_id, router))
+    known = [answer for answer in answers if answer.explanations]
+    if not known:
+        raise CommandError(
+            f"No router knows a request {request_id!r}: each keeps its latest 1,000 decisions, "
+            "while it runs.",
+            EXIT_FAILED,
+        )
+    if as_json:
+        console.print_json(json.dumps([_plain(answer) for answer in known]))
+        return
+    for answer in known:
+        for explanation in answer.explanations:
+            print_explanation(console, answer.router, explanation)
+
+
+async def _ask(
+    endpoints: tuple[str, ...],
+    cluster: str,
+    described: DescribedRequest,
+    request_id: str,
+    router: str,
+) -> list[Answer]:
+    async with watch_cluster(endpoints, cluster) as view, ChannelPool() as channels:
+        if not view.synced:
+            raise CommandError(
+                f"etcd does not answer at {', '.join(endpoints)}: start a cluster with `baton up`, "
+                f"or say where its etcd is with --etcd-endpoint. {certificate_hint()}",
+                EXIT_FAILED,
+            )
+        routers = _routers(view, cluster, router)
+        if request_id:
+            asked = router_pb2.ExplainRequest(request_id=request_id)
+        else:
+            asked = router_pb2.ExplainRequest(
+                query=await _describe(view, endpoints, cluster, described)
+            )
+            routers = routers[:1]  # all know the same but what they placed a moment ago
+        found: list[Answer] = []
+        errors: list[BatonError] = []
+        for member in routers:
+            stub = channels.get(member.address).stub(RouterServiceStub)
+            try:
+                response = await stub.Explain(asked, timeout=CALL_SECONDS)
+            except BatonError as error:
+                errors.append(error)
+                continue
+            found.append(Answer(member.id, list(response.explanations)))
+        if errors and not any(answer.explanations for answer in found):
+            raise _failed(errors[0])
+        return found
+
+
+def _routers(view: ClusterView, cluster: str, wanted: str) -> list[cluster_pb2.Instance]:
+    """Return the routers that are asked, in the order of their ids.
+
+    Raises:
+        CommandError: there are none.
+    """
+    members = sorted(view.instances.values(), key=lambda member: (member.draining, member.id))
+    routers = [one for one in members if one.role == cluster_pb2.ROLE_ROUTER]
+    chosen = [one for one in routers if wanted in ("", one.id)]
+    if not chosen:
+        there = ", ".join(one.id for one in routers) or "none"
+        named = f"no router {wanted!r}" if wanted else "no router"
+        raise CommandError(f"cluster {cluster!r} has {named}: {there}.", EXIT_FAILED)
+    return chosen
+
+
+async def _describe(
+    view: ClusterView, endpoints: tuple[str, ...], cluster: str, described: DescribedRequest
+) -> router_pb2.PlaceQuery:
+    try:
+        async with Etcd(endpoints, certificate=etcd_certificate.current()) as etcd:
+            return await query_of(view, etcd, cluster, described)
+    except EtcdError as error:
+        raise CommandError(f"etcd does not answer: {error}.", EXIT_FAILED) from error
+
+
+def _failed(error: BatonError) -> CommandError:
+    if error.reason in (Reason.INVALID_FIELD, Reason.PERMISSION_DENIED):
+        return CommandError(f"the router refuses: {error}.")
+    return CommandError(f"no router answers ({error}). {certificate_hint()}", EXIT_FAILED)
+
+
+def _plain(answer: Answer) -> dict[str, Any]:
+    return {
+        "router": answer.router,
+        "explanations": [
+            MessageToDict(
+                one, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+            )
+            for one in answer.explanations
+        ],
+    }

@@ -1,0 +1,146 @@
+"""How an explanation is printed: a few sentences, and a table of candidates."""
+
+import time
+
+from rich.console import Console
+from rich.text import Text
+
+from baton.cli.shared.table import TextTable, show
+from baton.errors import BatonError
+from baton.internal.v1 import router_pb2
+
+_PARTS = ("queue", "transfer", "prefill", "delay", "batch")
+"""Of the score."""
+_WHY_OUT = {
+    "tokenizer": "has another tokenizer",
+    "adapter": "does not serve the adapter",
+    "excluded": "failed this request before",
+    "draining": "drains",
+    "stale": "its reports stopped",
+    "memory": "has too little memory for it",
+    "itl": "its streams would wait too long between tokens",
+    "unpaired": "no decode worker could take its KV",
+    "shortlist": "others that prefill are better by themselves",
+    "disaggregation": "nothing is left to choose of where to prefill",
+}
+_NEGLIGIBLE_SECONDS = 5e-4
+
+
+def print_explanation(console: Console, router: str, explanation: router_pb2.Explanation) -> None:
+    """Print one decision.
+
+    Args:
+        console: to print on.
+        router: whose it is.
+        explanation: as the router told it.
+    """
+    for line in _sentences(router, explanation):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if explanation.candidates:
+        show(console, candidates_table(explanation))
+    console.print()
+
+
+def candidates_table(explanation: router_pb2.Explanation) -> TextTable:
+    """Return what each candidate costs, in milliseconds, and why it is not the one."""
+    table = TextTable(
+        ("", "worker", "score", *_PARTS, "cached", "to compute"),
+        right=frozenset({"score", *_PARTS, "to compute"}),
+        note_heading="why not",
+    )
+    chosen = next((one for one in explanation.candidates if one.chosen), None)
+    for one in explanation.candidates:
+        table.add(
+            "→" if one.chosen else "",
+            Text(_workers(one), style="bold" if one.chosen else ""),
+            *(_milliseconds(value) for value in (one.score, *_parts(one))),
+            _cached(one),
+            str(one.uncached_tokens or ""),
+            note=why_not(one, chosen),
+        )
+    return table
+
+
+def why_not(one: router_pb2.CandidateCosts, chosen: router_pb2.CandidateCosts | None) -> str:
+    """Return in a few words why a candidate is not the chosen one."""
+    if one.chosen:
+        return ""
+    if one.exclusion == "itl" and one.itl_limit_seconds:
+        step, limit = _milliseconds(one.step_seconds), _milliseconds(one.itl_limit_seconds)
+        return f"its streams would wait for {step} ms for a token, not {limit}"
+    if one.exclusion:
+        return _WHY_OUT.get(one.exclusion, one.exclusion)
+    if chosen is None:
+        return ""
+    more = one.score - chosen.score
+    if more <= max(_NEGLIGIBLE_SECONDS, 0.01 * chosen.score):
+        if chosen.prefill_worker and not one.prefill_worker:
+            return "as good; it is kept free to decode"
+        return "as good; the request's id decided"
+    worse = sorted(
+        (
+            (value - other, name)
+            for name, value, other in zip(_PARTS, _parts(one), _parts(chosen), strict=True)
+        ),
+        reverse=True,
+    )
+    told = [f"{name} {_signed(by)}" for by, name in worse if by > _NEGLIGIBLE_SECONDS][:2]
+    return f"{_signed(more)} ms: {', '.join(told)}" if told else f"{_signed(more)} ms"
+
+
+def _sentences(router: str, explanation: router_pb2.Explanation) -> list[str]:
+    what = f"{explanation.prompt_tokens} prompt tokens of {explanation.tenant or 'nobody'}"
+    what += f" for {explanation.model}"
+    if explanation.request_id:
+        ago = max(0.0, time.time() - explanation.decided_seconds)
+        lines = [f"Request {explanation.request_id}: {what}, decided by {router} {ago:.1f} s ago."]
+    else:
+        lines = [f"Now, at {router}: {what}."]
+    if explanation.HasField("turn"):
+        turn, order = explanation.turn, explanation.turn.order
+        lines.append(
+            f"Order: {turn.ahead} of {turn.waiting} that wait go first. Tier {order.tier}, class "
+            f"{order.priority_class}; its tenant (weight {turn.weight:g}) is "
+            f"{order.tenant_lead:,.0f} tokens ahead; key {order.key:.3f} s."
+        )
+    if explanation.request_id:
+        lines.append(f"It waited {explanation.waited_seconds * 1e3:,.0f} ms in routers.")
+    if explanation.HasField("refusal"):
+        error = BatonError.from_status(explanation.refusal)
+        lines.append(f"Refused, {error.reason.name}: {error.message}.")
+    if explanation.reason:
+        lines.append(f"Chosen: {explanation.reason}.")
+    return lines
+
+
+def _workers(one: router_pb2.CandidateCosts) -> str:
+    if one.prefill_worker and one.decode_worker:
+        return f"{one.prefill_worker} → {one.decode_worker}"
+    return one.prefill_worker or one.decode_worker
+
+
+def _parts(one: router_pb2.CandidateCosts) -> tuple[float, ...]:
+    return (
+        one.queue_seconds,
+        one.transfer_seconds,
+        one.prefill_seconds,
+        one.delay_seconds,
+        one.batch_seconds,
+    )
+
+
+def _cached(one: router_pb2.CandidateCosts) -> str:
+    found = (
+        (one.engine_tokens, "engine"),
+        (one.local_tokens, "store"),
+        (one.remote_tokens, "elsewhere"),
+    )
+    return ", ".join(f"{tokens} {where}" for tokens, where in found if tokens) or "0"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:,.1f}" if seconds else "0"
+
+
+def _signed(seconds: float) -> str:
+    return f"{seconds * 1e3:+,.1f}"

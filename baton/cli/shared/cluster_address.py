@@ -1,0 +1,130 @@
+"""Which cluster a command is for: its name and the etcd that lists its processes, both from one
+place.
+
+What the operator names, by option or environment variable, is used as it is. Where only one of the
+two is named, the other is looked up at that place: the etcd of a cluster that runs here under the
+name, or the one cluster that is registered in the etcd. Where neither is named, the cluster that
+runs on this machine is meant.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from baton.cli.cluster.local.files.local_clusters import LocalCluster, find_local
+from baton.cli.shared.errors import EXIT_FAILED, CommandError
+from baton.cli.shared.reach import certificate_hint, require_listening
+from baton.cluster import keys
+from baton.cluster.registry import process_counts
+
+if TYPE_CHECKING:
+    from baton.cluster.etcd.client import Etcd
+
+T = TypeVar("T")
+
+DEFAULT_ETCD = "127.0.0.1:2379"
+_SAY = "Name one with --cluster."
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAddress:
+    """Where a cluster is."""
+
+    endpoints: tuple[str, ...]
+    """`host:port` of each endpoint of etcd."""
+    name: str
+    local: LocalCluster | None = None
+    """The record of the cluster, where `baton up` runs it on this machine."""
+
+
+def find_cluster(endpoints: tuple[str, ...], name: str) -> ClusterAddress:
+    """Return the cluster that is meant.
+
+    Args:
+        endpoints: of etcd, as the operator named them; empty: not named.
+        name: of the cluster, likewise.
+
+    Raises:
+        CommandError: there is no such cluster, several may be meant, or etcd does not answer.
+    """
+    if endpoints:
+        _require_etcd(endpoints)
+        return ClusterAddress(endpoints, name or _registered_name(endpoints))
+    local = find_local(name)
+    if local is not None:
+        _require_etcd(local.etcd)
+        return ClusterAddress(local.etcd, local.cluster, local)
+    default = (DEFAULT_ETCD,)
+    _require_etcd(default)
+    return ClusterAddress(default, name or _registered_name(default))
+
+
+def require_registered(address: ClusterAddress) -> None:
+    """Check that a process of the cluster is registered, so that a change takes effect somewhere.
+
+    Raises:
+        CommandError: none is, or etcd does not answer.
+    """
+    if ask(address.endpoints, lambda etcd: etcd.count(keys.instances(address.name))):
+        return
+    found = ask(address.endpoints, process_counts)
+    at = ", ".join(address.endpoints)
+    running = sorted(name for name, processes in found.items() if processes)
+    there = f"Clusters with processes there: {', '.join(running)}. " if running else ""
+    raise CommandError(
+        f"No process of cluster {address.name!r} is registered in etcd at {at}, so the change "
+        f"would take effect nowhere. {there}Name another cluster with --cluster, or give "
+        "--before-start to change the records of a cluster that is not started yet."
+    )
+
+
+def _registered_name(endpoints: Sequence[str]) -> str:
+    """Return the name of the cluster that is registered in an etcd.
+
+    A cluster that has processes goes before clusters that only have records.
+
+    Raises:
+        CommandError: none is, or several are.
+    """
+    found = ask(endpoints, process_counts)
+    names = [name for name, processes in found.items() if processes] or list(found)
+    at = ", ".join(endpoints)
+    if not names:
+        raise CommandError(f"No cluster is registered in etcd at {at}. {_SAY}", EXIT_FAILED)
+    if len(names) > 1:
+        raise CommandError(
+            f"Several clusters are registered in etcd at {at}: {', '.join(sorted(names))}. {_SAY}"
+        )
+    return names[0]
+
+
+def ask(endpoints: Sequence[str], question: "Callable[[Etcd], Awaitable[T]]") -> T:
+    """Return what an etcd says.
+
+    Raises:
+        CommandError: it does not answer.
+    """
+    from baton.cluster.etcd import certificate
+    from baton.cluster.etcd.client import Etcd, EtcdError
+
+    async def read() -> T:
+        async with Etcd(tuple(endpoints), certificate=certificate.current()) as etcd:
+            return await question(etcd)
+
+    try:
+        return asyncio.run(read())
+    except EtcdError as error:
+        raise CommandError(
+            f"etcd does not answer at {', '.join(endpoints)}: {error}. {certificate_hint()}",
+            EXIT_FAILED,
+        ) from error
+
+
+def _require_etcd(endpoints: tuple[str, ...]) -> None:
+    require_listening(
+        endpoints,
+        "--etcd-endpoint",
+        f"No cluster is here: etcd does not answer at {', '.join(endpoints)}. Start a cluster "
+        "with `baton up`, or name the etcd of one with --etcd-endpoint or BATON_ETCD_ENDPOINTS.",
+    )

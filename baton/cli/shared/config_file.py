@@ -1,0 +1,67 @@
+"""The settings file, for commands that start a cluster: it gives their options defaults."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import typer
+
+_OPTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "http_port": ("frontend", "http.port"),
+        "grpc_port": ("frontend", "grpc.port"),
+        "etcd_endpoint": ("frontend", "etcd.endpoints"),
+        "cluster": ("frontend", "etcd.cluster"),
+        "auth": ("frontend", "auth.mode"),
+        "model": ("decode", "engine.model"),
+        "model_name": ("decode", "engine.model_name"),
+        "dtype": ("decode", "engine.dtype"),
+        "engine": ("decode", "engine.kind"),
+    }
+)
+"""Options of `baton up`: the process and the setting of the file that they default to."""
+
+
+def take_defaults(context: typer.Context, path: Path | None) -> Path | None:
+    """Let the options of a command default to what the settings file says.
+
+    Raises:
+        CommandError: the file cannot be read, or a setting in it is wrong.
+    """
+    if path is None:
+        return None
+    processes = dict.fromkeys(process for process, _ in _OPTIONS.values())
+    given = {process: given_in_file(path, process) for process in processes}
+    context.default_map = {
+        option: given[process][name]
+        for option, (process, name) in _OPTIONS.items()
+        if name in given[process]
+    }
+    return path
+
+
+def given_in_file(path: Path, process: str) -> dict[str, str]:
+    """Return the settings that a file gives a process, by dotted name, as text.
+
+    Raises:
+        CommandError: the file cannot be read, or a setting in it is wrong.
+    """
+    from baton.cli.shared.errors import CommandError
+    from baton.settings import SERVICE_SETTINGS, StartupError, describe, load_with_sources
+    from baton.settings.names import CONFIG_FLAG
+
+    arguments = [f"{CONFIG_FLAG}={path}"]
+    try:
+        loaded = load_with_sources(SERVICE_SETTINGS[process], arguments, process, {})
+    except StartupError as error:
+        raise CommandError(str(error)) from error
+    return {row.name.dotted: row.value for row in describe(loaded) if row.source == "file"}
+
+
+def given_variables(path: Path | None, process: str) -> set[str]:
+    """Return the variables of settings that the environment or the file gives a process."""
+    from baton.settings.names import SettingName
+
+    names = given_in_file(path, process) if path is not None else {}
+    return set(os.environ) | {SettingName(tuple(name.split(".")), "").env for name in names}

@@ -1,0 +1,429 @@
+"""Options that commands share, as dataclasses, and what lets a command take one as a parameter."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+
+import typer
+
+from baton.cli.shared.config_file import take_defaults
+from baton.cli.shared.errors import CommandError
+from baton.cli.shared.reach import require_listening
+
+if TYPE_CHECKING:
+    import grpc
+
+    from baton.cli.shared.cluster_address import ClusterAddress
+    from baton.client import Options
+
+
+def expand_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that takes the fields of its dataclass parameters as options of its own.
+
+    Typer knows options only as parameters of a function. A parameter whose type is a dataclass is
+    replaced by the dataclass's fields, and the command is called with an instance of it.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {}
+    parameters = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        kind = hints[name]
+        if is_dataclass(kind):
+            groups[name] = kind
+            types = get_type_hints(kind, include_extras=True)
+            found = [(f.name, types[f.name], f.default) for f in fields(kind)]
+        else:
+            found = [(name, kind, parameter.default)]
+        parameters += [
+            inspect.Parameter(
+                option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+            )
+            for option, annotation, default in found
+        ]
+
+    def run(**values: Any) -> None:
+        for name, kind in groups.items():
+            values[name] = kind(**{f.name: values.pop(f.name) for f in fields(kind)})
+        command(**values)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by inspect
+    return run
+
+
+def list_command(app: typer.Typer) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds a command as `ls`, and as `list`, which the help omits."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        app.command("list", hidden=True)(command)
+        return app.command("ls")(command)
+
+    return add
+
+
+def endpoints(text: str) -> tuple[str, ...]:
+    """Return the `host:port`s of a list separated by commas."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+EtcdEndpoint = Annotated[
+    str,
+    typer.Option(help="host:port[,host:port…] of an etcd.", envvar="BATON_ETCD_ENDPOINTS"),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(help="Settings file (TOML), for all processes.", envvar="BATON_CONFIG"),
+]
+ClusterConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="Settings file (TOML), for all processes and these options.",
+        envvar="BATON_CONFIG",
+        is_eager=True,
+        callback=take_defaults,
+    ),
+]
+ClusterName = Annotated[
+    str, typer.Option("--cluster", help="The cluster's name.", envvar="BATON_ETCD_CLUSTER")
+]
+LocalName = Annotated[
+    str,
+    typer.Option("--cluster", help="The cluster that runs here, by name. Default: the only one."),
+]
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """The workers of a local cluster and the model that they serve."""
+
+    config: ClusterConfigFile = None
+    prefill: Annotated[int, typer.Option(help="Prefill workers.")] = 2
+    decode: Annotated[int, typer.Option(help="Decode workers.")] = 2
+    combined: Annotated[int, typer.Option(help="Workers that prefill and decode.")] = 0
+    model: Annotated[
+        Path | None,
+        typer.Option(help="Checkpoint directory (Hugging Face).", envvar="BATON_ENGINE_MODEL"),
+    ] = None
+    model_name: Annotated[
+        str,
+        typer.Option(
+            help="Name that clients request. Default: the directory's.",
+            envvar="BATON_ENGINE_MODEL_NAME",
+        ),
+    ] = ""
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float64"],
+        typer.Option(help="Element type.", envvar="BATON_ENGINE_DTYPE"),
+    ] = "auto"
+    engine: Annotated[
+        Literal["torch", "sim", "vllm"],
+        typer.Option(
+            help="torch, vLLM (make vllm), or sim, which only takes the time that a model would.",
+            envvar="BATON_ENGINE_KIND",
+        ),
+    ] = "torch"
+
+
+@dataclass(frozen=True)
+class ClusterOptions(WorkerOptions):
+    """A local cluster, as `baton up` takes it."""
+
+    host: Annotated[
+        str,
+        typer.Option(
+            help="Address of both APIs; 0.0.0.0: all of this machine's. Default: 127.0.0.1."
+        ),
+    ] = ""
+    http_port: Annotated[
+        int, typer.Option(help="Port of the OpenAI API; 0: a free one.", envvar="BATON_HTTP_PORT")
+    ] = 8000
+    grpc_port: Annotated[
+        int, typer.Option(help="Port of the gRPC API; 0: a free one.", envvar="BATON_GRPC_PORT")
+    ] = 50051
+    frontends: Annotated[
+        int, typer.Option(help="Frontend processes; they share the two ports.")
+    ] = 1
+    etcd_endpoint: EtcdEndpoint = ""
+    """Empty: the cluster runs an etcd of its own."""
+    cluster: ClusterName = "local"
+    auth: Annotated[
+        Literal["off", "keys"],
+        typer.Option(
+            help="keys: requests need an API key; one is made where there is none.",
+            envvar="BATON_AUTH_MODE",
+        ),
+    ] = "off"
+    grpc_reflection: Annotated[
+        bool,
+        typer.Option(
+            "--grpc-reflection", help="Let tools such as grpcurl list the gRPC API of frontends."
+        ),
+    ] = False
+    pin: Annotated[bool, typer.Option("--pin", help="Pin each engine to CPU cores of its own.")] = (
+        False
+    )
+
+    @property
+    def etcd_endpoints(self) -> tuple[str, ...]:
+        return endpoints(self.etcd_endpoint)
+
+
+def _tls_file(what: str, variable: str) -> Any:
+    return typer.Option(help=what, envvar=variable, exists=True, dir_okay=False, readable=True)
+
+
+@dataclass(frozen=True)
+class CertificateOptions:
+    """What a command shows to a cluster whose processes show each other certificates."""
+
+    tls_cert: Annotated[
+        Path | None,
+        _tls_file("Certificate of an operator, where a cluster has TLS inside.", "BATON_TLS_CERT"),
+    ] = None
+    tls_key: Annotated[Path | None, _tls_file("Its private key.", "BATON_TLS_KEY")] = None
+    tls_ca: Annotated[Path | None, _tls_file("The authorities of the cluster.", "BATON_TLS_CA")] = (
+        None
+    )
+    tls_trust_domain: Annotated[
+        str, typer.Option(help="In which roles are named.", envvar="BATON_TLS_TRUST_DOMAIN")
+    ] = "baton"
+    etcd_cert: Annotated[
+        Path | None,
+        _tls_file("Certificate that etcd sees. Default: the operator's.", "BATON_ETCD_CERT"),
+    ] = None
+    etcd_key: Annotated[Path | None, _tls_file("Its private key.", "BATON_ETCD_KEY")] = None
+    etcd_ca: Annotated[Path | None, _tls_file("The authorities of etcd.", "BATON_ETCD_CA")] = None
+    etcd_plaintext: Annotated[
+        bool,
+        typer.Option(
+            "--etcd-plaintext", help="Speak plain text to etcd.", envvar="BATON_ETCD_PLAINTEXT"
+        ),
+    ] = False
+
+    def show_certificates(self) -> None:
+        """Have this command show its certificates.
+
+        Raises:
+            CommandError: files cannot be used, or some are missing.
+        """
+        mutual = (self.tls_cert, self.tls_key, self.tls_ca)
+        if not any((*mutual, self.etcd_cert, self.etcd_key, self.etcd_ca)):
+            return
+        from baton.cluster.etcd import certificate as etcd_certificate
+        from baton.rpc.tls import mutual as inside
+        from baton.settings import EtcdSettings, StartupError, TlsSettings
+
+        cert, key, ca = mutual
+        tls = TlsSettings(cert=cert, key=key, ca=ca, trust_domain=self.tls_trust_domain)
+        etcd = EtcdSettings(
+            cert=self.etcd_cert,
+            key=self.etcd_key,
+            ca=self.etcd_ca,
+            plaintext=self.etcd_plaintext,
+        )
+        try:
+            inside.use(inside.read(tls))
+            etcd_certificate.use(etcd_certificate.read(etcd, tls))
+        except StartupError as error:
+            raise CommandError(str(error)) from error
+
+
+@dataclass(frozen=True)
+class EtcdOptions(CertificateOptions):
+    """Which cluster is meant; by default the one that runs on this machine."""
+
+    etcd_endpoint: EtcdEndpoint = ""
+    cluster: ClusterName = ""
+
+    def resolve(self) -> "ClusterAddress":
+        """Return which cluster is meant.
+
+        Raises:
+            CommandError: there is none, several may be meant, or certificates cannot be used.
+        """
+        from baton.cli.shared.cluster_address import find_cluster
+
+        self.show_certificates()
+        return find_cluster(endpoints(self.etcd_endpoint), self.cluster)
+
+
+@dataclass(frozen=True)
+class ChangeOptions(EtcdOptions):
+    """Which cluster a change is for."""
+
+    before_start: Annotated[
+        bool,
+        typer.Option(
+            "--before-start", help="Change it though none of its processes is registered yet."
+        ),
+    ] = False
+
+    def resolve(self) -> "ClusterAddress":
+        """Return which cluster is meant; processes of it are registered, or `--before-start` is
+        given.
+
+        Raises:
+            CommandError: as `EtcdOptions.resolve`, or none of its processes is registered.
+        """
+        from baton.cli.shared.cluster_address import require_registered
+
+        address = super().resolve()
+        if not self.before_start:
+            require_registered(address)
+        return address
+
+
+@dataclass(frozen=True)
+class StoreTarget:
+    """The KV stores that are meant: one by its address, else all that etcd lists."""
+
+    address: str
+    cluster: "ClusterAddress | None"
+    """Set where there is no address."""
+
+
+@dataclass(frozen=True)
+class StoreOptions(EtcdOptions):
+    """Which KV stores are meant: one by its address, or all of a cluster."""
+
+    store: Annotated[
+        str, typer.Option(help="A store's gRPC host:port. Default: all of the cluster.")
+    ] = ""
+
+    def target(self) -> StoreTarget:
+        """Return which stores are meant.
+
+        Raises:
+            CommandError: nothing listens at the store, or at etcd.
+        """
+        if not self.store:
+            return StoreTarget("", self.resolve())
+        self.show_certificates()
+        require_listening(
+            (self.store,),
+            "--store",
+            f"No store answers at {self.store}: `baton status` lists the stores' addresses.",
+        )
+        return StoreTarget(self.store, None)
+
+
+@dataclass(frozen=True)
+class FrontendOptions:
+    """Which frontend to use."""
+
+    address: Annotated[
+        str,
+        typer.Option(
+            help="The frontend's gRPC host:port, or dns:///NAME:PORT of several. "
+            "Default: the cluster that runs here.",
+            envvar="BATON_ADDRESS",
+        ),
+    ] = ""
+    cluster: LocalName = ""
+    tls: Annotated[bool, typer.Option("--tls", help="It serves TLS.")] = False
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the authority to trust, in PEM; with it --tls is meant. "
+            "Default: those that gRPC knows.",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+        ),
+    ] = None
+
+    def credentials(self) -> "grpc.ChannelCredentials | None":
+        """Return what a client of the frontend needs for TLS; None: it speaks plain text."""
+        if not self.tls and self.tls_ca is None:
+            return None
+        import grpc
+
+        roots = self.tls_ca.read_bytes() if self.tls_ca is not None else None
+        return grpc.ssl_channel_credentials(roots)
+
+    def resolve(self) -> str:
+        """Return the frontend's address.
+
+        Raises:
+            CommandError: nothing listens there, or several clusters may be meant.
+        """
+        import os
+
+        from baton.cli.cluster.local.files.local_clusters import find_local
+
+        if self.address and self.cluster:
+            raise CommandError(
+                "--address (BATON_ADDRESS) and --cluster name two frontends: give one of them."
+            )
+        local = None if self.address else find_local(self.cluster)
+        default = f"127.0.0.1:{os.environ.get('BATON_GRPC_PORT', '50051')}"
+        address = self.address or (local.grpc if local else default)
+        require_listening(
+            (address,),
+            "--address",
+            f"No frontend answers at {address}: start a cluster with `baton up`, or say where one "
+            "is with --address or BATON_ADDRESS.",
+        )
+        return address
+
+
+@dataclass(frozen=True)
+class ChatOptions(FrontendOptions):
+    """A conversation: with which frontend and model, and how it is sampled."""
+
+    model: Annotated[str, typer.Option(help="Model name. Default: the only one.")] = ""
+    adapter: Annotated[str, typer.Option(help="One of the model's adapters.")] = ""
+    system: Annotated[str, typer.Option(help="System prompt.")] = ""
+    max_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 256
+    temperature: Annotated[float | None, typer.Option(help="0 to 2.")] = None
+    seed: Annotated[int | None, typer.Option(help="Of the sampling.")] = None
+    timeout: Annotated[float, typer.Option(help="Seconds for an answer.")] = 300.0
+    steps: Annotated[bool, typer.Option(help="Show the steps of each request.")] = False
+
+    def sampling(self) -> "Options":
+        """Return the options of each request."""
+        options: Options = {"max_tokens": self.max_tokens, "timeout": self.timeout}
+        if self.adapter:
+            options["adapter"] = self.adapter
+        if self.temperature is not None:
+            options["temperature"] = self.temperature
+        if self.seed is not None:
+            options["seed"] = self.seed
+        return options
+
+
+_ETCD_HOSTS = (
+    *("localhost", "127.0.0.1", "etcd"),
+    # One by one: gRPC takes no wildcard right before the last part of a name.
+    *("etcd-0.etcd", "etcd-1.etcd", "etcd-2.etcd"),
+    *("*.etcd.baton.svc", "*.etcd.baton.svc.cluster.local"),
+)
+
+
+@dataclass(frozen=True)
+class CertsOptions:
+    """What `baton certs` makes, and which step of replacing an authority it takes."""
+
+    directory: Annotated[
+        Path,
+        typer.Argument(help="Where files are kept; the authority's key too.", file_okay=False),
+    ]
+    new_ca: Annotated[
+        bool,
+        typer.Option("--new-ca", help="Only add a new authority to those that are trusted."),
+    ] = False
+    drop_old_cas: Annotated[
+        bool,
+        typer.Option("--drop-old-cas", help="Only stop trusting all authorities but the newest."),
+    ] = False
+    days: Annotated[float, typer.Option(help="That certificates are valid.", min=0.01)] = 365
+    trust_domain: Annotated[
+        str,
+        typer.Option(help="In which roles are named.", envvar="BATON_TLS_TRUST_DOMAIN"),
+    ] = "baton"
+    etcd_hosts: Annotated[
+        str, typer.Option(help="Names and addresses of etcd, separated by commas.")
+    ] = ",".join(_ETCD_HOSTS)

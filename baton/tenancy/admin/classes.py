@@ -1,0 +1,64 @@
+"""Changes of what holds for priority classes, as the command line makes them."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from baton.cluster.etcd.client import Etcd
+from baton.errors import invalid_field
+from baton.tenancy.records.audit import CLUSTER, OPERATOR, Actor
+from baton.tenancy.records.classes import CLASSES, ClassPolicy, check_floors
+from baton.tenancy.records.store import Change, RecordStore, not_found, require_valid
+
+
+class ClassAdministration:
+    """Reads and changes the classes' records. Changes are those of a tenant of their own.
+
+    Args:
+        etcd: the connection; the caller closes it, after this.
+        cluster: the cluster's name.
+        clock: returns seconds since the Unix epoch.
+        actor: who makes the changes.
+    """
+
+    def __init__(
+        self,
+        etcd: Etcd,
+        cluster: str,
+        clock: Callable[[], float] = time.time,
+        actor: Actor = OPERATOR,
+    ) -> None:
+        self._store = RecordStore(etcd, cluster, clock)
+        self._actor = actor
+
+    async def classes(self) -> list[ClassPolicy]:
+        """Return what holds for each class, also for those without a record."""
+        known = {record.id: record async for record in self._store.all(ClassPolicy)}
+        return [known.get(name) or ClassPolicy(id=name) for name in CLASSES]
+
+    async def update(self, name: str, **changes: Any) -> ClassPolicy:
+        """Change fields of a class; 0 takes one back.
+
+        Raises:
+            BatonError: NOT_FOUND, INVALID_FIELD, ABORTED.
+            EtcdError: etcd is away.
+        """
+        if name not in CLASSES:
+            raise not_found(f"there is no priority class {name!r}: {', '.join(CLASSES)}")
+
+        async def plan() -> Change[ClassPolicy]:
+            others = [one for one in await self.classes() if one.id != name]
+            event = "priority_class.updated"
+            if await self._store.exists(ClassPolicy, name):
+                change = await self._store.changed(ClassPolicy, name, event, lambda _: changes)
+            else:
+                change = Change(event, ClassPolicy(id=name, **changes))
+            require_valid(change.after)
+            try:
+                check_floors([*others, change.after])
+            except ValueError as error:
+                field, _, what = str(error).partition(": ")
+                raise invalid_field(field, what) from None
+            return change
+
+        return await self._store.commit(CLUSTER, self._actor, plan)

@@ -1,0 +1,69 @@
+"""Who asks: what an authenticated request carries, and what it may do."""
+
+import msgspec
+
+from baton.cluster.tenants import DEFAULT_TENANT
+from baton.errors import BatonError, Reason
+from baton.tenancy.records.tenants import Key, Project, Scope, Tenant, Tier
+
+
+class Principal(msgspec.Struct, frozen=True, gc=False):
+    """A key with its project and tenant, as their records are now."""
+
+    tenant: Tenant
+    project: Project
+    key: Key
+
+    def require(self, *scopes: Scope) -> None:
+        """Check that the key may be used for something, for which one of some scopes is enough.
+
+        Raises:
+            BatonError: PERMISSION_DENIED.
+        """
+        if not any(scope in self.key.scopes for scope in scopes):
+            raise BatonError(
+                Reason.PERMISSION_DENIED,
+                f"the API key has not the scope {' or '.join(map(repr, map(str, scopes)))} that "
+                f"this needs; it has {', '.join(self.key.scopes)}",
+            )
+
+    def may_use(self, name: str) -> bool:
+        """Return whether the key may be used for a model or adapter of that name."""
+        return not self.key.models or name in self.key.models
+
+    def require_model(self, name: str, adapter: str = "") -> None:
+        """Check that the key may be used for a model, or for one of its adapters.
+
+        The adapter's name counts where there is one. Whether there is such a model is not told.
+
+        Raises:
+            BatonError: MODEL_NOT_ALLOWED.
+        """
+        if not self.may_use(adapter or name):
+            field, what = ("adapter", adapter) if adapter else ("model", name)
+            shown = what if len(what) <= 200 else what[:200] + "…"
+            raise BatonError(
+                Reason.MODEL_NOT_ALLOWED,
+                f"the API key may not be used for the {field} {shown!r}; /v1/models lists what it "
+                "may be used for",
+                field=field,
+            )
+
+    def capped(self, priority: int) -> int:
+        """Return a request's `PriorityClass`, or the tier's highest if that is lower."""
+        return min(priority, self.tenant.tier.highest_priority)
+
+
+LOCAL = Principal(
+    Tenant(id=DEFAULT_TENANT, tier=Tier.ENTERPRISE),
+    Project(id="", tenant=DEFAULT_TENANT, name=""),
+    Key(id="", project="", sha256=b"", scopes=tuple(Scope)),
+)
+"""Who asks where nobody has a key: the one tenant, who may do everything."""
+
+NOBODY = Principal(
+    Tenant(id="", tier=Tier.FREE),
+    Project(id="", tenant="", name=""),
+    Key(id="", project="", sha256=b"", scopes=(), models=("",)),
+)
+"""Who asks before that is known: may do nothing."""

@@ -1,0 +1,337 @@
+"""The records of tenancy, as JSON in etcd: a tenant has projects, which have accounts and keys.
+
+Bytes are base64, times whole seconds since the Unix epoch, and 0 means never or no limit. Fields
+are only ever added: a reader passes over those that it does not know. `version` counts the changes
+of a record, from 1: of two copies the one with more is newer.
+"""
+
+import re
+from enum import StrEnum
+from typing import TypeVar, cast
+
+import msgspec
+
+from baton.settings.values import MODEL_NAME
+from baton.tenancy.limits.spec import (
+    AMOUNTS,
+    MAX_BUDGET,
+    Subject,
+    SubjectLimits,
+    check_amount,
+    check_budget,
+)
+from baton.tenancy.records.classes import ClassPolicy, check_class, check_weight
+from baton.tenancy.records.secret import DIGEST_BYTES
+from baton.v1 import common_pb2
+
+NAME = r"[a-z0-9][a-z0-9-]{0,62}"
+"""What tenants and projects are called by people."""
+MAX_TITLE = 128
+MAX_MODELS = 256
+MAX_SCOPES = 32
+MAX_ALERTS = 20
+MAX_RECIPIENTS = 20
+MAX_RECIPIENT = 254
+
+
+class Tier(StrEnum):
+    """What a tenant pays for."""
+
+    FREE = "free"
+    PRO = "pro"
+    ENTERPRISE = "enterprise"
+
+    @property
+    def highest_priority(self) -> int:
+        """The `PriorityClass` that requests are capped at."""
+        if self is Tier.FREE:
+            return common_pb2.PRIORITY_CLASS_INTERACTIVE
+        return common_pb2.PRIORITY_CLASS_PREMIUM
+
+
+class Scope(StrEnum):
+    """What a key may be used for. Keys may name those of later releases."""
+
+    INFERENCE = "inference"
+    """Models: generate, chat, tokenize, list."""
+    USAGE = "usage"
+    """Read what was used."""
+    ADMIN = "admin"
+    """Change projects and keys of the tenant."""
+
+
+class Limited(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    """What tenants, projects and keys alike may have: limits; 0: none of that kind."""
+
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
+    """Of prompts and outputs."""
+    requests_at_once: int = 0
+    context_tokens: int = 0
+    """Of prompt and output together, in one request."""
+    budget_nanodollars_per_month: int = 0
+    """That requests may cost in a month of UTC; 0: as much as they like."""
+
+
+class SpendAlert(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True, gc=False):
+    """What is told once a month, when so much was spent in it."""
+
+    id: str
+    threshold_nanodollars: int
+    recipients: tuple[str, ...] = ()
+    """Who is to be told by whoever reads the log: nothing is sent."""
+    subject_prefix: str = ""
+
+
+class Tenant(Limited, omit_defaults=True, kw_only=True, gc=False):
+    """A customer or department: the owner of projects, of a KV salt and of a share of KV memory."""
+
+    id: str
+    tier: Tier
+    created_seconds: int = 0
+    kv_bytes: int = 0
+    """Most bytes that it may hold in each tier of each store; 0: its share alone bounds it."""
+    weight: int = 0
+    """Shares of what workers compute that it has, beside other tenants that wait; 0: one."""
+    disabled_seconds: int = 0
+    """Since when none of its keys is taken; 0: they are."""
+    spend_alerts: tuple[SpendAlert, ...] = ()
+    version: int = 1
+
+
+class Project(Limited, omit_defaults=True, kw_only=True, gc=False):
+    """A team or application of a tenant: the owner of keys."""
+
+    id: str
+    tenant: str
+    name: str
+    created_seconds: int = 0
+    archived_seconds: int = 0
+    """Since when none of its keys is taken; 0: they are."""
+    spend_alerts: tuple[SpendAlert, ...] = ()
+    version: int = 1
+
+
+class ServiceAccount(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    """A program of a project: the owner of keys, which end with it."""
+
+    id: str
+    project: str
+    """Id of the project."""
+    name: str
+    """For people."""
+    created_seconds: int = 0
+    deleted_seconds: int = 0
+    """Since when none of its keys is taken; 0: they are."""
+    version: int = 1
+
+
+class OldSecret(msgspec.Struct, gc=False):
+    """The secret before the last rotation, which is still taken for a while."""
+
+    sha256: bytes
+    until_seconds: int
+
+
+class Key(Limited, omit_defaults=True, kw_only=True, gc=False):
+    """An API key. What is kept of its secret is a digest; the secret is shown once."""
+
+    id: str
+    project: str
+    """Id of the project."""
+    service_account: str = ""
+    """Id of the service account that owns it; empty: none does."""
+    name: str = ""
+    """For people."""
+    sha256: bytes
+    """Of the secret."""
+    old_secret: OldSecret | None = None
+    scopes: tuple[str, ...]
+    models: tuple[str, ...] = ()
+    """Models and adapters that may be asked for; none: all of them."""
+    created_seconds: int = 0
+    expires_seconds: int = 0
+    """From when on it is not taken; 0: it does not expire."""
+    revoked_seconds: int = 0
+    """Since when it is not taken; 0: it is."""
+    version: int = 1
+
+
+Record = Tenant | Project | ServiceAccount | Key | ClassPolicy
+R = TypeVar("R", bound=Record)
+
+KINDS: dict[str, type[Record]] = {
+    "accounts": ServiceAccount,
+    "classes": ClassPolicy,
+    "keys": Key,
+    "projects": Project,
+    "tenants": Tenant,
+}
+"""By what stands in a record's name before its id."""
+KIND_OF: dict[type, str] = {kind: name for name, kind in KINDS.items()}
+
+_NAME = re.compile(NAME)
+_PROJECT_ID = re.compile(r"proj_[0-9a-f]{16}")
+_ACCOUNT_ID = re.compile(r"svc_acct_[0-9a-f]{16}")
+_ALERT_ID = re.compile(r"spend_alert_[0-9a-f]{16}")
+_KEY_ID = re.compile(r"key_[0-9a-f]{16}")
+_MODEL = re.compile(MODEL_NAME)
+_SCOPE = re.compile(r"[a-z][a-z0-9_.:-]{0,63}")
+_decoders: dict[type, msgspec.json.Decoder[Record]] = {
+    kind: msgspec.json.Decoder(kind) for kind in KINDS.values()
+}
+encode = msgspec.json.encode
+"""Returns a record as it is stored."""
+
+
+def parse(kind: type[R], ident: str, value: bytes) -> R:
+    """Return the record in a stored value.
+
+    Args:
+        kind: of record.
+        ident: the id that its name in etcd says.
+        value: JSON.
+
+    Raises:
+        ValueError: it is no such record; the message names the field and what it may be.
+    """
+    try:
+        record = cast(R, _decoders[kind].decode(value))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"not a {kind.__name__}: {error}") from None
+    if record.id != ident:
+        raise ValueError(f"id: {record.id!r} is stored as {ident!r}")
+    check(record)
+    return record
+
+
+def limits_of(record: Tenant | Project | Key) -> SubjectLimits:
+    """Return the limits that a record has, as of its version."""
+    match record:
+        case Tenant():
+            subject = Subject.TENANT
+        case Project():
+            subject = Subject.PROJECT
+        case Key():
+            subject = Subject.KEY
+    return SubjectLimits(
+        subject,
+        record.id,
+        record.requests_per_minute,
+        record.tokens_per_minute,
+        record.requests_at_once,
+        record.context_tokens,
+        record.version,
+        record.budget_nanodollars_per_month,
+        not isinstance(record, Key) and bool(record.spend_alerts),
+        "" if isinstance(record, Tenant) else record.name,
+    )
+
+
+def check(record: Record) -> None:
+    """Check a record's values.
+
+    Raises:
+        ValueError: the first field that is wrong, and what it may be.
+    """
+    _at_least(record, "version", 1)
+    if isinstance(record, ClassPolicy):
+        check_class(record)
+        return
+    _at_least(record, "created_seconds")
+    if not isinstance(record, ServiceAccount):
+        for field in AMOUNTS:
+            check_amount(field, getattr(record, field))
+        check_budget(record.budget_nanodollars_per_month)
+    if isinstance(record, Tenant | Project):
+        _check_alerts(record.spend_alerts)
+    match record:
+        case Tenant():
+            check_name("id", record.id)
+            _at_least(record, "kv_bytes")
+            check_weight(record.weight)
+            _at_least(record, "disabled_seconds")
+        case Project():
+            _match("id", record.id, _PROJECT_ID, "proj_ and 16 hexadecimal digits")
+            check_name("tenant", record.tenant)
+            check_name("name", record.name)
+            _at_least(record, "archived_seconds")
+        case ServiceAccount():
+            _match("id", record.id, _ACCOUNT_ID, "svc_acct_ and 16 hexadecimal digits")
+            _match("project", record.project, _PROJECT_ID, "proj_ and 16 hexadecimal digits")
+            if not record.name:
+                raise ValueError("name: it is empty")
+            _check_title(record.name)
+            _at_least(record, "deleted_seconds")
+        case Key():
+            _check_key(record)
+
+
+def check_name(field: str, name: str) -> None:
+    """Check the name of a tenant or project.
+
+    Raises:
+        ValueError: what it may be.
+    """
+    _match(field, name, _NAME, "1 to 63 lower-case letters, digits and -, and begins with no -")
+
+
+def _check_key(key: Key) -> None:
+    _match("id", key.id, _KEY_ID, "key_ and 16 hexadecimal digits")
+    _match("project", key.project, _PROJECT_ID, "proj_ and 16 hexadecimal digits")
+    if key.service_account:
+        _match("service_account", key.service_account, _ACCOUNT_ID, "the id of one")
+    _check_title(key.name)
+    digests = [key.sha256]
+    if key.old_secret is not None:
+        digests.append(key.old_secret.sha256)
+        if key.old_secret.until_seconds < 1:
+            raise ValueError("old_secret.until_seconds: 1 or more")
+    for digest in digests:
+        if len(digest) != DIGEST_BYTES:
+            raise ValueError(f"sha256: {len(digest)} bytes, not {DIGEST_BYTES}")
+    if not 1 <= len(key.scopes) <= MAX_SCOPES:
+        raise ValueError(f"scopes: {len(key.scopes)} of them; 1 to {MAX_SCOPES}")
+    for scope in key.scopes:
+        _match("scopes", scope, _SCOPE, "a name such as inference")
+    if len(key.models) > MAX_MODELS:
+        raise ValueError(f"models: {len(key.models)} of them; at most {MAX_MODELS}")
+    for model in key.models:
+        _match("models", model, _MODEL, "the name of a model or adapter")
+    _at_least(key, "expires_seconds")
+    _at_least(key, "revoked_seconds")
+
+
+def _check_alerts(alerts: tuple[SpendAlert, ...]) -> None:
+    if len(alerts) > MAX_ALERTS:
+        raise ValueError(f"spend_alerts: {len(alerts)} of them; at most {MAX_ALERTS}")
+    for alert in alerts:
+        _match("spend_alerts", alert.id, _ALERT_ID, "spend_alert_ and 16 hexadecimal digits")
+        if not 0 < alert.threshold_nanodollars <= MAX_BUDGET:
+            raise ValueError(
+                f"threshold_amount: {alert.threshold_nanodollars} nano-dollars are out of range: "
+                f"1 to {MAX_BUDGET}"
+            )
+        if not 1 <= len(alert.recipients) <= MAX_RECIPIENTS:
+            raise ValueError(f"recipients: {len(alert.recipients)} of them; 1 to {MAX_RECIPIENTS}")
+        for text in alert.recipients:
+            if not 1 <= len(text) <= MAX_RECIPIENT or not text.isprintable():
+                raise ValueError(f"recipients: 1 to {MAX_RECIPIENT} printable characters each")
+        if len(alert.subject_prefix) > MAX_TITLE or not alert.subject_prefix.isprintable():
+            raise ValueError(f"subject_prefix: at most {MAX_TITLE} printable characters")
+
+
+def _check_title(name: str) -> None:
+    if len(name) > MAX_TITLE or not name.isprintable():
+        raise ValueError(f"name: at most {MAX_TITLE} printable characters")
+
+
+def _match(field: str, value: str, pattern: re.Pattern[str], what: str) -> None:
+    if not pattern.fullmatch(value):
+        raise ValueError(f"{field}: {value[:64]!r} is not {what}")
+
+
+def _at_least(record: Record, field: str, least: int = 0) -> None:
+    value: int = getattr(record, field)
+    if value < least:
+        raise ValueError(f"{field}: {value}, less than {least}")

@@ -1,0 +1,99 @@
+"""What `baton up` says once it serves."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from baton.cli.cluster.local.cluster import Cluster
+from baton.cli.cluster.local.output.banner import banner, context, engine, metrics
+from baton.internal.v1 import cluster_pb2
+from baton.internal.v1.cluster_pb2 import ModelCard
+
+CARD = ModelCard(
+    context_tokens=512,
+    checkpoint_context_tokens=4096,
+    context_limit=cluster_pb2.CONTEXT_LIMIT_KV_MEMORY,
+)
+CLUSTER = Cluster(
+    specs=(),
+    name="local",
+    model="a-model-with-a-long-name-and-many-parts-8b-instruct",
+    etcd=("127.0.0.1:50015",),
+    grpc="127.0.0.1:50051",
+    http="127.0.0.1:8000",
+    logs=Path("/run/user/1000/baton/run-16923-rujdujn6/logs"),
+    metric_targets=Path("/run/user/1000/baton/run-16923-rujdujn6/metric-targets.json"),
+    metrics={f"decode-{n}": f"127.0.0.1:{40000 + n}" for n in range(20)},
+    card=CARD,
+    decode_workers=20,
+    start_seconds=1.0,
+)
+
+
+@pytest.mark.parametrize(
+    ("limit", "tokens", "said"),
+    [
+        (cluster_pb2.CONTEXT_LIMIT_CHECKPOINT, 4096, "4096 tokens, the checkpoint's own"),
+        (
+            cluster_pb2.CONTEXT_LIMIT_SETTING,
+            100,
+            "100 tokens of the checkpoint's 4096: set by BATON_ENGINE_CONTEXT_TOKENS",
+        ),
+        (
+            cluster_pb2.CONTEXT_LIMIT_KV_MEMORY,
+            512,
+            "512 tokens of the checkpoint's 4096: BATON_ENGINE_KV_BYTES holds no more",
+        ),
+        (cluster_pb2.CONTEXT_LIMIT_UNSPECIFIED, 64, "64 tokens"),
+    ],
+)
+def test_the_context_is_told_with_what_bounds_it(
+    limit: cluster_pb2.ContextLimit.ValueType, tokens: int, said: str
+) -> None:
+    card = ModelCard(context_tokens=tokens, checkpoint_context_tokens=4096, context_limit=limit)
+    assert context(card) == said
+
+
+def test_it_is_told_where_tokens_depend_on_the_batch() -> None:
+    assert engine(ModelCard()) == "", "a worker of an older release"
+    assert engine(ModelCard(engine="torch", dtype="float64")) == (
+        "torch, float64: the same tokens in any batch, at any worker"
+    )
+    card = ModelCard(engine="torch", dtype="bfloat16", inexact_reason="this CPU has AMX")
+    lines = [line.plain for line in banner(replace(CLUSTER, card=card), "", None)]
+    assert "  engine   torch, bfloat16: this CPU has AMX" in lines
+
+
+def test_metrics_are_ports_on_one_host_and_urls_on_several() -> None:
+    one_host = {"router-0": "127.0.0.1:1", "decode-0": "127.0.0.1:2"}
+    assert metrics(one_host).replace("\N{NO-BREAK SPACE}", " ") == (
+        "http://127.0.0.1:PORT/metrics for router-0 1, decode-0 2"
+    )
+    assert metrics(one_host | {"decode-0": "10.0.0.1:2"}) == (
+        "router-0 http://127.0.0.1:1/metrics, decode-0 http://10.0.0.1:2/metrics"
+    )
+
+
+def test_sentences_fit_a_narrow_terminal_and_paths_are_whole() -> None:
+    lines = [line.plain for line in banner(CLUSTER, "", 80)]
+    facts = lines[: lines.index("Try:")]
+    assert max(map(len, facts)) <= 80
+    for number in range(20):
+        assert any(f"decode-{number} {40000 + number}" in line for line in facts)
+    for path in (CLUSTER.logs, CLUSTER.metric_targets):
+        assert any(line.endswith(f" {path}") for line in facts)
+
+
+def test_in_a_file_each_fact_is_one_line() -> None:
+    lines = [line.plain.split()[0] for line in banner(replace(CLUSTER, card=None), "", None)]
+    assert lines[:8] == ["Up", "cluster", "model", "OpenAI", "gRPC", "etcd", "metrics", "targets"]
+
+
+@pytest.mark.parametrize("key", ["", "sk-baton-x"])
+def test_commands_to_try_name_the_cluster(key: str) -> None:
+    lines = [line.plain for line in banner(replace(CLUSTER, name="second"), key, None)]
+    commands = [line for line in lines if " chat " in line or " status " in line]
+    assert len(commands) == 2
+    assert all(" --cluster second" in line for line in commands)
+    assert any(line.strip().startswith(f"BATON_API_KEY={key}") for line in commands) == bool(key)
