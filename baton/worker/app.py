@@ -4,9 +4,9 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from baton.cluster.discovery import Discovery
 from baton.cluster.etcd.certificate import connect
-from baton.cluster.registration import Registration
+from baton.cluster.members.discovery import Discovery
+from baton.cluster.members.registration import Registration
 from baton.engine.base import Engine
 from baton.engine.checkpoint.sampling_defaults import read_sampling_defaults
 from baton.engine.factory import create_engine

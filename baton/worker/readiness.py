@@ -7,8 +7,8 @@ no request could be placed.
 import asyncio
 from collections.abc import Collection
 
-from baton.cluster.discovery import Discovery
-from baton.cluster.registration import Registration
+from baton.cluster.members.discovery import Discovery
+from baton.cluster.members.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER
 from baton.kv.client.client import KvStoreClient
 from baton.ops.checks import Readiness

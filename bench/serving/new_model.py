@@ -20,9 +20,9 @@ from typing import Any
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from baton.client import AsyncClient
-from baton.cluster.discovery import Discovery
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
+from baton.cluster.members.discovery import Discovery
 from baton.telemetry import logs
 from bench.harness import ROOT, cli
 from bench.harness.child import process

@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from baton.cluster.discovery import Discovery
+from baton.cluster.members.discovery import Discovery
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER
 from baton.process.background import start_background
 from baton.settings import FrontendPlacement, UsageSettings

@@ -4,12 +4,12 @@ import asyncio
 from functools import partial
 
 from baton.cluster import keys
-from baton.cluster.discovery import Discovery
 from baton.cluster.etcd.certificate import connect
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.follow import follow
+from baton.cluster.members.discovery import Discovery
+from baton.cluster.members.registration import Registration
 from baton.cluster.refusals import SharedRefusals
-from baton.cluster.registration import Registration
 from baton.cluster.tenants import CacheSalts
 from baton.internal.v1 import cluster_pb2
 from baton.postgres.database import open_database

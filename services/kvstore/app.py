@@ -9,7 +9,7 @@ from functools import partial
 from baton.cluster import keys
 from baton.cluster.etcd.certificate import connect
 from baton.cluster.follow import follow
-from baton.cluster.registration import Registration
+from baton.cluster.members.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_KVSTORE, Instance
 from baton.kv.events.log import EventLog
 from baton.kv.events.service import SERVICE_NAME as EVENTS_NAME

@@ -4,10 +4,10 @@ import asyncio
 from functools import partial
 
 from baton.cluster import keys
-from baton.cluster.discovery import Discovery
 from baton.cluster.etcd.certificate import connect
 from baton.cluster.follow import follow
-from baton.cluster.registration import Registration
+from baton.cluster.members.discovery import Discovery
+from baton.cluster.members.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, CompiledPart, Instance
 from baton.process.lifecycle import Process
 from baton.rpc.server.server import Server

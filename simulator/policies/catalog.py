@@ -9,12 +9,12 @@ from simulator.policies.base import Baseline
 from simulator.policies.baseline import BaselineRouter
 from simulator.policies.baton import BatonRouter
 from simulator.policies.baton_queue import BatonQueueRouter
-from simulator.policies.dynamo import Dynamo
 from simulator.policies.least_wait import LeastWait
-from simulator.policies.llmd import LlmD
 from simulator.policies.longest_prefix import LongestPrefix
-from simulator.policies.mooncake import Mooncake
-from simulator.policies.preble import Preble
+from simulator.policies.peers.dynamo import Dynamo
+from simulator.policies.peers.llmd import LlmD
+from simulator.policies.peers.mooncake import Mooncake
+from simulator.policies.peers.preble import Preble
 from simulator.policies.round_robin import RoundRobin
 from simulator.router import Actions, Router
 

@@ -20,7 +20,7 @@ from baton.cli.shared.errors import EXIT_FAILED, CommandError
 from baton.cli.shared.reach import certificate_hint
 from baton.cli.shared.render import size
 from baton.cli.shared.table import TextTable, show
-from baton.cluster.membership import health_address
+from baton.cluster.members.membership import health_address
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2, kvstore_pb2, worker_pb2
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from baton.cli.shared.errors import CommandError
-from baton.cluster.discovery import Discovery
 from baton.cluster.etcd import certificate as etcd_certificate
 from baton.cluster.etcd.client import Etcd
-from baton.cluster.membership import Change, health_address
+from baton.cluster.members.discovery import Discovery
+from baton.cluster.members.membership import Change, health_address
 from baton.errors import BatonError
 from baton.internal.v1.cluster_pb2 import Instance, ModelCard, Role
 from baton.rpc.channel.channel import Channel

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from time import monotonic, time
 
-from baton.cluster.discovery import Discovery
+from baton.cluster.members.discovery import Discovery
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
 from baton.internal.v1.cluster_pb2 import ROLE_FRONTEND, ROLE_ROUTER

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from baton.cluster.discovery import Discovery
+from baton.cluster.members.discovery import Discovery
 from baton.ops.checks import Readiness
 from services.frontend.metrics import MODELS
 from services.frontend.models.loader import TokenizerLoader

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from baton.cluster.discovery import Discovery
+from baton.cluster.members.discovery import Discovery
 from baton.cluster.rendezvous import choose
 from baton.internal.v1 import router_pb2
 from baton.internal.v1.cluster_pb2 import ROLE_FRONTEND, ROLE_ROUTER

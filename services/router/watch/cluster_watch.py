@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from baton.cluster.discovery import Discovery
-from baton.cluster.membership import Change
+from baton.cluster.members.discovery import Discovery
+from baton.cluster.members.membership import Change
 from baton.internal.v1.cluster_pb2 import Instance
 from baton.settings import WatchSettings
 from services.router import metrics

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from baton.cluster.probe import liveness
+from baton.cluster.members.probe import liveness
 from baton.rpc.channels import open_channel
 from baton.v1 import inference_pb2, inference_pb2_grpc
 from tests.support.engine.model import MODEL, prompt_of

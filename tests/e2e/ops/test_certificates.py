@@ -12,8 +12,8 @@ import grpc
 import pytest
 
 from baton.cli.admin.certs.directory import CertificateDirectory
-from baton.cluster.membership import health_address
-from baton.cluster.probe import liveness
+from baton.cluster.members.membership import health_address
+from baton.cluster.members.probe import liveness
 from baton.rpc.tls.mutual import mutual_tls
 from baton.settings import TlsSettings
 from tests.support.clock import DEADLINE_SECONDS

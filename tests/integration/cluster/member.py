@@ -1,7 +1,7 @@
 """A process that only registers and answers health, for the cluster tests."""
 
 from baton.cluster.etcd.client import Etcd
-from baton.cluster.registration import Registration
+from baton.cluster.members.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, Instance
 from baton.process.lifecycle import Process, main
 from baton.rpc.server.server import Server

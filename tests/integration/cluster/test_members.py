@@ -8,10 +8,10 @@ import grpc
 import pytest
 
 from baton.cluster import keys
-from baton.cluster.discovery import Discovery
-from baton.cluster.membership import Liveness
-from baton.cluster.probe import liveness
-from baton.cluster.registration import Registration
+from baton.cluster.members.discovery import Discovery
+from baton.cluster.members.membership import Liveness
+from baton.cluster.members.probe import liveness
+from baton.cluster.members.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_DECODE, ROLE_PREFILL, Instance, ModelCard
 from baton.rpc.server.server import Server
 from baton.settings import EtcdSettings, GrpcSettings

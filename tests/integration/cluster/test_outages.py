@@ -6,11 +6,11 @@ import time
 import pytest
 
 from baton.cluster import keys
-from baton.cluster.discovery import Discovery
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
-from baton.cluster.membership import Liveness
-from baton.cluster.registration import Registration
+from baton.cluster.members.discovery import Discovery
+from baton.cluster.members.membership import Liveness
+from baton.cluster.members.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_DECODE, Instance
 from baton.settings import EtcdSettings
 from tests.support.clock import Stopwatch, slowness

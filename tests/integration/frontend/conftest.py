@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from baton.cluster.etcd.client import Etcd
-from baton.cluster.registration import Registration
+from baton.cluster.members.registration import Registration
 from baton.host.ports import held_port
 from baton.internal.v1 import cluster_pb2, kvstore_pb2, router_pb2
 from baton.rpc.channels import open_channel

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from baton.cluster.etcd.client import Etcd
-from baton.cluster.registration import Registration
+from baton.cluster.members.registration import Registration
 from baton.internal.v1 import cluster_pb2, kvevents_pb2, worker_pb2
 from baton.internal.v1.worker_pb2_grpc import (
     WorkerServiceServicer,

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from baton.cluster.membership import SILENT_PROBES, Change, Liveness, Membership, Probe
+from baton.cluster.members.membership import SILENT_PROBES, Change, Liveness, Membership, Probe
 from baton.internal.v1.cluster_pb2 import ROLE_DECODE, ROLE_PREFILL, Instance
 
 REPROBE_SECONDS = 1.0

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from baton.cluster.membership import Change
-from baton.cluster.subscription import ChangeSubscription
+from baton.cluster.members.membership import Change
+from baton.cluster.members.subscription import ChangeSubscription
 from baton.internal.v1.cluster_pb2 import Instance
 from tests.support.clock import within
 

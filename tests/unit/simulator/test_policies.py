@@ -13,13 +13,13 @@ from simulator.model.loads import Loads
 from simulator.policies.base import Baseline, View
 from simulator.policies.baseline import BaselineRouter
 from simulator.policies.catalog import POLICIES
-from simulator.policies.dynamo import Dynamo
 from simulator.policies.holdings import block_keys
 from simulator.policies.least_wait import LeastWait
-from simulator.policies.llmd import LlmD
 from simulator.policies.longest_prefix import LongestPrefix
-from simulator.policies.mooncake import Mooncake
-from simulator.policies.preble import Preble
+from simulator.policies.peers.dynamo import Dynamo
+from simulator.policies.peers.llmd import LlmD
+from simulator.policies.peers.mooncake import Mooncake
+from simulator.policies.peers.preble import Preble
 from simulator.policies.round_robin import RoundRobin
 from simulator.request import Choice, Request
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from baton.cluster.discovery import FIRST_LIST_SECONDS
+from baton.cluster.members.discovery import FIRST_LIST_SECONDS
 from baton.internal.v1 import cluster_pb2
 from baton.worker.wire.tokenizer_files import TokenizerFiles
 from tests.support.network.proxy import TcpProxy

@@ -17,8 +17,8 @@ from baton.cli.shared.errors import CommandError
 from baton.cli.shared.options import FrontendOptions
 from baton.client import AsyncClient
 from baton.client.errors import ConnectionFailedError
-from baton.cluster.membership import health_address
-from baton.cluster.probe import liveness
+from baton.cluster.members.membership import health_address
+from baton.cluster.members.probe import liveness
 from baton.rpc.channels import open_channel
 from baton.v1.inference_pb2 import ListModelsRequest
 from baton.v1.inference_pb2_grpc import InferenceServiceStub

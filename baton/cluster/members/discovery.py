@@ -9,10 +9,10 @@ from functools import partial
 from baton.cluster import keys
 from baton.cluster.catalog import CardKey, Catalog
 from baton.cluster.etcd.client import Compacted, Etcd, EtcdError, WatchEvent
-from baton.cluster.membership import Change, Membership, health_address
-from baton.cluster.probe import LivenessProbe, Prober, liveness
+from baton.cluster.members.membership import Change, Membership, health_address
+from baton.cluster.members.probe import LivenessProbe, Prober, liveness
+from baton.cluster.members.subscription import ChangeSubscription
 from baton.cluster.records import RecordCache
-from baton.cluster.subscription import ChangeSubscription
 from baton.internal.v1.cluster_pb2 import Instance, ModelCard, Role
 from baton.process.background import start_background
 from baton.rpc.timing.backoff import Backoff

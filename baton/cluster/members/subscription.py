@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from baton.cluster.membership import Change
+from baton.cluster.members.membership import Change
 from baton.internal.v1.cluster_pb2 import Instance
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from grpc_health.v1 import health_pb2
 
-from baton.cluster.membership import Change, Liveness, Membership, Probe
+from baton.cluster.members.membership import Change, Liveness, Membership, Probe
 from baton.errors import BatonError
 from baton.rpc.channel.channel import Channel
 from baton.rpc.server.health import INCARNATION_KEY, LIVENESS

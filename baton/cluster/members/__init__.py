@@ -1,0 +1,1 @@
+"""Which processes are alive: registered, discovered, probed, and followed as they change."""

@@ -1,0 +1,1 @@
+"""Policies of other routers, as their papers and sources define them."""
