@@ -1,5 +1,4 @@
-"""Sampling and stopping parameters: the one definition that frontends, workers, engines and the
-client share.
+"""The parameters, as a struct, as keyword options and as a table.
 
 A parameter is a field of `SamplingParams` and of the message of that name in `baton.v1`; its limits
 stand in its annotation. Conversion, validation, the fields of OpenAI bodies and the keyword options
@@ -7,44 +6,18 @@ of the client follow from PARAMETERS, which is made of the fields. To add one, a
 message, to the two classes here, and to the samplers of the engines.
 """
 
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
 from types import UnionType
 from typing import Annotated, Any, Self, TypedDict, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from baton.request.grammar import Grammar
+from baton.sampling.parameter import InvalidParameterError, Limits, Parameter, count_text
 from baton.v1 import common_pb2
 
 _INT32 = 2**31 - 1
 _INT64 = 2**63 - 1
-
-
-class InvalidParameterError(ValueError):
-    """A parameter is outside of its limits. `field` is its name; the text says limit and value."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(message)
-        self.field = field
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a value may be. Of a collection, low and high limit each number, or string's length."""
-
-    low: float | None = None
-    high: float | None = None
-    above: bool = False
-    """Whether `low` itself is out."""
-    items: tuple[int, int] | None = None
-    """The fewest and the most entries of a collection that is given."""
-    token_ids: bool = False
-    """Whether the entries are ids within the model's vocabulary."""
-    feature: str = ""
-    """What an engine must support where the value is not the default; empty: every engine does."""
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +101,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, each.name)
             if value != each.default:
                 if each.limits.items is not None and not value:
-                    raise InvalidParameterError(each.name, _count(each.limits, 0))
+                    raise InvalidParameterError(each.name, count_text(each.limits, 0))
                 if isinstance(value, Grammar):
                     value = value.to_proto()
                 elif each.name == "bad_word_ids":
@@ -175,129 +148,6 @@ class SamplingOptions(TypedDict, total=False):
     """Runs of tokens that the output does not have, at most 512."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A field of SamplingParams."""
-
-    name: str
-    type: Any
-    default: Any
-    limits: Limits
-
-
-def check(params: SamplingParams, names: Mapping[str, str] | None = None) -> None:
-    """Check everything that does not depend on the model.
-
-    Args:
-        params: what a client or a frontend sent.
-        names: what its sender calls parameters that have another name there, for the error.
-
-    Raises:
-        InvalidParameterError: the first parameter that is wrong.
-    """
-    names = names or {}
-    for each in PARAMETERS:
-        value = getattr(params, each.name)
-        if value == each.default:
-            continue
-        name, limits = names.get(each.name, each.name), each.limits
-        if isinstance(value, Grammar):
-            _check_grammar(name, value)
-            continue
-        if limits.items is not None:
-            if not limits.items[0] <= len(value) <= limits.items[1]:
-                raise InvalidParameterError(name, _count(limits, len(value)))
-            value = value.values() if isinstance(value, dict) else value
-        for one in value if limits.items is not None else (value,):
-            _check_one(name, limits, one)
-    if params.grammar is not None and params.allowed_token_ids:
-        raise InvalidParameterError(
-            "allowed_token_ids",
-            f"is not supported together with {names.get('grammar', 'grammar')}; leave one out",
-        )
-    if params.max_tokens is not None and params.min_tokens > params.max_tokens:
-        most = names.get("max_tokens", "max_tokens")
-        raise InvalidParameterError(
-            "min_tokens",
-            f"{params.min_tokens} is out of range: at most {most}, {params.max_tokens}",
-        )
-
-
-def check_vocabulary(params: SamplingParams, vocab_tokens: int) -> None:
-    """Check that token ids are below `vocab_tokens`, and not negative.
-
-    Raises:
-        InvalidParameterError: the first parameter that has one that is not.
-    """
-    for each in _TOKEN_IDS:
-        value = getattr(params, each.name)
-        if each.name == "bad_word_ids":
-            value = list(chain.from_iterable(value))
-        check_token_ids(each.name, value, vocab_tokens)
-
-
-def check_token_ids(field: str, ids: Mapping[int, Any] | Sequence[int], vocab_tokens: int) -> None:
-    """Check the ids of one field, as `check_vocabulary` does."""
-    if ids and (min(ids) < 0 or max(ids) >= vocab_tokens):  # prompts are long: no loop in Python
-        wrong = next(token for token in ids if not 0 <= token < vocab_tokens)
-        raise InvalidParameterError(
-            field,
-            f"the token id {wrong} is outside of the vocabulary, 0 to {vocab_tokens - 1}",
-        )
-
-
-def needed_features(params: SamplingParams) -> Iterator[tuple[str, str]]:
-    """Yield the parameters that not every engine supports, each with the feature it needs."""
-    for each in PARAMETERS:
-        if each.limits.feature and getattr(params, each.name) != each.default:
-            yield each.name, each.limits.feature
-
-
-def is_plainly_greedy(params: SamplingParams, n: int) -> bool:
-    """Return whether each token is the most likely one by the model's own logits, and n is 1.
-
-    Such an output is the same wherever it goes on: no draw and no count of earlier tokens is in it.
-    """
-    return (
-        n == 1
-        and params.temperature == 0
-        and all(
-            getattr(params, each.name) == each.default
-            for each in PARAMETERS
-            if each.name not in _NO_MATTER_TO_GREEDY
-        )
-    )
-
-
-def _check_grammar(name: str, grammar: Grammar) -> None:
-    try:
-        grammar.check()
-    except ValueError as error:
-        raise InvalidParameterError(name, str(error)) from None
-
-
-def _check_one(name: str, limits: Limits, value: Any) -> None:
-    number = len(value) if isinstance(value, str | tuple) else value
-    low = -math.inf if limits.low is None else limits.low
-    high = math.inf if limits.high is None else limits.high
-    if low <= number <= high and not (limits.above and number == low):
-        return
-    shown = f"{value:g}" if isinstance(value, float) else str(value)
-    if isinstance(value, str):
-        shown = f"a string of {number} characters"
-    elif isinstance(value, tuple):
-        shown = f"a run of {number} tokens"
-    allowed = f"at least {limits.low}" if limits.high is None else f"{limits.low} to {limits.high}"
-    if limits.above:
-        allowed = f"above {limits.low} and up to {limits.high}"
-    raise InvalidParameterError(name, f"{shown} is out of range: {allowed}")
-
-
-def _count(limits: Limits, count: int) -> str:
-    fewest, most = limits.items or (0, 0)
-    return f"{count} entries are out of range: {fewest} to {most}"
-
-
 def _parameters() -> Iterator[Parameter]:
     plain = get_type_hints(SamplingParams)
     limited = get_type_hints(SamplingParams, include_extras=True)
@@ -336,14 +186,4 @@ def _runs(value: Iterable[Sequence[int] | common_pb2.TokenRun]) -> tuple[tuple[i
 
 PARAMETERS = tuple(_parameters())
 """All parameters, in the order in which they are checked."""
-_NO_MATTER_TO_GREEDY = frozenset(
-    {
-        "temperature",  # which makes it greedy
-        *("top_p", "top_k", "min_p", "seed"),  # of draws
-        *("max_tokens", "stop_token_ids", "ignore_eos", "stop"),  # end it
-        *("include_stop_str_in_output", "skip_special_tokens"),  # write it
-        *("logprobs", "prompt_logprobs"),  # report it
-    }
-)
-_TOKEN_IDS = tuple(each for each in PARAMETERS if each.limits.token_ids)
 _MAKERS: dict[str, Any] = {each.name: _maker(each) for each in PARAMETERS}

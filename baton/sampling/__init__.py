@@ -1,0 +1,26 @@
+"""Sampling and stopping parameters: the one definition that frontends, workers, engines and the
+client share."""
+
+from baton.sampling.parameter import InvalidParameterError, Limits, Parameter
+from baton.sampling.params import PARAMETERS, SamplingOptions, SamplingParams
+from baton.sampling.validation import (
+    check,
+    check_token_ids,
+    check_vocabulary,
+    is_plainly_greedy,
+    needed_features,
+)
+
+__all__ = [
+    "PARAMETERS",
+    "InvalidParameterError",
+    "Limits",
+    "Parameter",
+    "SamplingOptions",
+    "SamplingParams",
+    "check",
+    "check_token_ids",
+    "check_vocabulary",
+    "is_plainly_greedy",
+    "needed_features",
+]
