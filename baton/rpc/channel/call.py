@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from baton.errors import BatonError, Reason
+from baton.rpc.http2.connection import Connection
 from baton.rpc.http2.framing.codes import ErrorCode
 from baton.rpc.http2.framing.headers import Headers, encode
 from baton.rpc.http2.stream import NOBODY, Stream
@@ -16,9 +17,6 @@ from baton.rpc.wire.metadata import Metadata, metadata_fields
 from baton.rpc.wire.status import read_status
 from baton.rpc.wire.timeouts import timeout_value
 from baton.telemetry.logs import get_logger
-
-if TYPE_CHECKING:
-    from baton.rpc.channel.connection import ClientConnection
 
 log = get_logger(__name__)
 
@@ -34,6 +32,19 @@ _RESET_REASONS = {
 }
 """What a reset stream means; anything else: the server is not there any more."""
 _MALFORMED = BatonError(Reason.INTERNAL, "a response that is none of this method's")
+
+
+class CallConnection(Protocol):
+    """What a call needs of the connection that its stream is opened on."""
+
+    http2: Connection
+    scheme: bytes
+    authority: bytes
+    """The server, as the caller names it."""
+
+    def forget(self, call: "ClientCall") -> None:
+        """Hear that a call has ended."""
+        ...
 
 
 def _ignore(_: int) -> None:
@@ -83,7 +94,7 @@ class ClientCall:
         self._max_message_bytes = max_message_bytes
         self._metadata = metadata
         self._one_request = one_request
-        self._connection: ClientConnection | None = None
+        self._connection: CallConnection | None = None
         self._stream: Stream | None = None
         self._half_closed = False
         self._on_end: Callable[[BatonError | None], None] | None = None
@@ -149,7 +160,7 @@ class ClientCall:
 
     # What its connection does.
 
-    def open(self, connection: "ClientConnection") -> None:
+    def open(self, connection: CallConnection) -> None:
         """Open the call's stream."""
         fields: Headers = [
             (b":method", b"POST"),
