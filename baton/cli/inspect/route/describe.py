@@ -4,7 +4,7 @@ import asyncio
 
 import grpc
 
-from baton.cli.inspect.route.app import DescribedRequest
+from baton.cli.inspect.route.described_request import DescribedRequest
 from baton.cli.shared.cluster_view import ClusterView
 from baton.cli.shared.errors import EXIT_FAILED, CommandError
 from baton.client import BatonClientError, Client

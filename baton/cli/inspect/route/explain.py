@@ -9,8 +9,8 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from rich.console import Console
 
-from baton.cli.inspect.route.app import DescribedRequest
 from baton.cli.inspect.route.describe import query_of
+from baton.cli.inspect.route.described_request import DescribedRequest
 from baton.cli.inspect.route.tables import print_explanation
 from baton.cli.shared.cluster_view import ClusterView, watch_cluster
 from baton.cli.shared.errors import EXIT_FAILED, CommandError
