@@ -18,10 +18,10 @@ import torch
 from baton.engine.checkpoint.model_config import ModelConfig, read_config
 from baton.engine.native.build import build
 from baton.engine.native.kernels import NativeKernels
-from baton.engine.torch.attention import PagedKv, Query
 from baton.engine.torch.checkpoint import read_weights
 from baton.engine.torch.linear import Linear, MakeLinear
 from baton.engine.torch.model import TransformerModel, last_hidden, make_model
+from baton.engine.torch.pages import PagedKv, Query
 from bench.engine.limits import matmul_rate
 from bench.harness import cli
 from bench.harness.checkpoints import random_llama

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from baton.engine.cuda.attention import attend
 from baton.engine.cuda.linear import TiledLinear
-from baton.engine.torch.attention import AttentionStep, PagedKv
+from baton.engine.torch.attention import AttentionStep, KvPool
 from baton.engine.torch.kernels import Heads, PlainKernels, rotated
 from baton.engine.torch.linear import Linear
 
@@ -32,7 +32,7 @@ class TritonKernels(PlainKernels):
     def make_linear(self, weight: Tensor, bias: Tensor | None) -> Linear:
         return TiledLinear(weight.contiguous(), bias)
 
-    def attend(self, kv: PagedKv, step: AttentionStep, heads: Heads, qkv: Tensor) -> Tensor:
+    def attend(self, kv: KvPool, step: AttentionStep, heads: Heads, qkv: Tensor) -> Tensor:
         q, k, v = rotated(kv, heads, qkv)
         kv.write(heads.layer, step, k, v)
         found = attend(q, kv.pool, heads.layer, step.spans, step.table, kv.block_tokens)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from baton.engine.sampling.masks import MaskLogits, Words
-from baton.engine.torch.attention import AttentionStep, PagedKv
+from baton.engine.torch.attention import AttentionStep, KvPool
 from baton.engine.torch.kernels import Heads, Kernels
 from baton.engine.torch.linear import Linear, make_linear
 
@@ -74,7 +74,7 @@ class NativeKernels(Kernels):
     def pool_shape(self, block_tokens: int, kv_heads: int, head_size: int) -> tuple[int, ...]:
         return (kv_heads, block_tokens * head_size)
 
-    def clear_end(self, kv: PagedKv, page: int, kept_tokens: int) -> None:
+    def clear_end(self, kv: KvPool, page: int, kept_tokens: int) -> None:
         values = _STEP_VALUES[kv.pool.dtype]
         keys, held = kv.pool[page].unbind(1)
         shape = (*keys.shape[:-1], kv.head_size // values, kv.block_tokens, values)
@@ -115,7 +115,7 @@ class NativeKernels(Kernels):
         found: Tensor = self._ops.gate(both, self._threads)
         return found
 
-    def attend(self, kv: PagedKv, step: AttentionStep, heads: Heads, qkv: Tensor) -> Tensor:
+    def attend(self, kv: KvPool, step: AttentionStep, heads: Heads, qkv: Tensor) -> Tensor:
         found: Tensor = self._ops.attend(
             qkv,
             *heads.rotation,

@@ -7,10 +7,10 @@ from baton.engine.checkpoint.model_config import read_config
 from baton.engine.checkpoint.sizing import BLOCK_TOKENS, context_size, page_count, scheduler_limits
 from baton.engine.grammars import GRAMMAR, read_grammars
 from baton.engine.paged.engine import PagedEngine
-from baton.engine.torch.attention import PagedKv
 from baton.engine.torch.checkpoint import read_weights, weights_digest
 from baton.engine.torch.model import element_type, make_model
 from baton.engine.torch.operators import choose_kernels, why_inexact
+from baton.engine.torch.pages import PagedKv
 from baton.engine.torch.runner import TorchRunner
 from baton.host.cgroup import usable_threads
 from baton.kv.layout import Layout

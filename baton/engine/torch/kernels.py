@@ -3,17 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor, split
 from torch.nn.functional import rms_norm, silu
 
 from baton.engine.sampling.masks import Words, mask_logits
+from baton.engine.torch.attention import AttentionStep, KvPool
 from baton.engine.torch.linear import Linear, make_linear
 from baton.engine.torch.rope import rotate
-
-if TYPE_CHECKING:
-    from baton.engine.torch.attention import AttentionStep, PagedKv
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,7 @@ class Kernels(ABC):
         """Return the shape of a layer's K, or V, of a block."""
 
     @abstractmethod
-    def clear_end(self, kv: "PagedKv", page: int, kept_tokens: int) -> None:
+    def clear_end(self, kv: KvPool, page: int, kept_tokens: int) -> None:
         """Zero a page but for that many leading tokens."""
 
     @abstractmethod
@@ -70,7 +67,7 @@ class Kernels(ABC):
         """Return silu of the first half times the second: [tokens, 2 · size] → [tokens, size]."""
 
     @abstractmethod
-    def attend(self, kv: "PagedKv", step: "AttentionStep", heads: Heads, qkv: Tensor) -> Tensor:
+    def attend(self, kv: KvPool, step: AttentionStep, heads: Heads, qkv: Tensor) -> Tensor:
         """Write the batch's KV and return its attention.
 
         Args:
@@ -102,7 +99,7 @@ class PlainKernels(Kernels):
     def pool_shape(self, block_tokens: int, kv_heads: int, head_size: int) -> tuple[int, ...]:
         return (block_tokens, kv_heads, head_size)
 
-    def clear_end(self, kv: "PagedKv", page: int, kept_tokens: int) -> None:
+    def clear_end(self, kv: KvPool, page: int, kept_tokens: int) -> None:
         kv.pool[page, :, :, kept_tokens:] = 0
 
     def make_linear(self, weight: Tensor, bias: Tensor | None) -> Linear:
@@ -119,7 +116,7 @@ class PlainKernels(Kernels):
         gates, values = both.chunk(2, dim=-1)
         return silu(gates) * values
 
-    def attend(self, kv: "PagedKv", step: "AttentionStep", heads: Heads, qkv: Tensor) -> Tensor:
+    def attend(self, kv: KvPool, step: AttentionStep, heads: Heads, qkv: Tensor) -> Tensor:
         q, k, v = rotated(kv, heads, qkv)
         return kv.attend(heads.layer, step, q, k, v)
 
@@ -127,7 +124,7 @@ class PlainKernels(Kernels):
         mask_logits(logits, rows, words)
 
 
-def rotated(kv: "PagedKv", heads: Heads, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def rotated(kv: KvPool, heads: Heads, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return queries, keys and values, [tokens, heads or kv_heads, head_size], ready to attend.
 
     Args:

@@ -7,9 +7,10 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from baton.engine.checkpoint.model_config import ModelConfig
-from baton.engine.torch.attention import AttentionStep, PagedKv
+from baton.engine.torch.attention import AttentionStep
 from baton.engine.torch.checkpoint import Weights
 from baton.engine.torch.kernels import Heads
+from baton.engine.torch.pages import PagedKv
 from baton.engine.torch.rope import inverse_frequencies, rotations
 
 

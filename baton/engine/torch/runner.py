@@ -16,8 +16,9 @@ from baton.engine.sampling.counts import TokenCounts, has_penalties
 from baton.engine.sampling.draw import Draw, NotSampled, Sampled
 from baton.engine.sampling.logprobs import token_logprobs
 from baton.engine.sampling.sample import sample
-from baton.engine.torch.attention import AttentionStep, PagedKv, Query
+from baton.engine.torch.attention import AttentionStep
 from baton.engine.torch.model import TransformerModel, last_hidden
+from baton.engine.torch.pages import PagedKv, Query
 from baton.request.stream_events import TokenLogprob
 from baton.structured.masks import Masks
 

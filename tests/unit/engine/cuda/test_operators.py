@@ -69,8 +69,8 @@ def compute(
     """Return the attention [sequences, tokens, heads · size] of two sequences computed in steps of
     (sequence, first position, end)."""
     from baton.engine.cuda.kernels import TritonKernels
-    from baton.engine.torch.attention import PagedKv, Query
     from baton.engine.torch.kernels import Heads
+    from baton.engine.torch.pages import PagedKv, Query
 
     kernels = TritonKernels(CPU)
     kv = PagedKv(2 * PAGES, 2, BLOCK, heads, kv_heads, size, torch.float16, CPU, kernels)

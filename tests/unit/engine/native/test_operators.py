@@ -16,9 +16,10 @@ from baton.engine.native import build as native_build
 from baton.engine.native import variants
 from baton.engine.native.kernels import NativeKernels
 from baton.engine.native.variants import VARIANTS
-from baton.engine.torch.attention import AttentionStep, PagedKv, Query
+from baton.engine.torch.attention import AttentionStep
 from baton.engine.torch.kernels import Heads, Kernels, PlainKernels
 from baton.engine.torch.linear import make_linear, packs
+from baton.engine.torch.pages import PagedKv, Query
 from baton.settings import EngineSettings, StartupError
 from tests.support.compiler import make_compiler
 

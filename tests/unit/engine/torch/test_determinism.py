@@ -14,9 +14,9 @@ from baton.engine.checkpoint.model_config import read_config
 from baton.engine.factory import create_engine
 from baton.engine.native.kernels import NativeKernels
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
-from baton.engine.torch.attention import PagedKv, Query
 from baton.engine.torch.checkpoint import read_weights
 from baton.engine.torch.model import TransformerModel, last_hidden, make_model
+from baton.engine.torch.pages import PagedKv, Query
 from baton.settings import EngineSettings, StartupError
 
 CPU = torch.device("cpu")

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from baton.engine.checkpoint.model_config import read_config
 from baton.engine.native.kernels import NativeKernels
-from baton.engine.torch.attention import PagedKv, Query
 from baton.engine.torch.checkpoint import read_weights
 from baton.engine.torch.kernels import Kernels, PlainKernels
 from baton.engine.torch.model import last_hidden, make_model
+from baton.engine.torch.pages import PagedKv, Query
 
 LENGTHS = (1, 15, 16, 17, 33, 500, 3000)
 CPU = torch.device("cpu")

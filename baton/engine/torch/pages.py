@@ -1,0 +1,155 @@
+"""Which pages a batch's KV is in: queries in groups, and the step that kernels attend with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from baton.engine.torch.attention import AttentionGroup, AttentionStep, KvPool
+from baton.engine.torch.kernels import Kernels, PlainKernels
+
+_SMALL_BLOCKS = 8
+"""Sequences up to this long share a group whatever their lengths."""
+_LEAST_FILL = 0.7
+"""Above it, the shortest of a group is at least this share of the longest."""
+_GROUP_BYTES = {"cpu": 2 * 1024 * 1024, "cuda": 256 * 1024 * 1024}
+"""What a group of several sequences gathers per layer, at most. On a CPU it is read again out of
+the cache, which makes decoding of many long sequences half as fast again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Positions of one sequence whose KV is computed and attended in one step."""
+
+    pages: Sequence[int]
+    """The sequence's pages, at least up to `end`."""
+    start: int
+    end: int
+    """After the last position."""
+    num_computed_tokens: int
+    """KV of positions below this is in the pages already and is not written."""
+
+    def blocks(self, block_tokens: int) -> int:
+        """Return how many blocks its context spans."""
+        return -(-self.end // block_tokens)
+
+
+class PagedKv(KvPool):
+    """The pool of KV pages, as batches are laid out in it. Owned by a runner, on the engine's
+    thread."""
+
+    def __init__(
+        self,
+        pages: int,
+        layers: int,
+        block_tokens: int,
+        heads: int,
+        kv_heads: int,
+        head_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        kernels: Kernels | None = None,
+    ) -> None:
+        """Take memory for a model of this shape; kernels are the plain ones unless given."""
+        self.kernels = PlainKernels() if kernels is None else kernels
+        shape = self.kernels.pool_shape(block_tokens, kv_heads, head_size)
+        self.scratch_page = pages
+        """One page more than asked for: what is not to be kept is written there."""
+        super().__init__(
+            pages + 1, layers, shape, block_tokens, heads, kv_heads, head_size, dtype, device
+        )
+        self._group_blocks = _GROUP_BYTES[device.type] // (
+            2 * self._blocks.shape[1] * dtype.itemsize
+        )
+
+    def group(self, queries: Sequence[Query]) -> list[list[int]]:
+        """Group queries, by index: single tokens with others of like length, chunks each alone."""
+        if not self.kernels.grouped:
+            return [[i] for i in range(len(queries))]
+        size = self.block_tokens
+        groups = [[i] for i, query in enumerate(queries) if query.end - query.start > 1]
+        single = [i for i, query in enumerate(queries) if query.end - query.start == 1]
+        single.sort(key=lambda i: -queries[i].blocks(size))
+        longest = 0
+        for i in single:
+            blocks = queries[i].blocks(size)
+            alike = longest <= _SMALL_BLOCKS or blocks >= _LEAST_FILL * longest
+            if longest and alike and (len(groups[-1]) + 1) * longest <= self._group_blocks:
+                groups[-1].append(i)
+            else:
+                longest = blocks
+                groups.append([i])
+        return groups
+
+    def plan(self, groups: Sequence[Sequence[Query]]) -> AttentionStep:
+        """Lay out a batch whose tokens come group by group, query by query."""
+        device = self.pool.device
+        size = self.block_tokens
+        positions: list[int] = []
+        slots: list[int] = []
+        spans: list[tuple[int, int, int]] = []
+        planned = []
+        for group in groups:
+            first = len(positions)
+            for query in group:
+                spans.append((len(positions), query.end - query.start, query.start))
+                positions.extend(range(query.start, query.end))
+                for position in range(query.start, query.end):
+                    kept = position >= query.num_computed_tokens
+                    page = query.pages[position // size] if kept else self.scratch_page
+                    slots.append(page * self._layers * 2 * size + position % size)
+            if self.kernels.grouped:
+                planned.append(self._group(group, first, len(positions)))
+        steps = torch.arange(self._layers, device=device).unsqueeze(1) * (2 * size)
+        keys = torch.tensor(slots, device=device) + steps
+        return AttentionStep(
+            positions=torch.tensor(positions, device=device),
+            slots=torch.cat((keys, keys + size), dim=1),
+            spans=torch.tensor(spans, device=device),
+            table=self._table([query for group in groups for query in group]),
+            groups=tuple(planned),
+        )
+
+    def clear(self, pages: Sequence[int], kept_tokens: int = 0) -> None:
+        """Zero pages; the first keeps that many leading tokens."""
+        if kept_tokens and pages:
+            self.kernels.clear_end(self, pages[0], kept_tokens)
+            pages = pages[1:]
+        if pages:
+            self.pool[torch.tensor(pages, device=self.pool.device)] = 0
+
+    def _group(self, group: Sequence[Query], first: int, last: int) -> AttentionGroup:
+        device = self.pool.device
+        table = self._table(group)
+        blocks = table.shape[1]
+        keys = table.flatten() * (2 * self._layers)
+        layers = torch.arange(self._layers, device=device).unsqueeze(1) * 2
+        columns = torch.arange(blocks * self.block_tokens, device=device)
+        if len(group) == 1:
+            (query,) = group
+            rows = torch.arange(query.start, query.end, device=device)
+            hidden = columns > rows.unsqueeze(1)
+            # Rows of the query matrix: all tokens of a group's first head, then of the next.
+            hidden = hidden.repeat(self._heads_per_kv_head, 1).view(1, 1, -1, len(columns))
+        else:
+            ends = torch.tensor([query.end for query in group], device=device)
+            hidden = (columns >= ends.unsqueeze(1)).view(len(group), 1, 1, -1)
+        mask = torch.zeros(hidden.shape, dtype=self.pool.dtype, device=device)
+        return AttentionGroup(
+            first=first,
+            last=last,
+            sequences=len(group),
+            blocks=torch.cat((keys + layers, keys + layers + 1), dim=1),
+            mask=mask.masked_fill_(hidden, -torch.inf),
+        )
+
+    def _table(self, queries: Sequence[Query]) -> Tensor:
+        """Return the pages: [queries, blocks of the longest]."""
+        blocks = max(query.blocks(self.block_tokens) for query in queries)
+        rows = []
+        for query in queries:
+            pages = query.pages[: query.blocks(self.block_tokens)]
+            # The padding is a page of the sequence's own: hidden, but never another's garbage.
+            rows.append([*pages, *[pages[-1]] * (blocks - len(pages))])
+        return torch.tensor(rows, device=self.pool.device)
