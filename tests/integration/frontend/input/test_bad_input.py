@@ -5,6 +5,7 @@ import contextlib
 import gzip
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import grpc
@@ -224,7 +225,7 @@ async def test_both_surfaces_refuse_alike(stage: Any) -> None:
 async def test_a_template_that_refuses_is_quoted(stage: Any) -> None:
     wrong, change = TWO_CALLS
     async with httpx.AsyncClient(base_url=stage.http_url, timeout=DEADLINE_SECONDS) as client:
-        body = {"model": stage.model, "max_tokens": 3, **wrong}
+        body = {"model": stage.model, "max_tokens": 3, **deepcopy(wrong)}
         answer = await client.post("/v1/chat/completions", json=body)
         assert answer.status_code == 400
         said = (

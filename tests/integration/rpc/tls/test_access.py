@@ -115,7 +115,7 @@ async def code(channel: Any, path: str) -> grpc.StatusCode:
 @pytest.mark.parametrize("caller", [*sorted(ROLES), "stranger"])
 async def test_a_role_may_call_what_the_table_says(caller: str, tmp_path: Path) -> None:
     async with serving(tmp_path / "server") as (server, _):
-        denied = 0
+        denied, before = 0, denied_calls()
         async with (
             mutual_tls(role(tmp_path, AUTHORITY, caller)),
             Channel(server.address) as channel,
@@ -134,17 +134,12 @@ async def test_a_role_may_call_what_the_table_says(caller: str, tmp_path: Path) 
                 got = await code(channel, path)
                 assert (got is grpc.StatusCode.PERMISSION_DENIED) is not member, name
                 denied += not member
-        assert denied_calls() == denied
+        assert denied_calls() == before + denied
 
 
 def denied_calls() -> float:
     values = parse_metrics(metrics.render()[0].decode())
-    found = sum(v for name, v in values.items() if name.startswith("baton_rpc_denied_total"))
-    before, denied_calls.seen = denied_calls.seen, found  # type: ignore[attr-defined]
-    return float(found - before)
-
-
-denied_calls.seen = 0.0  # type: ignore[attr-defined]
+    return float(sum(v for name, v in values.items() if name.startswith("baton_rpc_denied_total")))
 
 
 EXPIRED = AUTHORITY.issue(["operator.baton"], -1, begins=timedelta(days=-2))
