@@ -40,12 +40,13 @@ from services.frontend.generation.inference import Inference
 from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.http.protocol.connection import Connection
 from services.frontend.models.registry import Registry
-from services.frontend.openai.routes import Handlers, Routes
+from services.frontend.openai.handlers import Handlers
 from services.frontend.placement.placement import PlacementFinder, Routers
 from services.frontend.placement.query_times import QueryTimes
 from services.frontend.placement.router_client import Placed
 from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests.claims import Claims
+from services.frontend.routes import route_table, routed_app
 from services.frontend.text.tokenizer import Tokenizer, TokenizerThreads
 from services.frontend.workers.workers import Workers
 
@@ -155,7 +156,8 @@ class Frontend:
         )
         handlers = Handlers(inference, settings.http, settings.limits)
         organization = OrganizationRoutes(None, settings.http)
-        app = RequestMiddleware(Routes(handlers, NoAuthentication(), organization, metrics=False))
+        table = route_table(handlers, organization, metrics=False)
+        app = RequestMiddleware(routed_app(table, NoAuthentication(), inference))
 
         def refuse(error: Exception) -> bytes:
             raise error

@@ -1,6 +1,5 @@
 """docs/api.md, from the protos' comments and the frontend's routes."""
 
-import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -10,10 +9,10 @@ from baton.errors import Reason
 from baton.tenancy.directory import directory
 from baton.v1 import common_pb2, inference_pb2
 from scripts.docs.table import code, table
-from services.frontend.access.authenticator import NoAuthentication
-from services.frontend.admin.routes import OrganizationRoutes, templates
+from services.frontend.admin.routes import OrganizationRoutes
+from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.request.fields import FIELDS, Field
-from services.frontend.openai.routes import Handlers, Routes
+from services.frontend.routes import route_table
 
 PROTOS = Path(__file__).resolve().parents[2] / "protos"
 INTRODUCTION = """# API
@@ -130,22 +129,14 @@ _FIELD = re.compile(
 def page() -> str:
     """Return the page."""
     administration = OrganizationRoutes.__new__(OrganizationRoutes)
-    routes = Routes(Handlers.__new__(Handlers), NoAuthentication(), administration, metrics=True)
+    routes = route_table(Handlers.__new__(Handlers), administration, metrics=True)
     rows = [
         (
-            code(f"{route.method} {path}"),
-            code(route.needs) if route.needs else "",
-            inspect.getdoc(route.handler) or "",
+            code(f"{route.method} {route.path}"),
+            " or ".join(map(code, route.needs)),
+            route.description,
         )
-        for path, route in {**routes.by_path, "/v1/models/{model}": routes.one_model}.items()
-    ]
-    rows += [
-        (
-            code(f"{method} {path}"),
-            " or ".join(map(code, needs)),
-            " ".join((inspect.getdoc(handler) or "").split()),
-        )
-        for path, method, handler, needs in templates()
+        for route in routes
     ]
     parts = [
         INTRODUCTION,

@@ -46,11 +46,12 @@ from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.http.server import HttpServer
 from services.frontend.models.loader import TokenizerLoader
 from services.frontend.models.registry import Registry
-from services.frontend.openai.routes import Handlers, Routes
+from services.frontend.openai.handlers import Handlers
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.router_client import RouterClient
 from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests.claims import Claims
+from services.frontend.routes import route_table, routed_app
 from services.frontend.text.tokenizer import TokenizerThreads
 from services.frontend.workers.pool import WorkerPool
 
@@ -167,12 +168,12 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     )
     usage = UsageReader(database, settings.usage.provider_prices, settings.state.connections)
     organizations = None if watch is None else Organizations(etcd, cluster, watch, usage)
-    routes = Routes(
+    table = route_table(
         Handlers(inference, settings.http, limits),
-        authenticator,
         OrganizationRoutes(organizations, settings.http),
         metrics=settings.public.metrics,
     )
+    routes = routed_app(table, authenticator, inference)
     http = HttpServer(
         CorsMiddleware(RequestMiddleware(routes), settings.http.cors_origins),
         settings.http,

@@ -1,14 +1,15 @@
 """The paths of administration, and what every request of it gets: bounds, a deadline, an answer."""
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 from baton.cluster.etcd.client import EtcdError
 from baton.errors import BatonError, Reason
 from baton.settings import HttpSettings
 from baton.telemetry.logs import get_logger
-from baton.tenancy.directory.principal import Principal
 from baton.tenancy.records.tenants import Scope as KeyScope
 from services.frontend.admin import accounts, audit, keys, projects, rate_limits, spend
 from services.frontend.admin.call import Call, Organizations
@@ -18,7 +19,9 @@ from services.frontend.generation.inference import stopping
 from services.frontend.http.asgi import Receive, Scope, Send
 from services.frontend.http.body import header, read_json
 from services.frontend.http.protocol.connection import connection_of
-from services.frontend.http.responses import MethodNotAllowedError, send_bytes, send_json
+from services.frontend.http.responses import send_bytes, send_json
+from services.frontend.http.routes import Route
+from services.frontend.requests import record
 
 PREFIX = "/v1/organization/"
 DEADLINE_SECONDS = 5.0
@@ -88,75 +91,27 @@ _USAGE = ("usage/{kind}", "costs")
 """What a key with the scope `usage` may ask, too."""
 TEAM_USAGE = "/v1/usage"
 """The one path that is not OpenAI's."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Path:
-    template: str
-    handlers: dict[str, Handler]
-    needs: tuple[KeyScope, ...]
-    """What a key must be for: one of these."""
-
-
-def _shape(path: str) -> tuple[str, ...]:
-    """Return the words of a path: every second part is an id, whatever it says."""
-    return tuple("" if at % 2 else part for at, part in enumerate(path.split("/")))
-
-
-def _paths() -> dict[tuple[str, ...], _Path]:
-    found = {}
-    for template, handlers in _HANDLERS.items():
-        needs = _READS if template in _USAGE else (KeyScope.ADMIN,)
-        found[_shape(template)] = _Path(PREFIX + template, handlers, needs)
-    return found
-
-
 _READS = (KeyScope.USAGE, KeyScope.ADMIN)
-_PATHS = _paths()
-_TEAM_USAGE = _Path(TEAM_USAGE, {"GET": teams.team_usage}, _READS)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What stands behind a path and a method."""
+class Action:
+    """A method of a path of administration."""
 
     template: str
-    """The path, with names in the place of ids."""
     method: str
     handler: Handler
     needs: tuple[KeyScope, ...]
-    ids: list[str] = field(default_factory=list)
+    """Scopes of which a key must have one."""
 
 
-def find(path: str, method: str) -> Found:
-    """Return what answers.
-
-    Raises:
-        BatonError: NOT_FOUND, METHOD_NOT_ALLOWED.
-    """
-    rest = path.removeprefix(PREFIX)
-    known = _TEAM_USAGE if path == TEAM_USAGE else _PATHS.get(_shape(rest))
-    if known is None:
-        raise BatonError(Reason.NOT_FOUND, f"there is nothing at {path[:200]}")
-    asked = "GET" if method == "HEAD" else method
-    handler = known.handlers.get(asked)
-    if handler is None:
-        allowed = [*known.handlers, *(("HEAD",) if "GET" in known.handlers else ())]
-        raise MethodNotAllowedError(path, method, ", ".join(allowed))
-    return Found(known.template, asked, handler, known.needs, rest.split("/")[1::2])
-
-
-def is_organization(path: str) -> bool:
-    """Return whether a path is one of these, or would be if there were something."""
-    return path.startswith(PREFIX) or path == TEAM_USAGE
-
-
-def templates() -> Iterator[tuple[str, str, Handler, tuple[KeyScope, ...]]]:
-    """Yield what there is: path, with names in the place of ids, method, what answers, and the
-    scopes of which a key needs one."""
-    for path in (*_PATHS.values(), _TEAM_USAGE):
-        for method, handler in path.handlers.items():
-            yield path.template, method, handler, path.needs
+def actions() -> Iterator[Action]:
+    """Yield all of administration."""
+    for template, handlers in _HANDLERS.items():
+        needs = _READS if template in _USAGE else (KeyScope.ADMIN,)
+        for method, handler in handlers.items():
+            yield Action(PREFIX + template, method, handler, needs)
+    yield Action(TEAM_USAGE, "GET", teams.team_usage, _READS)
 
 
 class OrganizationRoutes:
@@ -174,9 +129,21 @@ class OrganizationRoutes:
         self._settings = settings
         self._running = 0
 
-    async def answer(
-        self, found: Found, who: Principal, scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    def routes(self) -> list[Route]:
+        """Return the routes of administration."""
+        return [
+            Route(
+                action.method,
+                action.template,
+                "administration",
+                partial(self._answer, action),
+                action.needs,
+                " ".join((inspect.getdoc(action.handler) or "").split()),
+            )
+            for action in actions()
+        ]
+
+    async def _answer(self, action: Action, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request.
 
         Raises:
@@ -196,13 +163,14 @@ class OrganizationRoutes:
                 retry_after=_RETRY_SECONDS,
             )
         self._running += 1
+        who = record.current().principal
         try:
-            body = b"" if found.method != "POST" else await self._read(scope, receive)
-            accept = header(scope, b"accept")
-            query, of_project = scope["query_string"], found.template.startswith(_OF_PROJECT)
-            call = Call(self._organizations, who, found.ids, query, body, accept, of_project)
-            answer = await self._run(found, call)
-            if found.method != "GET":
+            body = b"" if action.method != "POST" else await self._read(scope, receive)
+            accept, ids = header(scope, b"accept"), scope["path_params"]
+            query, of_project = scope["query_string"], action.template.startswith(_OF_PROJECT)
+            call = Call(self._organizations, who, ids, query, body, accept, of_project)
+            answer = await self._run(action, call)
+            if action.method != "GET":
                 await self._organizations.settle(who.tenant.id)
         finally:
             self._running -= 1
@@ -220,14 +188,14 @@ class OrganizationRoutes:
             raise stopping()
         return data
 
-    async def _run(self, found: Found, call: Call) -> Object | Text:
+    async def _run(self, action: Action, call: Call) -> Object | Text:
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
-                return await found.handler(call)
+                return await action.handler(call)
         except (EtcdError, TimeoutError) as error:
             what = str(error) or "no answer in time"
-            log.warning("organization.etcd.unavailable", route=found.template, error=what)
-            unknown = "" if found.method == "GET" else "; the change may have been made"
+            log.warning("organization.etcd.unavailable", route=action.template, error=what)
+            unknown = "" if action.method == "GET" else "; the change may have been made"
             raise BatonError(
                 Reason.UNAVAILABLE,
                 f"etcd does not answer, and administration needs it{unknown}",

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from baton import __version__
 from baton.sampling import PARAMETERS, Limits
+from services.frontend.http.asgi import Receive, Scope, Send
+from services.frontend.http.responses import encode, send_bytes
+from services.frontend.http.routes import Route
 from services.frontend.openai.request.fields import FIELDS, Body, Treatment
 from services.frontend.openai.request.schema import CHAT, COMPLETION, DetokenizeBody, TokenizeBody
 
@@ -56,19 +58,22 @@ _PROMPT: dict[str, Any] = {
 _IN_PATH = re.compile(r"{(\w+)}")
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """What a path does with a method."""
+class OpenApi:
+    """Serves the document of some routes, made when it is first asked for."""
 
-    path: str
-    method: str
-    summary: str
-    public: bool = False
-    """It is answered without an API key."""
+    def __init__(self, routes: Iterable[Route]) -> None:
+        """Take the routes; those that are added later are in it too."""
+        self._routes = routes
+        self._document = b""
+
+    async def serve(self, _: Scope, __: Receive, send: Send) -> None:
+        """Return the OpenAPI document of this API, generated from the request types."""
+        self._document = self._document or encode(document(self._routes))
+        await send_bytes(send, self._document, 200, ((b"content-type", b"application/json"),))
 
 
-def document(operations: Iterable[Operation]) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of these operations."""
+def document(routes: Iterable[Route]) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of these routes."""
     refs, schemas = msgspec.json.schema_components(tuple(_BODIES.values()), ref_template=_REF)
     schemas[COMPLETION.__name__]["properties"]["prompt"] = dict(_PROMPT)
     for body, kind in ((CHAT, Body.CHAT), (COMPLETION, Body.COMPLETION)):
@@ -77,10 +82,10 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     error = {"$ref": _REF.format(name="Error")}
     of_path = dict(zip(_BODIES, refs, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for one in operations:
+    for one in routes:
         content = of_path.get(one.path, {"type": "object"})
         said: dict[str, Any] = {
-            "summary": one.summary,
+            "summary": one.description,
             "responses": {
                 "200": {"description": "The answer."},
                 "default": {
@@ -96,7 +101,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
                 {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
                 for name in names
             ]
-        if one.public:
+        if not one.needs:
             said["security"] = []
         paths.setdefault(one.path, {})[one.method.lower()] = said
     return {

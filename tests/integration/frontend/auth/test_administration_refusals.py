@@ -13,7 +13,7 @@ from baton.cluster.etcd.local import LocalEtcd
 from baton.errors import Reason
 from baton.tenancy.admin.tenants import Administration
 from baton.tenancy.records.tenants import Scope, Tier
-from services.frontend.admin.routes import MAX_BODY_BYTES, templates
+from services.frontend.admin.routes import MAX_BODY_BYTES, actions
 from tests.integration.frontend.auth.conftest import Keys, bearer
 from tests.support.clock import within
 from tests.support.network.proxy import TcpProxy
@@ -146,9 +146,9 @@ async def test_only_a_key_for_administration_is_taken(keys: Keys) -> None:
 
         async def told(secret: str) -> set[tuple[int, str]]:
             asked = [
-                await client.request(method, path, headers=bearer(secret))
-                for path, method, _, needs in templates()
-                if needs == (Scope.ADMIN,)
+                await client.request(action.method, action.template, headers=bearer(secret))
+                for action in actions()
+                if action.needs == (Scope.ADMIN,)
             ]
             return {(one.status_code, one.json()["error"]["code"]) for one in asked}
 
@@ -163,8 +163,8 @@ async def test_only_a_key_for_administration_is_taken(keys: Keys) -> None:
 
 async def test_without_keys_administration_says_what_it_needs(stage: Any) -> None:
     async with httpx.AsyncClient(base_url=stage.http_url) as client:
-        for path, method, *_ in templates():
-            answer = await client.request(method, path)
+        for action in actions():
+            answer = await client.request(action.method, action.template)
             assert answer.status_code == 400
             told = answer.json()["error"]
             assert told["code"] == "failed_precondition"

@@ -18,9 +18,9 @@ from baton.tenancy.directory import directory as sentences
 from baton.tenancy.records.secret import new_secret
 from baton.tenancy.records.tenants import Tier
 from baton.v1 import common_pb2, inference_pb2
-from services.frontend.access.authenticator import NoAuthentication
-from services.frontend.admin.routes import OrganizationRoutes, templates
-from services.frontend.openai.routes import Handlers, Routes
+from services.frontend.admin.routes import OrganizationRoutes
+from services.frontend.openai.handlers import Handlers
+from services.frontend.routes import route_table
 from tests.integration.frontend.auth.conftest import Keys, bearer
 from tests.support.clock import DEADLINE_SECONDS, within
 from tests.support.wait import eventually
@@ -204,23 +204,22 @@ async def test_a_key_is_held_to_its_models(keys: Keys) -> None:
 
 
 async def test_nothing_but_health_is_answered_without_a_key(keys: Keys) -> None:
-    routes = Routes(
-        Handlers.__new__(Handlers),
-        NoAuthentication(),
-        OrganizationRoutes.__new__(OrganizationRoutes),
-        metrics=True,
+    table = route_table(
+        Handlers.__new__(Handlers), OrganizationRoutes.__new__(OrganizationRoutes), metrics=True
     )
-    ways = {**routes.by_path, "/v1/models/x": routes.one_model}
     async with httpx.AsyncClient(base_url=keys.stage.http_url) as client:
         answers = {
-            path: (await client.request(way.method, path)).status_code for path, way in ways.items()
+            (route.method, route.path): (await client.request(route.method, route.path)).status_code
+            for route in table
         }
         assert (await client.get("/nothing")).status_code == 404
-        for path, method, *_ in templates():
-            assert (await client.request(method, path)).status_code == 401, (method, path)
-    open_to_all = {"/health": 200, "/health/live": 200, "/health/ready": 200}
+    paths = ("/health", "/health/live", "/health/ready")
     # Without public.metrics there is no such route.
-    assert answers == dict.fromkeys(ways, 401) | open_to_all | {"/metrics": 404}
+    others = dict.fromkeys([("GET", path) for path in paths], 200) | {("GET", "/metrics"): 404}
+    assert answers == dict.fromkeys(answers, 401) | others
+    assert {(route.method, route.path) for route in table if not route.needs} == {
+        ("GET", path) for path in paths
+    }
     service = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"]
     stub = keys.stage.stub()
     for method in service.methods:

@@ -1,39 +1,25 @@
-"""What stands behind each path. Errors are raised as BatonErrors; the middleware answers them."""
+"""Handlers of OpenAI's and vLLM's paths, and of health. Errors are raised as BatonErrors: the
+middleware sends them."""
 
-import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
 from baton import __version__
-from baton.errors import BatonError, Reason
 from baton.settings import FrontendLimits, HttpSettings
 from baton.telemetry.context import request_id
 from baton.telemetry.metrics import render
 from baton.tenancy.records.tenants import Scope as KeyScope
-from services.frontend.access.authenticator import Authenticator
-from services.frontend.admin.routes import (
-    OrganizationRoutes,
-    find,
-    is_organization,
-    templates,
-)
 from services.frontend.generation.inference import Inference, stopping
-from services.frontend.http.asgi import ASGIApp, Receive, Scope, Send
+from services.frontend.http.asgi import Receive, Scope, Send
 from services.frontend.http.body import header, read_json
 from services.frontend.http.disconnect import WhileConnected
 from services.frontend.http.protocol.connection import connection_of
-from services.frontend.http.responses import (
-    MethodNotAllowedError,
-    encode,
-    send_bytes,
-    send_json,
-)
+from services.frontend.http.responses import send_bytes, send_json
+from services.frontend.http.routes import Route
 from services.frontend.http.values import check_values
 from services.frontend.models.model import Model
 from services.frontend.openai.multi_prompt import Batch
-from services.frontend.openai.openapi import Operation, document
 from services.frontend.openai.request.parse import (
     EXECUTION_HEADER,
     RequestNames,
@@ -52,8 +38,6 @@ from services.frontend.openai.response.templates import CHAT, COMPLETION
 from services.frontend.openai.stream import answer_stream, answer_whole
 from services.frontend.requests import record
 from services.frontend.requests.request import GenerationRequest, TextPrompt
-
-_MODEL = "/v1/models/"
 
 
 class Handlers:
@@ -125,7 +109,7 @@ class Handlers:
 
     async def model(self, scope: Scope, _: Receive, send: Send) -> None:
         """Describe one model or adapter."""
-        name = scope["path"].removeprefix(_MODEL)
+        (name,) = scope["path_params"]
         record.current().principal.require_model(name)
         found = self._inference.registry.get(name)
         await send_json(send, _model(found.model, found.adapter))
@@ -146,9 +130,31 @@ class Handlers:
         data, kind = render()
         await send_bytes(send, data, 200, ((b"content-type", kind.encode()),))
 
-    def note_limits(self, request: record.RequestRecord) -> None:
-        """Have the answer say what the limits of who asks leave."""
-        self._inference.limits_of(request)
+    def routes(self, *, metrics: bool) -> list[Route]:
+        """Return the routes of these handlers.
+
+        Args:
+            metrics: one of them is for metrics.
+        """
+        none, free = record.OPERATOR, ()
+        found = [
+            Route("POST", "/v1/chat/completions", "chat", self.chat),
+            Route("POST", "/v1/completions", "text_completion", self.completions),
+            Route("POST", "/v1/tokenize", "tokenize", self.tokenize),
+            Route("POST", "/tokenize", "tokenize", self.tokenize),
+            Route("POST", "/v1/detokenize", "detokenize", self.detokenize),
+            Route("POST", "/detokenize", "detokenize", self.detokenize),
+            Route("GET", "/tokenizer_info", "tokenize", self.tokenizer_info),
+            Route("GET", "/v1/models", "list_models", self.models),
+            Route("GET", "/version", none, self.version),
+            Route("GET", "/health", none, self.ready, free),
+            Route("GET", "/health/live", none, self.live, free),
+            Route("GET", "/health/ready", none, self.ready, free),
+            Route("GET", "/v1/models/{model:path}", "list_models", self.model),
+        ]
+        if metrics:
+            found.append(Route("GET", "/metrics", none, self.metrics, (KeyScope.ADMIN,)))
+        return found
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         settings = self._settings
@@ -185,111 +191,8 @@ class Handlers:
             batch.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Route:
-    method: str
-    operation: str
-    handler: ASGIApp
-    needs: KeyScope | None = KeyScope.INFERENCE
-    """What a key must be for; None: it is answered without one."""
-
-
-class Routes:
-    """Route a request to its handler by path and method: an ASGI application.
-
-    Args:
-        handlers: what answers.
-        authenticator: tells who asks, before a body is read.
-        organization: answers administration.
-        metrics: there is a route for metrics.
-    """
-
-    def __init__(
-        self,
-        handlers: Handlers,
-        authenticator: Authenticator,
-        organization: OrganizationRoutes,
-        *,
-        metrics: bool,
-    ) -> None:
-        none = record.OPERATOR
-        self._authenticator = authenticator
-        self._organization = organization
-        self._note_limits = handlers.note_limits
-        self.one_model = _Route("GET", "list_models", handlers.model)
-        self.by_path = {
-            "/v1/chat/completions": _Route("POST", "chat", handlers.chat),
-            "/v1/completions": _Route("POST", "text_completion", handlers.completions),
-            "/v1/tokenize": _Route("POST", "tokenize", handlers.tokenize),
-            "/tokenize": _Route("POST", "tokenize", handlers.tokenize),
-            "/v1/detokenize": _Route("POST", "detokenize", handlers.detokenize),
-            "/detokenize": _Route("POST", "detokenize", handlers.detokenize),
-            "/tokenizer_info": _Route("GET", "tokenize", handlers.tokenizer_info),
-            "/v1/models": _Route("GET", "list_models", handlers.models),
-            "/version": _Route("GET", none, handlers.version),
-            "/health": _Route("GET", none, handlers.ready, None),
-            "/health/live": _Route("GET", none, handlers.live, None),
-            "/health/ready": _Route("GET", none, handlers.ready, None),
-        }
-        self.by_path["/openapi.json"] = _Route("GET", none, self.openapi)
-        self._openapi = b""
-        if metrics:
-            self.by_path["/metrics"] = _Route("GET", none, handlers.metrics, KeyScope.ADMIN)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path, method = scope["path"], scope["method"]
-        found = self.by_path.get(path) or (self.one_model if path.startswith(_MODEL) else None)
-        if found is None:
-            if is_organization(path):
-                await self._administer(scope, receive, send)
-                return
-            raise BatonError(Reason.NOT_FOUND, f"there is nothing at {path[:200]}")
-        request = record.current()
-        request.route = _MODEL + "{model}" if found is self.one_model else path
-        request.operation = found.operation
-        allowed = found.method
-        if method == allowed or (method, allowed) == ("HEAD", "GET"):
-            if found.needs is not None:
-                self._authenticate(scope, request, found.needs)
-            await found.handler(scope, receive, send)
-            return
-        raise MethodNotAllowedError(path, method, "GET, HEAD" if allowed == "GET" else allowed)
-
-    async def openapi(self, _: Scope, __: Receive, send: Send) -> None:
-        """Return the OpenAPI document of this API, generated from the request types."""
-        self._openapi = self._openapi or encode(document(self.operations()))
-        await send_bytes(send, self._openapi, 200, ((b"content-type", b"application/json"),))
-
-    def operations(self) -> list[Operation]:
-        """Return all that there is, with the first sentence of what it does."""
-        ways = {**self.by_path, _MODEL + "{model}": self.one_model}
-        own = [
-            Operation(path, way.method, _summary(way.handler), way.needs is None)
-            for path, way in ways.items()
-        ]
-        return own + [
-            Operation(path, method, _summary(handler)) for path, method, handler, _ in templates()
-        ]
-
-    async def _administer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found, request = find(scope["path"], scope["method"]), record.current()
-        request.route, request.operation = found.template, "administration"
-        self._authenticate(scope, request, *found.needs)
-        await self._organization.answer(found, request.principal, scope, receive, send)
-
-    def _authenticate(self, scope: Scope, request: record.RequestRecord, *needs: KeyScope) -> None:
-        credential = self._authenticator.read(scope["headers"])
-        request.principal = self._authenticator.admit(credential)
-        self._note_limits(request)
-        request.principal.require(*needs)
-
-
 def _names(scope: Scope) -> RequestNames:
     return RequestNames(request_id.get(), header(scope, EXECUTION_HEADER))
-
-
-def _summary(handler: object) -> str:
-    return " ".join((inspect.getdoc(handler) or "").split())
 
 
 def _model(model: Model, adapter: str) -> dict[str, Any]:

@@ -1,0 +1,151 @@
+"""Routes of every HTTP API: one table of path templates, and the application that follows it."""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from baton.errors import BatonError, Reason
+from baton.tenancy.records.tenants import Scope as KeyScope
+from services.frontend.http.asgi import ASGIApp, Receive, Scope, Send
+from services.frontend.http.responses import MethodNotAllowedError
+from services.frontend.requests import record
+
+_REST = ":path}"
+"""Ends a parameter that takes the rest of a path, slashes included, as `{model:path}` does."""
+_MAX_SHOWN = 200
+
+Admit = Callable[[Scope, record.RequestRecord, tuple[KeyScope, ...]], None]
+"""Finds out who asks, and raises a BatonError where the key has none of the scopes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A method of a path.
+
+    Args:
+        method: in capitals; GET also serves HEAD.
+        template: the path; `{name}` stands for one segment, `{name:path}` for all that follow.
+            Handlers find their values in `scope["path_params"]`, in this order.
+        operation: what logs and metrics call it.
+        handler: sends the response.
+        needs: scopes of which the key must have one; empty: it needs no key.
+        summary: what it does, for the OpenAPI document; by default the handler's docstring.
+    """
+
+    method: str
+    template: str
+    operation: str
+    handler: ASGIApp
+    needs: tuple[KeyScope, ...] = (KeyScope.INFERENCE,)
+    summary: str = ""
+
+    @property
+    def path(self) -> str:
+        """The template as documents write it: without `:path`."""
+        return self.template.replace(_REST, "}")
+
+    @property
+    def description(self) -> str:
+        """What it does, on one line."""
+        return self.summary or " ".join((inspect.getdoc(self.handler) or "").split())
+
+
+@dataclass(slots=True)
+class _Node:
+    """What may follow the segments of a path so far."""
+
+    segments: dict[str, "_Node"] = field(default_factory=dict)
+    parameter: "_Node | None" = None
+    routes: dict[str, Route] = field(default_factory=dict)
+    """By method, where the path may end here."""
+    takes_rest: bool = False
+
+
+class RouteTable:
+    """Routes by path and method. A segment that is written out goes before a parameter."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        """Take routes.
+
+        Raises:
+            ValueError: two have the same method and path.
+        """
+        self._routes = tuple(routes)
+        self._plain: dict[str, dict[str, Route]] = {}
+        self._root = _Node()
+        for route in self._routes:
+            known = self._methods(route.template)
+            if route.method in known:
+                raise ValueError(f"two routes for {route.method} {route.template}")
+            known[route.method] = route
+
+    def __iter__(self) -> Iterator[Route]:
+        return iter(self._routes)
+
+    def find(self, path: str) -> tuple[dict[str, Route], list[str]]:
+        """Return the routes of a path by method, and the values of its parameters in order.
+
+        Raises:
+            BatonError: NOT_FOUND.
+        """
+        routes = self._plain.get(path)
+        if routes is not None:
+            return routes, []
+        values: list[str] = []
+        node = self._root
+        segments = path.split("/")
+        for at, segment in enumerate(segments):
+            following = node.segments.get(segment)
+            if following is None:
+                following = node.parameter
+                if following is None:
+                    break
+                if following.takes_rest:
+                    return following.routes, [*values, "/".join(segments[at:])]
+                values.append(segment)
+            node = following
+        else:
+            if node.routes:
+                return node.routes, values
+        raise BatonError(Reason.NOT_FOUND, f"there is nothing at {path[:_MAX_SHOWN]}")
+
+    def _methods(self, template: str) -> dict[str, Route]:
+        if "{" not in template:
+            return self._plain.setdefault(template, {})
+        node = self._root
+        for segment in template.split("/"):
+            if not segment.startswith("{"):
+                node = node.segments.setdefault(segment, _Node())
+                continue
+            if node.parameter is None:
+                node.parameter = _Node(takes_rest=segment.endswith(_REST))
+            node = node.parameter
+        return node.routes
+
+
+class RoutedApp:
+    """Serve each request by its route: an ASGI application.
+
+    Args:
+        table: the routes.
+        admit: is called before the handler reads a body, where a route needs a key.
+    """
+
+    def __init__(self, table: RouteTable, admit: Admit) -> None:
+        self._table = table
+        self._admit = admit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, method = scope["path"], scope["method"]
+        routes, values = self._table.find(path)
+        route = routes.get("GET" if method == "HEAD" else method)
+        request = record.current()
+        known = route or next(iter(routes.values()))
+        request.route, request.operation = known.path, known.operation
+        if route is None:
+            allowed = [*routes, *(("HEAD",) if "GET" in routes else ())]
+            raise MethodNotAllowedError(path, method, ", ".join(allowed))
+        if route.needs:
+            self._admit(scope, request, route.needs)
+        scope["path_params"] = values
+        await route.handler(scope, receive, send)

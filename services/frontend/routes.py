@@ -1,0 +1,39 @@
+"""The one table of HTTP routes: OpenAI's and vLLM's paths, administration, health, documents."""
+
+from baton.tenancy.records.tenants import Scope as KeyScope
+from services.frontend.access.authenticator import Authenticator
+from services.frontend.admin.routes import OrganizationRoutes
+from services.frontend.generation.inference import Inference
+from services.frontend.http.asgi import Scope
+from services.frontend.http.routes import Route, RoutedApp, RouteTable
+from services.frontend.openai.handlers import Handlers
+from services.frontend.openai.openapi import OpenApi
+from services.frontend.requests.record import OPERATOR, RequestRecord
+
+
+def route_table(
+    handlers: Handlers, organization: OrganizationRoutes, *, metrics: bool
+) -> RouteTable:
+    """Return every route that a frontend serves.
+
+    Args:
+        handlers: serve inference and health.
+        organization: serves administration.
+        metrics: there is a route for metrics.
+    """
+    routes = handlers.routes(metrics=metrics)
+    routes.append(Route("GET", "/openapi.json", OPERATOR, OpenApi(routes).serve))
+    routes += organization.routes()
+    return RouteTable(routes)
+
+
+def routed_app(table: RouteTable, authenticator: Authenticator, inference: Inference) -> RoutedApp:
+    """Return the application that serves these routes to those whose key allows it."""
+
+    def admit(scope: Scope, request: RequestRecord, needs: tuple[KeyScope, ...]) -> None:
+        credential = authenticator.read(scope["headers"])
+        request.principal = authenticator.admit(credential)
+        inference.limits_of(request)
+        request.principal.require(*needs)
+
+    return RoutedApp(table, admit)
