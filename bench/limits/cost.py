@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from baton.tenancy.limits.budget.ledger import Ledger
-from baton.tenancy.limits.limit_set import LimitSet, Refusal, Reservation
+from baton.tenancy.limits.limit_set import LimitRefusal, LimitReservation, LimitSet
 from baton.tenancy.limits.limiter import Limiter
 from baton.tenancy.limits.owner import LimitOwner
 from baton.tenancy.limits.spec import Subject, SubjectLimits
@@ -66,12 +66,12 @@ def ahead(requests: int) -> tuple[float, float]:
     while first is None:
         pair.exchange()
         first = pair.limits.reserve(TOKENS, pair.now)
-    assert isinstance(first, Reservation)
+    assert isinstance(first, LimitReservation)
     first.settle(USED)
 
     def one() -> None:
         outcome = pair.limits.reserve(TOKENS, pair.now)
-        assert isinstance(outcome, Reservation)
+        assert isinstance(outcome, LimitReservation)
         outcome.settle(USED)
 
     return _per_request(one, requests), 0.0
@@ -90,7 +90,7 @@ def asked(requests: int) -> tuple[float, float]:
         while outcome is None:
             pair.exchange()
             outcome = pair.limits.reserve(TOKENS, pair.now)
-        assert isinstance(outcome, Reservation)
+        assert isinstance(outcome, LimitReservation)
         outcome.settle(USED)
         pair.exchange()
         if pair.now >= ticked + 0.25:
@@ -109,9 +109,9 @@ def refused(requests: int) -> tuple[float, float]:
         while outcome is None:
             pair.exchange()
             outcome = pair.limits.reserve(60_000, pair.now)
-        assert isinstance(outcome, Refusal)
+        assert isinstance(outcome, LimitRefusal)
 
-    while not isinstance(pair.limits.reserve(60_000, pair.now), Refusal):
+    while not isinstance(pair.limits.reserve(60_000, pair.now), LimitRefusal):
         pair.exchange()
     return _per_request(one, requests), pair.messages / requests
 
@@ -126,7 +126,7 @@ def budgets(requests: int) -> tuple[float, float]:
         while outcome is None:
             pair.exchange()
             outcome = pair.limits.reserve(TOKENS, pair.now, hold)
-        assert isinstance(outcome, Reservation)
+        assert isinstance(outcome, LimitReservation)
         outcome.settle(USED, SETTLED)
 
     one()
@@ -145,7 +145,7 @@ def their_refusal(requests: int) -> tuple[float, float]:
         while outcome is None:
             pair.exchange()
             outcome = pair.limits.reserve(TOKENS, pair.now, hold)
-        if isinstance(outcome, Reservation):
+        if isinstance(outcome, LimitReservation):
             return False
         hold.settle(0)
         return True

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from baton.cluster.rendezvous import choose
-from baton.tenancy.limits.limit_set import Refusal, Reservation
+from baton.tenancy.limits.limit_set import LimitRefusal, LimitReservation
 from baton.tenancy.limits.limiter import Limiter
-from baton.tenancy.limits.messages import Answer, Ask
+from baton.tenancy.limits.messages import Ask, LimitGrant
 from baton.tenancy.limits.owner import LimitOwner
 from baton.tenancy.limits.spec import Limit, SubjectLimits
 from bench.limits.world import World
@@ -158,7 +158,7 @@ class Frontend:
         self._try(self._scheme.world.now + WAIT_SECONDS, done)
         self._send()
 
-    def receive(self, router: str, answer: Answer) -> None:
+    def receive(self, router: str, answer: LimitGrant) -> None:
         """Take in an answer, and go on with what waited."""
         self.limiter.receive(router, answer, self._scheme.world.now)
         self._retry()
@@ -187,10 +187,10 @@ class Frontend:
     def _try(self, until: float, done: Done) -> None:
         now = self._scheme.world.now
         outcome = self._limits.reserve(1, now)
-        if isinstance(outcome, Reservation):
+        if isinstance(outcome, LimitReservation):
             outcome.settle(1)
             done(True)
-        elif isinstance(outcome, Refusal) or now >= until:
+        elif isinstance(outcome, LimitRefusal) or now >= until:
             done(False)
         else:
             self._waiting.append((until, done))

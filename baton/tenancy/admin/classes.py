@@ -8,7 +8,7 @@ from baton.cluster.etcd.client import Etcd
 from baton.errors import invalid_field
 from baton.tenancy.records.audit import CLUSTER, OPERATOR, Actor
 from baton.tenancy.records.classes import CLASSES, ClassPolicy, check_floors
-from baton.tenancy.records.store import Change, RecordStore, not_found, require_valid
+from baton.tenancy.records.store import RecordChange, RecordStore, not_found, require_valid
 
 
 class ClassAdministration:
@@ -46,13 +46,13 @@ class ClassAdministration:
         if name not in CLASSES:
             raise not_found(f"there is no priority class {name!r}: {', '.join(CLASSES)}")
 
-        async def plan() -> Change[ClassPolicy]:
+        async def plan() -> RecordChange[ClassPolicy]:
             others = [one for one in await self.classes() if one.id != name]
             event = "priority_class.updated"
             if await self._store.exists(ClassPolicy, name):
                 change = await self._store.changed(ClassPolicy, name, event, lambda _: changes)
             else:
-                change = Change(event, ClassPolicy(id=name, **changes))
+                change = RecordChange(event, ClassPolicy(id=name, **changes))
             require_valid(change.after)
             try:
                 check_floors([*others, change.after])

@@ -13,7 +13,7 @@ from baton.errors import BatonError, Reason, invalid_field
 from baton.tenancy.directory.uses import KeyUse
 from baton.tenancy.records.audit import OPERATOR, Actor
 from baton.tenancy.records.secret import digest_of, new_secret
-from baton.tenancy.records.store import Change, RecordStore, not_found
+from baton.tenancy.records.store import RecordChange, RecordStore, not_found
 from baton.tenancy.records.tenants import Key, OldSecret, Project, Scope, ServiceAccount
 
 
@@ -54,7 +54,7 @@ class KeyAdministration:
         if expires_in_seconds < 0:
             raise invalid_field("expires_in_seconds", f"{expires_in_seconds}, less than 0")
 
-        async def plan() -> Change[Key]:
+        async def plan() -> RecordChange[Key]:
             current, _ = await self._store.get(Project, project.id)
             check_active(current)
             if service_account:
@@ -75,7 +75,7 @@ class KeyAdministration:
                 expires_seconds=now + expires_in_seconds if expires_in_seconds else 0,
                 **limits,
             )
-            return Change("api_key.created", key, project=current)
+            return RecordChange("api_key.created", key, project=current)
 
         return await self._store.commit(project.tenant, self._actor, plan), secret
 

@@ -12,7 +12,7 @@ from baton.tenancy.admin.budgets import SpendAdministration
 from baton.tenancy.admin.keys import KeyAdministration, check_active
 from baton.tenancy.records.audit import OPERATOR, Actor
 from baton.tenancy.records.spending import Spending
-from baton.tenancy.records.store import Change, RecordStore, not_found, require_valid
+from baton.tenancy.records.store import RecordChange, RecordStore, not_found, require_valid
 from baton.tenancy.records.tenants import Project, ServiceAccount, Tenant, Tier
 
 DEFAULT_PROJECT = "default"
@@ -67,10 +67,10 @@ class Administration(KeyAdministration):
         require_valid(tenant)
         await self._salts.get(ident)  # frontends need it also while etcd is away
 
-        async def plan() -> Change[Tenant]:
+        async def plan() -> RecordChange[Tenant]:
             if await self._store.exists(Tenant, ident):
                 raise BatonError(Reason.ALREADY_EXISTS, f"there is a tenant {ident!r} already")
-            return Change("organization.created", tenant)
+            return RecordChange("organization.created", tenant)
 
         await self._store.commit(ident, self._actor, plan)
         await self.create_project(ident, DEFAULT_PROJECT)
@@ -94,12 +94,12 @@ class Administration(KeyAdministration):
     async def create_project(self, tenant: str, name: str, **limits: Any) -> Project:
         """Make a project of a tenant; `limits` by their fields."""
 
-        async def plan() -> Change[Project]:
+        async def plan() -> RecordChange[Project]:
             await self._store.get(Tenant, tenant)
             await self._check_free(tenant, name)
             ident, now = self._store.new_id("proj"), self._store.now()
             project = Project(id=ident, tenant=tenant, name=name, created_seconds=now, **limits)
-            return Change("project.created", project)
+            return RecordChange("project.created", project)
 
         return await self._store.commit(tenant, self._actor, plan)
 
@@ -142,7 +142,7 @@ class Administration(KeyAdministration):
     async def create_account(self, project: Project, name: str) -> ServiceAccount:
         """Make a service account of a project."""
 
-        async def plan() -> Change[ServiceAccount]:
+        async def plan() -> RecordChange[ServiceAccount]:
             now, _ = await self._store.get(Project, project.id)
             check_active(now)
             account = ServiceAccount(
@@ -151,7 +151,7 @@ class Administration(KeyAdministration):
                 name=name,
                 created_seconds=self._store.now(),
             )
-            return Change("service_account.created", account, project=now)
+            return RecordChange("service_account.created", account, project=now)
 
         return await self._store.commit(project.tenant, self._actor, plan)
 
@@ -186,7 +186,7 @@ class Administration(KeyAdministration):
             check_active(now)
             return dict(changes)
 
-        async def plan() -> Change[Project]:
+        async def plan() -> RecordChange[Project]:
             if "name" in changes:
                 await self._check_free(project.tenant, changes["name"], but=project.id)
             return await self._store.changed(Project, project.id, event, change)

@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from baton.tenancy.limits.messages import Answer, Ask
+from baton.tenancy.limits.messages import Ask, LimitGrant
 from baton.tenancy.limits.spec import Limit
 
 CHUNK_SECONDS = 0.05
@@ -50,7 +50,7 @@ class Bucket(ABC):
         """What each frontend said first of its recent grants, until `learn`."""
         self._holders: dict[str, _Holder] = {}
 
-    def answer(self, frontend: str, ask: Ask, now: float) -> Answer | None:
+    def answer(self, frontend: str, ask: Ask, now: float) -> LimitGrant | None:
         """Take in what a frontend did, and grant it what there is.
 
         Args:
@@ -142,8 +142,8 @@ class Bucket(ABC):
         holder.granted += units
         return 0.0
 
-    def _answer(self, ask: Ask, granted: int, wait: float, *, restart: bool = False) -> Answer:
-        return Answer(
+    def _answer(self, ask: Ask, granted: int, wait: float, *, restart: bool = False) -> LimitGrant:
+        return LimitGrant(
             ask.limit.id, ask.term, granted, self._chunk(), max(0, self.free), wait, restart
         )
 

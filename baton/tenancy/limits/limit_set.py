@@ -8,7 +8,7 @@ from typing import Protocol
 from baton.request.prices import dollars
 from baton.tenancy.limits.budget.month import name as month_name
 from baton.tenancy.limits.budget.share import BudgetShare
-from baton.tenancy.limits.share import Share
+from baton.tenancy.limits.share import LimitShare
 from baton.tenancy.limits.spec import NO_BUDGET, Limit, Measure, Subject
 
 _RUNNING = "more of the budget than is left is kept for requests that run, or cannot be told now"
@@ -18,7 +18,7 @@ _RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class LimitRefusal:
     """Which limit a request does not fit in now."""
 
     limit: Limit
@@ -64,16 +64,16 @@ class Shares(Protocol):
     def alone(self) -> bool:
         """Whether there is no router."""
 
-    def refill(self, shares: Sequence[Share | BudgetShare], now: float) -> None:
+    def refill(self, shares: Sequence[LimitShare | BudgetShare], now: float) -> None:
         """Add what came to shares without an owner."""
 
-    def check_owner(self, share: Share | BudgetShare, now: float) -> None:
+    def check_owner(self, share: LimitShare | BudgetShare, now: float) -> None:
         """Begin a term if another router owns the limit now."""
 
-    def ask(self, share: Share | BudgetShare) -> None:
+    def ask(self, share: LimitShare | BudgetShare) -> None:
         """Send the share's message with the next ones."""
 
-    def tell(self, share: Share | BudgetShare) -> None:
+    def tell(self, share: LimitShare | BudgetShare) -> None:
         """Send the share's message within a moment."""
 
 
@@ -93,7 +93,7 @@ class CostHold:
         self.cost = cost
         """The most that the request may cost, in nano-dollars."""
 
-    def take(self, now: float) -> "Refusal | bool":
+    def take(self, now: float) -> "LimitRefusal | bool":
         """Take the budgets that are not taken yet; return whether all are, or which one refuses.
 
         After False the owners' answers may change it. `settle` ends this in any case.
@@ -105,7 +105,7 @@ class CostHold:
                 limiter.check_owner(share, now)
                 retry_after = share.refusal(cost, now)
                 if retry_after is not None:
-                    return Refusal(
+                    return LimitRefusal(
                         share.limit, None if math.isinf(retry_after) else retry_after, cost
                     )
                 share.wait(self, cost)
@@ -132,7 +132,7 @@ class CostHold:
         self._taken = 0
 
 
-class Reservation:
+class LimitReservation:
     """What a request took of all limits. `settle` it when it ends, however that is."""
 
     __slots__ = ("_limits", "_requests", "_terms", "hold", "tokens")
@@ -173,9 +173,9 @@ class Reservation:
 class LimitSet:
     """Reserves of several limits at once: of all of them or of none. Made by a `Limiter`."""
 
-    def __init__(self, limiter: Shares, shares: Sequence[Share | BudgetShare]) -> None:
+    def __init__(self, limiter: Shares, shares: Sequence[LimitShare | BudgetShare]) -> None:
         self._limiter = limiter
-        self.shares = tuple(share for share in shares if isinstance(share, Share))
+        self.shares = tuple(share for share in shares if isinstance(share, LimitShare))
         self.requests = self._of(Measure.REQUESTS)
         self.tokens = self._of(Measure.TOKENS)
         self.at_once = self._of(Measure.AT_ONCE)
@@ -197,7 +197,7 @@ class LimitSet:
 
     def reserve(
         self, tokens: int, now: float, hold: CostHold | None = None, requests: int = 1
-    ) -> Reservation | Refusal | None:
+    ) -> LimitReservation | LimitRefusal | None:
         """Take a request's part of every limit.
 
         Args:
@@ -238,7 +238,7 @@ class LimitSet:
         for share in self.at_once:
             share.available -= 1
             share.in_use += 1
-        return Reservation(self, tokens, hold, requests)
+        return LimitReservation(self, tokens, hold, requests)
 
     def settle(self, terms: Sequence[int], unused: int) -> None:
         """End a request: its places are free, and `unused` tokens of those terms go back."""
@@ -263,26 +263,26 @@ class LimitSet:
                 found[limit.id.measure] = Headroom(limit.amount, remaining, reset)
         return found
 
-    def _of(self, measure: Measure) -> tuple[Share, ...]:
+    def _of(self, measure: Measure) -> tuple[LimitShare, ...]:
         return tuple(share for share in self.shares if share.limit.id.measure is measure)
 
     def tell_requests(self) -> None:
-        """Send what `Reservation.return_requests` gave back within a moment."""
+        """Send what `LimitReservation.return_requests` gave back within a moment."""
         for share in self.requests:
             if share.changed:
                 self._limiter.tell(share)
 
-    def _check_several(self, requests: int) -> Refusal | None:
+    def _check_several(self, requests: int) -> LimitRefusal | None:
         """Refuse several requests that are one for the client and can never run together."""
         for share in self.at_once:
             if requests > share.limit.burst:
-                return Refusal(share.limit, None, requests)
+                return LimitRefusal(share.limit, None, requests)
         return None
 
-    def _lack(self, tokens: int, now: float, requests: int) -> Refusal | None:
+    def _lack(self, tokens: int, now: float, requests: int) -> LimitRefusal | None:
         """Refuse, or have all owners asked at once of whose limits the request lacks something."""
-        lacking: list[tuple[Share, int]] = []
-        refusal: Refusal | None = None
+        lacking: list[tuple[LimitShare, int]] = []
+        refusal: LimitRefusal | None = None
         for share in self.shares:
             cost = 1
             if share.limit.id.measure is Measure.TOKENS:
@@ -305,12 +305,12 @@ class LimitSet:
         return None
 
 
-def _longer(refusal: Refusal | None, limit: Limit, seconds: float, cost: int) -> Refusal:
+def _longer(refusal: LimitRefusal | None, limit: Limit, seconds: float, cost: int) -> LimitRefusal:
     retry_after = None if math.isinf(seconds) else seconds
     if retry_after is not None and limit.id.measure is Measure.AT_ONCE:
         retry_after = max(retry_after, _RETRY_SECONDS)
     if refusal is None or retry_after is None:
-        return Refusal(limit, retry_after, cost)
+        return LimitRefusal(limit, retry_after, cost)
     if refusal.retry_after is None or refusal.retry_after >= retry_after:
         return refusal
-    return Refusal(limit, retry_after, cost)
+    return LimitRefusal(limit, retry_after, cost)

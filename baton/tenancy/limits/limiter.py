@@ -7,11 +7,11 @@ from baton.cluster.rendezvous import choose
 from baton.tenancy.limits.budget.roll_call import view_of
 from baton.tenancy.limits.budget.share import BudgetShare
 from baton.tenancy.limits.limit_set import LimitSet
-from baton.tenancy.limits.messages import Answer, Ask
-from baton.tenancy.limits.share import Share
+from baton.tenancy.limits.messages import Ask, LimitGrant
+from baton.tenancy.limits.share import LimitShare
 from baton.tenancy.limits.spec import Limit, LimitId, Measure, SubjectLimits
 
-AnyShare = Share | BudgetShare
+AnyShare = LimitShare | BudgetShare
 
 
 class Limiter:
@@ -35,7 +35,7 @@ class Limiter:
         self._budgets: dict[LimitId, BudgetShare] = {}
         self._active: dict[LimitId, AnyShare] = {}
         """Those that hold something, or have something to say; they are never forgotten."""
-        self._recent: dict[LimitId, Share] = {}
+        self._recent: dict[LimitId, LimitShare] = {}
         """Those of limits per minute that were granted something lately: a new owner is told."""
         self._outgoing: dict[LimitId, AnyShare] = {}
         self._eras: dict[str, int] = {}
@@ -106,7 +106,7 @@ class Limiter:
                 self._begin(share, router, now, keep=True)
         self._call_roll(router)
 
-    def receive(self, router: str, answer: Answer, now: float) -> None:
+    def receive(self, router: str, answer: LimitGrant, now: float) -> None:
         """Take in a router's answer; one of an earlier term makes it hear of the present one."""
         share = self._shares.get(answer.limit_id)
         if share is None or share.owner != router:
@@ -188,7 +188,7 @@ class Limiter:
             if limit.id.measure is Measure.COST:
                 share = self._budgets[limit.id] = BudgetShare(limit)
             else:
-                share = Share(limit)
+                share = LimitShare(limit)
             self._shares[limit.id] = share
         elif limit.version >= share.limit.version:
             share.limit = limit
@@ -199,19 +199,19 @@ class Limiter:
         if not owner and self._alone_since is not None:
             now = self._alone_since  # its part comes from then on, whenever it is first used
         share.begin_term(self._terms, owner, now, keep=keep)
-        if self._alone_since is not None and self._frontends == 1 and isinstance(share, Share):
+        if self._alone_since is not None and self._frontends == 1 and isinstance(share, LimitShare):
             share.begin_alone(now)  # of several, none knows what the others were granted
         if share.changed:
             self._outgoing[share.limit.id] = share
 
     def _note_recent(self, share: AnyShare) -> None:
-        if isinstance(share, Share) and not share.places:
+        if isinstance(share, LimitShare) and not share.places:
             self._recent[share.limit.id] = share
 
     def _call_roll(self, router: str) -> None:
         """Say all budgets of a router, what runs and what was granted lately: that this is all."""
         for limit_id, share in (self._active | self._recent).items():
-            if share.owner == router and isinstance(share, Share):
+            if share.owner == router and isinstance(share, LimitShare):
                 share.say_for_roll()
                 if share.has_message:
                     self._outgoing[limit_id] = share

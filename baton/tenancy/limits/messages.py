@@ -47,7 +47,7 @@ class Ask(NamedTuple):
         return not (self.need or self.ahead or self.confirm)
 
 
-class Answer(NamedTuple):
+class LimitGrant(NamedTuple):
     """From the router: what it has granted."""
 
     limit_id: LimitId

@@ -7,7 +7,7 @@ from baton.cluster.rendezvous import choose
 from baton.tenancy.limits.bucket import Bucket, PlacesBucket, RateBucket
 from baton.tenancy.limits.budget.account import Account
 from baton.tenancy.limits.budget.roll_call import RollCall
-from baton.tenancy.limits.messages import Answer, Ask
+from baton.tenancy.limits.messages import Ask, LimitGrant
 from baton.tenancy.limits.spec import LimitId, Measure
 
 SETTLE_SECONDS = 1.0
@@ -78,7 +78,7 @@ class LimitOwner:
         """Budgets whose records are to be read; a `Ledger` takes them out."""
         self.unwritten: dict[LimitId, None] = {}
         """Budgets whose records are to be written, the oldest change first; the same."""
-        self._pushed: list[tuple[str, Answer]] = []
+        self._pushed: list[tuple[str, LimitGrant]] = []
 
     def __len__(self) -> int:
         """Return the number of buckets, and of budgets."""
@@ -120,7 +120,7 @@ class LimitOwner:
             self.unwritten.pop(one, None)
         return lost
 
-    def answer(self, frontend: str, ask: Ask, now: float) -> Answer | None:
+    def answer(self, frontend: str, ask: Ask, now: float) -> LimitGrant | None:
         """Answer a frontend; None: there is nothing to say now.
 
         What other frontends are to be told for it, and this one later, is in `take_pushed`.
@@ -160,7 +160,7 @@ class LimitOwner:
             self._pushed += account.serve(now)
             self._note(limit_id, account)
 
-    def take_pushed(self) -> list[tuple[str, Answer]]:
+    def take_pushed(self) -> list[tuple[str, LimitGrant]]:
         """Return what frontends are to be told that did not ask in this moment."""
         pushed, self._pushed = self._pushed, []
         return pushed
@@ -187,7 +187,7 @@ class LimitOwner:
             if account.unused_since(now) < ACCOUNT_SECONDS:
                 self._accounts[limit_id] = account
 
-    def _answer_cost(self, frontend: str, ask: Ask, now: float) -> Answer | None:
+    def _answer_cost(self, frontend: str, ask: Ask, now: float) -> LimitGrant | None:
         limit_id = ask.limit.id
         account = self._accounts.get(limit_id)
         if account is None:
@@ -197,7 +197,7 @@ class LimitOwner:
             self.unread[limit_id] = None
         account.reported = account.reported or self.roll_call.complete(now)
         account.charges.wall_seconds = self.wall_seconds
-        answered: Answer | None = None
+        answered: LimitGrant | None = None
         for name, answer in account.answer(frontend, ask, now):
             if name == frontend:
                 answered = answer
@@ -235,7 +235,7 @@ class LimitOwner:
         return self._ownership.since(limit_id.digest())
 
 
-def _not_owner(ask: Ask) -> Answer | None:
+def _not_owner(ask: Ask) -> LimitGrant | None:
     if ask.is_report:
         return None
-    return Answer(ask.limit.id, ask.term, 0, 0, 0, _NOT_OWNER_WAIT_SECONDS, reserved=ask.want)
+    return LimitGrant(ask.limit.id, ask.term, 0, 0, 0, _NOT_OWNER_WAIT_SECONDS, reserved=ask.want)

@@ -13,8 +13,8 @@ class RecentGrants:
 
     A limit's bucket lacks no more than all frontends were granted in that time: it gained as much
     as it holds meanwhile. Times are rounded so that nothing is left out. What goes back cancels the
-    latest grants first and never more than there are, so that this stays true. Owned by a `Share`;
-    bounded: 14 numbers.
+    latest grants first and never more than there are, so that this stays true. Owned by a
+    `LimitShare`; bounded: 14 numbers.
     """
 
     __slots__ = ("_limit", "_seconds", "_slots", "_sum")

@@ -3,7 +3,7 @@
 import math
 
 from baton.tenancy.limits.alone import LocalPart
-from baton.tenancy.limits.messages import Answer, Ask
+from baton.tenancy.limits.messages import Ask, LimitGrant
 from baton.tenancy.limits.recent import RecentGrants
 from baton.tenancy.limits.spec import Limit, Measure
 from baton.tenancy.limits.term import Term
@@ -12,7 +12,7 @@ IDLE_SECONDS = 1.0
 """What was not used for so long goes back, and what was used is told if nothing else is said."""
 
 
-class Share:
+class LimitShare:
     """What a frontend may use of a limit. Owned by a `Limiter`; requests take from `available`.
 
     Its life is a sequence of terms, one per owner: what was taken in one is not given back in
@@ -139,7 +139,7 @@ class Share:
         ahead, recent = not self.places, self.recent(now)
         return self._term.ask(self.limit, self._kept, now, ahead=ahead, recent=recent)
 
-    def receive(self, answer: Answer, now: float) -> None:
+    def receive(self, answer: LimitGrant, now: float) -> None:
         """Take in an answer of this term."""
         units = self._term.receive(answer, now)
         self.available += units

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from baton.tenancy.limits.messages import Answer, Ask
+from baton.tenancy.limits.messages import Ask, LimitGrant
 from baton.tenancy.limits.spec import Limit
 
 ANSWER_SECONDS = 0.25
@@ -127,7 +127,7 @@ class Term:
         self._ahead = self._confirm = self.changed = False
         return ask
 
-    def receive(self, answer: Answer, now: float) -> int:
+    def receive(self, answer: LimitGrant, now: float) -> int:
         """Take in an answer; return the units that it grants."""
         units = max(0, answer.granted - self.granted)
         self.granted += units

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from baton.errors import invalid_field
 from baton.internal.v1 import router_pb2
-from baton.tenancy.limits.messages import Answer, Ask
+from baton.tenancy.limits.messages import Ask, LimitGrant
 from baton.tenancy.limits.spec import MAX_AMOUNT, NO_BUDGET, Limit, LimitId, Measure, Subject
 
 _SUBJECTS: Mapping[Subject, router_pb2.LimitSubject.ValueType] = {
@@ -73,7 +73,7 @@ def ask_from_proto(message: router_pb2.LimitAsk) -> Ask | None:
     )
 
 
-def answer_to_proto(answer: Answer, message: router_pb2.LimitAnswer) -> None:
+def answer_to_proto(answer: LimitGrant, message: router_pb2.LimitAnswer) -> None:
     """Fill a message with an answer."""
     _fill_id(answer.limit_id, message.limit)
     message.term, message.granted, message.chunk = answer.term, answer.granted, answer.chunk
@@ -81,12 +81,12 @@ def answer_to_proto(answer: Answer, message: router_pb2.LimitAnswer) -> None:
     message.restart, message.reserved = answer.restart, answer.reserved
 
 
-def answer_from_proto(message: router_pb2.LimitAnswer) -> Answer | None:
+def answer_from_proto(message: router_pb2.LimitAnswer) -> LimitGrant | None:
     """Return an answer; None: it is of a limit that only a later release knows."""
     limit_id = _id_of(message.limit)
     if limit_id is None:
         return None
-    return Answer(
+    return LimitGrant(
         limit_id,
         message.term,
         message.granted,

@@ -56,7 +56,7 @@ log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Change(Generic[R]):
+class RecordChange(Generic[R]):
     """One record as it was and is to be."""
 
     event: str
@@ -143,7 +143,7 @@ class RecordStore:
     # Changing.
 
     async def commit(
-        self, tenant: str, actor: Actor, plan: Callable[[], Awaitable[Change[R]]]
+        self, tenant: str, actor: Actor, plan: Callable[[], Awaitable[RecordChange[R]]]
     ) -> R:
         """Make a change, and return the record as it is now.
 
@@ -204,7 +204,7 @@ class RecordStore:
         event: str,
         change: Callable[[R], dict[str, Any]],
         project: Project | None = None,
-    ) -> Change[R]:
+    ) -> RecordChange[R]:
         """Return what `update` is to commit, as the record is now."""
         record, stored = await self.get(kind, ident)
         changes = change(record) | {"version": record.version + 1}
@@ -215,10 +215,15 @@ class RecordStore:
             after = parse(kind, ident, value)
         except ValueError as error:
             raise _invalid(error) from None
-        return Change(event, after, record, stored, value, project)
+        return RecordChange(event, after, record, stored, value, project)
 
     async def _write(
-        self, tenant: str, head: bytes | None, number: int, audit: AuditRecord, change: Change[Any]
+        self,
+        tenant: str,
+        head: bytes | None,
+        number: int,
+        audit: AuditRecord,
+        change: RecordChange[Any],
     ) -> bool:
         head_key = keys.audit(self._cluster, tenant)
         record_key = self._key(type(change.after), change.after.id)
@@ -240,7 +245,7 @@ class RecordStore:
                 return True
             raise
 
-    def _audit(self, number: int, actor: Actor, change: Change[Any]) -> AuditRecord:
+    def _audit(self, number: int, actor: Actor, change: RecordChange[Any]) -> AuditRecord:
         before, after = difference(change.before, change.after)
         project, name = describe(change.after, change.project)
         return AuditRecord(

@@ -88,7 +88,7 @@ class Sums:
 _SUMMED = tuple(one.name for one in fields(Sums))
 
 
-class Group(NamedTuple):
+class UsageGroup(NamedTuple):
     """Requests that began in one bucket of time and have the same labels."""
 
     begin: int
@@ -141,7 +141,7 @@ class Question:
             and (self.line_items is None or _line_item(record) in self.line_items)
         )
 
-    def answer(self, records: Iterable[UsageRecord]) -> list[Group]:
+    def answer(self, records: Iterable[UsageRecord]) -> list[UsageGroup]:
         """Return the groups of records, by time; those that do not count are passed over."""
         found: dict[tuple[int, Labels], Sums] = {}
         for record in records:
@@ -149,7 +149,7 @@ class Question:
                 at = self.bucket_of(record.began_ms // 1000)
                 found.setdefault((at, self._labels(record)), Sums()).add(record)
         ordered = sorted(found.items(), key=lambda item: item[0][0])
-        return [Group(at, labels, sums) for (at, labels), sums in ordered]
+        return [UsageGroup(at, labels, sums) for (at, labels), sums in ordered]
 
     def _labels(self, record: UsageRecord) -> Labels:
         values: dict[str, Any] = {

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from baton.usage.record import LOST
-from baton.usage.report.question import BATCH_ITEM, Column, Group, Labels, Question, Sums
+from baton.usage.report.question import BATCH_ITEM, Column, Labels, Question, Sums, UsageGroup
 
 _NAME = "case adapter when '' then model else adapter end"
 _LINE_ITEM = f"({_NAME}) || case when batch then '{BATCH_ITEM}' else '' end"
@@ -90,7 +90,7 @@ def select_latest(question: Question) -> tuple[str, list[Any]]:
     return f"select now(), (select max(began) from usage_records where {wheres})", args
 
 
-def group_of(question: Question, row: Any) -> Group:
+def group_of(question: Question, row: Any) -> UsageGroup:
     """Return the group of a row that `select` brought."""
     values = list(row)
     begin = question.begin
@@ -98,7 +98,7 @@ def group_of(question: Question, row: Any) -> Group:
         begin = question.bucket_of(int(values.pop(0).timestamp()))
     by = question.by
     labels = Labels(**dict(zip(by, values, strict=False)))
-    return Group(begin, labels, Sums(*(int(value or 0) for value in values[len(by) :])))
+    return UsageGroup(begin, labels, Sums(*(int(value or 0) for value in values[len(by) :])))
 
 
 def _where(question: Question) -> tuple[str, list[Any]]:

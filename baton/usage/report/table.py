@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from baton.postgres.connecting import driver
 from baton.postgres.database import Database
-from baton.usage.report.question import Group, Question
+from baton.usage.report.question import Question, UsageGroup
 from baton.usage.report.sql import group_of, select, select_latest
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class UsageTable:
 
     async def read(
         self, question: Question, seconds: float, most: int | None = None
-    ) -> list[Group]:
+    ) -> list[UsageGroup]:
         """Return the groups that answer a question, by time.
 
         Args:
@@ -70,7 +70,7 @@ class UsageTable:
 
     async def report(
         self, question: Question, scope: Question, seconds: float, most: int | None = None
-    ) -> tuple[list[Group], Freshness]:
+    ) -> tuple[list[UsageGroup], Freshness]:
         """Return the groups that answer a question, and how new the records of a scope are that
         they were made of. Arguments and errors are those of `read`."""
         statement, values = select(question, most)
@@ -102,10 +102,10 @@ class UsageTable:
             self._turn.release()
 
 
-async def _groups(question: Question, rows: Sequence[Any]) -> list[Group]:
+async def _groups(question: Question, rows: Sequence[Any]) -> list[UsageGroup]:
     """Return the groups of rows; many of them are made on a thread, beside the event loop."""
 
-    def convert() -> list[Group]:
+    def convert() -> list[UsageGroup]:
         return [group_of(question, row) for row in yielding(rows)]
 
     return convert() if len(rows) <= _FEW_ROWS else await asyncio.to_thread(convert)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from baton.request.prices import PriceTable, dollars
-from baton.usage.report.question import Column, Group, Sums
+from baton.usage.report.question import Column, Sums, UsageGroup
 
 K = TypeVar("K", bound=tuple[object, ...])
 
@@ -37,7 +37,7 @@ class Totals:
     saved_nanodollars: int = 0
     """What requests that have both prices cost less than there; negative: more."""
 
-    def add(self, group: Group, provider: PriceTable) -> None:
+    def add(self, group: UsageGroup, provider: PriceTable) -> None:
         """Add a group, in which all of PRICE_COLUMNS are told apart."""
         labels, sums = group.labels, group.sums
         self.requests += sums.requests
@@ -67,7 +67,7 @@ def _charged(sums: Sums) -> tuple[int, int, int]:
 
 
 def totals_by(
-    groups: Iterable[Group], key: Callable[[Group], K], provider: PriceTable
+    groups: Iterable[UsageGroup], key: Callable[[UsageGroup], K], provider: PriceTable
 ) -> dict[K, Totals]:
     """Return totals by what a report tells apart, in its order.
 
@@ -82,7 +82,7 @@ def totals_by(
     return dict(sorted(found.items(), key=lambda item: item[0]))
 
 
-def total_of(groups: Iterable[Group], provider: PriceTable) -> Totals:
+def total_of(groups: Iterable[UsageGroup], provider: PriceTable) -> Totals:
     """Return the totals of all groups together."""
     total = Totals()
     for group in groups:

@@ -13,7 +13,7 @@ CHUNK_BYTES = 256 * 1024
 """Read at a time, and about the most of a batch; more than the longest line."""
 
 
-class Batch(NamedTuple):
+class SpoolBatch(NamedTuple):
     """Records that stand behind each other."""
 
     records: list[bytes]
@@ -24,7 +24,7 @@ class Batch(NamedTuple):
     """Bytes among them that are no whole line."""
 
 
-class _Named(msgspec.Struct):
+class _RecordId(msgspec.Struct):
     id: str
 
 
@@ -43,9 +43,9 @@ class RunReader:
         self._left = left
         self._at = Position(0, 0)
         self._running: dict[str, bytes] = {}
-        self._id = msgspec.json.Decoder(_Named)
+        self._id = msgspec.json.Decoder(_RecordId)
 
-    def read(self, upto: Position) -> Batch:
+    def read(self, upto: Position) -> SpoolBatch:
         """Return the next records before `upto`; none: there are none.
 
         What the sink has is passed over. Of a run that was left all lines are looked at, for ends
@@ -77,8 +77,8 @@ class RunReader:
                 if end > skip_to:
                     records.append(body)
             if records:
-                return Batch(records, self._at, damaged)
-        return Batch([], self._at, damaged)
+                return SpoolBatch(records, self._at, damaged)
+        return SpoolBatch([], self._at, damaged)
 
     def lost(self) -> list[bytes]:
         """Return the records of requests that began and did not end, of those that were read."""

@@ -1,12 +1,12 @@
 """What a request is told that does not fit into its limits, and how that is counted."""
 
 from baton.errors import BatonError, QuotaViolation, Reason
-from baton.tenancy.limits.limit_set import Refusal
+from baton.tenancy.limits.limit_set import LimitRefusal
 from baton.tenancy.limits.spec import FIELDS, Limit, Measure
 from services.frontend.metrics import LIMIT_REFUSALS
 
 
-def refused(refusal: Refusal) -> BatonError:
+def refused(refusal: LimitRefusal) -> BatonError:
     """Return the error of a request that a limit refuses, and count it."""
     limit = refusal.limit
     kind = FIELDS[limit.id.measure]

@@ -13,7 +13,7 @@ from baton.internal.v1.cluster_pb2 import ROLE_FRONTEND, ROLE_ROUTER
 from baton.rpc.timing.loop_watch import Timer
 from baton.tenancy.directory.principal import Principal
 from baton.tenancy.limits.budget.month import month_of
-from baton.tenancy.limits.limit_set import CostHold, LimitSet, Refusal, Reservation
+from baton.tenancy.limits.limit_set import CostHold, LimitRefusal, LimitReservation, LimitSet
 from baton.tenancy.limits.limiter import Limiter
 from baton.tenancy.limits.wire import answer_from_proto, ask_to_proto
 from services.frontend.access.key_limits import KeyLimitTable
@@ -131,7 +131,7 @@ class RequestLimits:
 
     async def reserve(
         self, limits: LimitSet, tokens: int, cost: int = 0, requests: int = 1
-    ) -> Reservation:
+    ) -> LimitReservation:
         """Take a request's part of its limits, which `settle` ends.
 
         Args:
@@ -145,34 +145,34 @@ class RequestLimits:
                 router answered in time.
         """
         hold = limits.hold(cost)
-        outcome: Reservation | Refusal | None = None
+        outcome: LimitReservation | LimitRefusal | None = None
         try:
             outcome = limits.reserve(tokens, self._clock(), hold, requests)
             self._flush_soon()
             if outcome is None:
-                future: asyncio.Future[Reservation | Refusal] = self._loop.create_future()
+                future: asyncio.Future[LimitReservation | LimitRefusal] = self._loop.create_future()
                 waiting = _Waiting(limits, tokens, hold, requests, future)
                 outcome = await self._wait(waiting)
         finally:
-            if hold is not None and not isinstance(outcome, Reservation):
+            if hold is not None and not isinstance(outcome, LimitReservation):
                 hold.settle(0)
                 self._flush_soon()
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, LimitRefusal):
             raise refused(outcome)
         return outcome
 
-    def settle(self, reservation: Reservation, used: int, cost: int = 0) -> None:
+    def settle(self, reservation: LimitReservation, used: int, cost: int = 0) -> None:
         """End what a request took: so many tokens, and nano-dollars. Only the first time counts."""
         reservation.settle(used, cost)
         self._flush_soon()
 
-    def return_requests(self, limits: LimitSet, reservation: Reservation) -> None:
+    def return_requests(self, limits: LimitSet, reservation: LimitReservation) -> None:
         """Give back the requests of a reservation of which none was begun."""
         reservation.return_requests()
         limits.tell_requests()
         self._flush_soon()
 
-    async def _wait(self, waiting: "_Waiting") -> Reservation | Refusal:
+    async def _wait(self, waiting: "_Waiting") -> LimitReservation | LimitRefusal:
         self._waiting[waiting] = None
         timer = Timer(WAIT_SECONDS, partial(self._give_up, waiting))
         try:
@@ -189,7 +189,7 @@ class RequestLimits:
         future = waiting.outcome
         if future.done() and not future.cancelled() and future.exception() is None:
             outcome = future.result()
-            if isinstance(outcome, Reservation):
+            if isinstance(outcome, LimitReservation):
                 self.settle(outcome, 0)
 
     def _give_up(self, waiting: "_Waiting") -> None:
@@ -275,7 +275,7 @@ class _Waiting:
         tokens: int,
         hold: CostHold | None,
         requests: int,
-        outcome: "asyncio.Future[Reservation | Refusal]",
+        outcome: "asyncio.Future[LimitReservation | LimitRefusal]",
     ) -> None:
         self.limits = limits
         self.tokens = tokens

@@ -14,7 +14,7 @@ from baton.errors import BatonError, Reason, invalid_field
 from baton.request.prices import Price, PriceTable
 from baton.settings import FrontendSettings
 from baton.telemetry.tracing import tracer
-from baton.tenancy.limits.limit_set import LimitSet, Reservation
+from baton.tenancy.limits.limit_set import LimitReservation, LimitSet
 from baton.tenancy.records.tenants import Scope
 from baton.v1 import common_pb2
 from services.frontend.access.key_limits import KeyLimits
@@ -178,7 +178,7 @@ class Inference:
             BatonError: one is refused.
         """
         started: list[Generation] = []
-        counted: Reservation | None = None
+        counted: LimitReservation | None = None
         try:
             for request in requests:
                 count = 0 if started else len(requests)
@@ -199,7 +199,7 @@ class Inference:
         record: RequestRecord,
         seconds: float | None,
         count: int,
-    ) -> tuple[Generation, Reservation | None]:
+    ) -> tuple[Generation, LimitReservation | None]:
         """Admit a request, which counts as so many for limits."""
         arrived = monotonic()
         record.name_model(request.model)
@@ -212,7 +212,7 @@ class Inference:
         if metering is not None:
             metering.check(record.principal)
         self._admit()
-        reservation: Reservation | None = None
+        reservation: LimitReservation | None = None
         try:
             allowed = self.limits_of(record)
             resolved = await self._resolve(request, record, deadline, allowed)
@@ -398,7 +398,7 @@ class Inference:
         ACTIVE.set(self.active)
 
     def _ended(
-        self, record: RequestRecord, reservation: Reservation | None, generation: Generation
+        self, record: RequestRecord, reservation: LimitReservation | None, generation: Generation
     ) -> None:
         generation.add_to(record)
         self._settle(reservation, generation.used_tokens, generation.cost or 0)
@@ -407,7 +407,7 @@ class Inference:
         self._running.discard(generation)
         self._leave()
 
-    def _settle(self, reservation: Reservation | None, used: int, cost: int = 0) -> None:
+    def _settle(self, reservation: LimitReservation | None, used: int, cost: int = 0) -> None:
         if reservation is not None and self._request_limits is not None:
             self._request_limits.settle(reservation, used, cost)
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.telemetry.logs import get_logger
-from baton.tenancy.limits.budget.ledger import Ledger, Write
+from baton.tenancy.limits.budget.ledger import Ledger, LedgerWrite
 from baton.tenancy.limits.budget.month import months_before
 from baton.tenancy.limits.spec import LimitId
 from services.router.api.spend_alerts import SpendAlerts
@@ -136,18 +136,18 @@ class BudgetRecords:
                         await self._refused(write)
         UNWRITTEN_BUDGETS.set(0)
 
-    async def _put(self, writes: Sequence[Write]) -> bool:
+    async def _put(self, writes: Sequence[LedgerWrite]) -> bool:
         known = [(self._key(write.limit_id), write.known) for write in writes]
         pairs = [(self._key(write.limit_id), write.value) for write in writes]
         new = [write.limit_id for write in writes if write.known is None]
         old = [one._replace(month=months_before(one.month, KEPT_MONTHS)) for one in new]
         return await self._etcd.replace_all(known, pairs, [self._key(one) for one in old])
 
-    def _accepted(self, write: Write) -> None:
+    def _accepted(self, write: LedgerWrite) -> None:
         self._ledger.accepted(write)
         self._alerts.written(write.limit_id, write.record)
 
-    async def _refused(self, write: Write) -> None:
+    async def _refused(self, write: LedgerWrite) -> None:
         """Take in what is there instead: another router's, or this one's whose answer was lost."""
         value = await self._etcd.get(self._key(write.limit_id))
         try:

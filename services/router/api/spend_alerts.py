@@ -7,7 +7,7 @@ from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd
 from baton.request.prices import dollars
 from baton.telemetry.logs import get_logger
-from baton.tenancy.limits.budget.ledger import Write
+from baton.tenancy.limits.budget.ledger import LedgerWrite
 from baton.tenancy.limits.budget.month import name as month_name
 from baton.tenancy.limits.budget.record import SpendRecord
 from baton.tenancy.limits.spec import LimitId, Subject
@@ -39,7 +39,7 @@ class SpendAlerts:
         self._crossed: dict[tuple[LimitId, str], tuple[SpendAlert, int]] = {}
         """Those whose marks are on their way to etcd, and what was spent then."""
 
-    async def mark(self, writes: Sequence[Write]) -> list[Write]:
+    async def mark(self, writes: Sequence[LedgerWrite]) -> list[LedgerWrite]:
         """Return the writes with the marks of alerts that they cross.
 
         Raises:
@@ -79,7 +79,7 @@ class SpendAlerts:
                     subject_prefix=alert.subject_prefix,
                 )
 
-    def _marked(self, write: Write, alerts: tuple[SpendAlert, ...]) -> Write:
+    def _marked(self, write: LedgerWrite, alerts: tuple[SpendAlert, ...]) -> LedgerWrite:
         told, spent = write.record.alerts, write.record.settled
         crossed = [
             alert

@@ -15,7 +15,7 @@ from baton.cluster.etcd.local import LocalEtcd
 from baton.internal.v1.cluster_pb2 import Instance
 from baton.tenancy.admin.tenants import Administration
 from baton.tenancy.limits.budget.month import month_of
-from baton.tenancy.limits.budget.record import Charge, SpendRecord, encode
+from baton.tenancy.limits.budget.record import FrontendCharge, SpendRecord, encode
 from baton.tenancy.limits.spec import Subject
 from baton.tenancy.records.secret import digest_of
 from tests.support.processes.launcher import Launcher
@@ -72,7 +72,7 @@ async def test_from_the_first_key_to_the_last(call: Call, etcd_client: Etcd, clu
     await said("tenants", "set", "acme", "--tokens-per-minute", "5000")
     await said("tenants", "set", "acme", "--budget-per-month", "50.000000001")
     month = month_of(time.time())
-    spent = SpendRecord("router", {"frontend": Charge(1, 7 * 10**9, 2 * 10**9)})
+    spent = SpendRecord("router", {"frontend": FrontendCharge(1, 7 * 10**9, 2 * 10**9)})
     await etcd_client.put(keys.spent(cluster, month, Subject.TENANT, "acme"), encode(spent))
     assert "2.00 of 50.000000001" in await said("tenants", "ls")
     (budgeted,) = [one for one in await read("tenants", "ls") if one["id"] == "acme"]

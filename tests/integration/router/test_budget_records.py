@@ -10,8 +10,8 @@ from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.tenancy.admin.tenants import Administration
 from baton.tenancy.limits.budget.ledger import Ledger
 from baton.tenancy.limits.budget.month import months_before
-from baton.tenancy.limits.budget.record import Charge, SpendRecord, encode, parse
-from baton.tenancy.limits.messages import Answer, Ask
+from baton.tenancy.limits.budget.record import FrontendCharge, SpendRecord, encode, parse
+from baton.tenancy.limits.messages import Ask, LimitGrant
 from baton.tenancy.limits.owner import LimitOwner
 from baton.tenancy.limits.spec import Limit, LimitId, Measure, Subject
 from baton.tenancy.records.tenants import SpendAlert, Tier
@@ -36,7 +36,7 @@ class Router:
     def serve(self) -> None:
         self.owner.serve(self.now)
 
-    def ask(self, frontend: str, need: int = 0, **sums: int) -> Answer | None:
+    def ask(self, frontend: str, need: int = 0, **sums: int) -> LimitGrant | None:
         known = {"term": 1, "base": 0, "granted": 0, "spent": 0, "returned": 0} | sums
         asked = Ask(LIMIT, **known, need=need, want=need, confirm=True)  # type: ignore[arg-type]
         return self.owner.answer(frontend, asked, self.now)
@@ -119,7 +119,7 @@ async def test_months_long_past_are_deleted_and_damaged_records_left_alone(
 ) -> None:
     old = months_before(MONTH, KEPT_MONTHS)
     key = keys.spent(cluster, old, Subject.TENANT, "acme")
-    await etcd_client.put(key, encode(SpendRecord("r9", {"f0": Charge(1, 1, 1)})))
+    await etcd_client.put(key, encode(SpendRecord("r9", {"f0": FrontendCharge(1, 1, 1)})))
     one = router("r0")
     one.ask("f0", need=5)
     await one.records.read()
@@ -134,7 +134,7 @@ async def test_months_long_past_are_deleted_and_damaged_records_left_alone(
     await other.records.write()
     assert await etcd_client.get(now) == b"damaged"
     assert not other.owner.take_pushed(), "only 1 % of it is lent"
-    await etcd_client.put(now, encode(SpendRecord("r0", {"f9": Charge(1, 7, 7)})))
+    await etcd_client.put(now, encode(SpendRecord("r0", {"f9": FrontendCharge(1, 7, 7)})))
     other.ledger.read_again()
     await other.records.read()
     assert [to for to, _ in other.owner.take_pushed()] == ["f1"]

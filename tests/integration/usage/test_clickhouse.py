@@ -12,7 +12,7 @@ import pytest
 from baton.request.prices import PriceTable
 from baton.settings import KafkaSettings
 from baton.usage.record import UsageRecord, encode
-from baton.usage.report.question import Group, Question
+from baton.usage.report.question import Question, UsageGroup
 from baton.usage.report.totals import PRICE_COLUMNS, Totals, totals_by
 from baton.usage.sinks.kafka.sink import KafkaSink
 from tests.support.usage.clickhouse import columns_of, statements, without_kafka
@@ -77,7 +77,7 @@ Team = tuple[str, str | None, str | None]
 """Day, tenant and project."""
 
 
-def team_of(group: Group) -> Team:
+def team_of(group: UsageGroup) -> Team:
     day = datetime.fromtimestamp(group.begin, UTC).date().isoformat()
     return day, group.labels.tenant, group.labels.project
 

@@ -10,7 +10,7 @@ import pytest
 from baton.postgres.connecting import StateError, connected
 from baton.postgres.database import Database
 from baton.usage.record import UsageRecord
-from baton.usage.report.question import Group, Question
+from baton.usage.report.question import Question, UsageGroup
 from baton.usage.report.table import TooLongError, UsageTable
 from baton.usage.report.totals import PRICE_COLUMNS
 from tests.support.pairwise import pairwise
@@ -38,7 +38,7 @@ async def database(databases: Databases, records: list[UsageRecord]) -> AsyncIte
         yield database
 
 
-def known(groups: list[Group]) -> dict[Any, Any]:
+def known(groups: list[UsageGroup]) -> dict[Any, Any]:
     found = {(group.begin, group.labels): group.sums for group in groups}
     assert len(found) == len(groups)
     return found

@@ -10,7 +10,7 @@ from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
 from baton.rpc.protocol import hello
 from baton.tenancy.limits.budget.roll_call import view_of
-from baton.tenancy.limits.messages import Answer, Ask
+from baton.tenancy.limits.messages import Ask, LimitGrant
 from baton.tenancy.limits.owner import SETTLE_SECONDS
 from baton.tenancy.limits.spec import Limit, LimitId, Measure, Subject
 from baton.tenancy.limits.wire import answer_from_proto, ask_to_proto
@@ -51,7 +51,7 @@ class Buckets:
         self.told: list[router_pb2.LimitAnswers] = []
         self.buckets = LimitBuckets(MINE, self.suspected.append, lambda: self.now)
 
-    def ask(self, limit: Limit, **sums: Any) -> Answer | None:
+    def ask(self, limit: Limit, **sums: Any) -> LimitGrant | None:
         response = router_pb2.PlaceResponse()
         self.buckets.answer(asks(limit, **sums), response)
         if not response.frames:

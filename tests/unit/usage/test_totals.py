@@ -16,7 +16,7 @@ from baton.cli.shared.errors import CommandError
 from baton.request.prices import Price, PriceTable
 from baton.usage.record import RecordIds, UsageRecord, encode
 from baton.usage.report.files import RecordFiles
-from baton.usage.report.question import Group, Question
+from baton.usage.report.question import Question, UsageGroup
 from baton.usage.report.totals import PRICE_COLUMNS, Totals, shown, total_of, totals_by
 from tests.support.usage.random_records import random_record
 from tests.support.usage.records import DAY_MS, begun, ended
@@ -30,7 +30,7 @@ def write(path: Path, records: Iterable[UsageRecord]) -> Path:
     return path
 
 
-def team(group: Group) -> tuple[int, str | None, str | None]:
+def team(group: UsageGroup) -> tuple[int, str | None, str | None]:
     return group.begin // 86_400, group.labels.tenant, group.labels.project
 
 

@@ -9,12 +9,12 @@ from rich.console import Console
 
 from baton.cli.admin.usage.names import ProjectNames
 from baton.cli.admin.usage.options import By, UsageOptions
-from baton.cli.admin.usage.sources import Answer, Source
+from baton.cli.admin.usage.sources import UsageReport, UsageSource
 from baton.cli.shared.errors import CommandError
 from baton.cli.shared.table import TextTable
 from baton.cli.shared.table import show as print_table
 from baton.request.prices import PriceTable, dollars
-from baton.usage.report.question import MAX_SECONDS, Group, Question
+from baton.usage.report.question import MAX_SECONDS, Question, UsageGroup
 from baton.usage.report.totals import PRICE_COLUMNS, Totals, shown, totals_by
 
 _DAY_SECONDS = 86_400
@@ -36,7 +36,7 @@ def usage(options: UsageOptions, console: Console, as_json: bool) -> None:
     """
     by: Sequence[By] = tuple(dict.fromkeys(options.by or (By.DAY,)))
     begin, end = _range(options)
-    source = Source(options)
+    source = UsageSource(options)
     names = ProjectNames(source.cluster)
     question = Question(
         begin,
@@ -87,7 +87,7 @@ def _second(day: date) -> int:
     return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
 
 
-def _key(group: Group, by: Sequence[By]) -> tuple[str, ...]:
+def _key(group: UsageGroup, by: Sequence[By]) -> tuple[str, ...]:
     """Return what tells a row from others: the values of `_headings`."""
     labels = group.labels
     day = [_date(group.begin)] if By.DAY in by else []
@@ -136,7 +136,7 @@ def _print(
     print_table(console, table)
 
 
-def _tell_passed_over(answer: Answer, console: Console) -> None:
+def _tell_passed_over(answer: UsageReport, console: Console) -> None:
     if answer.doubles or answer.damaged:
         console.print(
             f"passed over: {answer.doubles} copies of records, {answer.damaged} lines that are "

@@ -19,7 +19,7 @@ from baton.settings import (
 )
 from baton.settings.names import CONFIG_FLAG
 from baton.usage.report.files import RecordFiles, files_of
-from baton.usage.report.question import Group, Question
+from baton.usage.report.question import Question, UsageGroup
 
 _SAY = (
     "Say where usage records are: --state-url (BATON_STATE_URL) for a Postgres; --path or "
@@ -30,17 +30,17 @@ _SECONDS = 300.0
 
 
 @dataclass(frozen=True)
-class Answer:
+class UsageReport:
     """The groups that answer a question."""
 
-    groups: Sequence[Group]
+    groups: Sequence[UsageGroup]
     doubles: int = 0
     """Copies of records that were passed over, in files."""
     damaged: int = 0
     """Lines that are no record, likewise."""
 
 
-class Source:
+class UsageSource:
     """Answers questions from the records that options and settings name.
 
     Args:
@@ -73,7 +73,7 @@ class Source:
             named = options.etcd_endpoint or options.cluster
             self.cluster = options.resolve() if named else None
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: Question) -> UsageReport:
         """Return the answer to a question.
 
         Raises:
@@ -117,22 +117,22 @@ def _settings(options: UsageOptions) -> FrontendSettings:
         raise CommandError(str(error)) from error
 
 
-def _from_files(path: Path, question: Question) -> Answer:
+def _from_files(path: Path, question: Question) -> UsageReport:
     found = RecordFiles(files_of(path), question)
     try:
         groups = question.answer(found)
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror}.") from error
-    return Answer(groups, found.doubles, found.damaged)
+    return UsageReport(groups, found.doubles, found.damaged)
 
 
-def _from_postgres(settings: StateSettings, question: Question) -> Answer:
+def _from_postgres(settings: StateSettings, question: Question) -> UsageReport:
     # asyncpg is loaded only where it is used.
     from baton.postgres.connecting import StateError
     from baton.usage.report.table import TooLongError
 
     try:
-        return Answer(asyncio.run(_read(settings, question)))
+        return UsageReport(asyncio.run(_read(settings, question)))
     except StartupError as error:
         raise CommandError(str(error)) from error
     except StateError as error:
@@ -141,7 +141,7 @@ def _from_postgres(settings: StateSettings, question: Question) -> Answer:
         raise CommandError(f"Postgres: {error}; ask for fewer days.", EXIT_FAILED) from error
 
 
-async def _read(settings: StateSettings, question: Question) -> list[Group]:
+async def _read(settings: StateSettings, question: Question) -> list[UsageGroup]:
     from baton.postgres import schema
     from baton.postgres.connecting import place
     from baton.postgres.database import Database

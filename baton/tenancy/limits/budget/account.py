@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from baton.tenancy.limits.budget.charges import Charges, Holder
+from baton.tenancy.limits.budget.charges import ChargeTotals, GrantHolder
 from baton.tenancy.limits.budget.record import SpendRecord
-from baton.tenancy.limits.messages import Answer, Ask
+from baton.tenancy.limits.messages import Ask, LimitGrant
 from baton.tenancy.limits.spec import Limit
 
 WAIT_SECONDS = 0.15
@@ -24,7 +24,7 @@ _DEPOSED_SECONDS = 5.0
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _PendingGrant:
     """A question that may yet be answered with a grant."""
 
     limit_term: int
@@ -49,14 +49,14 @@ class Account:
         self.reported = False
         """Whether all frontends that live have spoken; the owner of this sets it."""
         self.loaded = False
-        self.charges = Charges()
+        self.charges = ChargeTotals()
         """What every frontend was charged."""
         self.alerts: tuple[str, ...] = ()
         self._lent = 0
         """Granted before the record was known."""
         self._scarce = False
         """Nothing is granted ahead of need."""
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _PendingGrant] = {}
         """By frontend, the oldest first."""
         self._deposed_until: float | None = None
         self._claimed = False
@@ -95,7 +95,7 @@ class Account:
 
     # Frontends.
 
-    def answer(self, frontend: str, ask: Ask, now: float) -> Iterator[tuple[str, Answer]]:
+    def answer(self, frontend: str, ask: Ask, now: float) -> Iterator[tuple[str, LimitGrant]]:
         """Take in what a frontend did; yield answers, for it and for others, by frontend."""
         self._used_at = now
         if ask.limit.version >= self.limit.version:
@@ -108,13 +108,13 @@ class Account:
             if gone is not None and ask.term < gone.term:
                 return
             if ask.granted != ask.base or (gone is not None and ask.term == gone.term):
-                yield frontend, Answer(ask.limit.id, ask.term, 0, 0, 0, 0.0, restart=True)
+                yield frontend, LimitGrant(ask.limit.id, ask.term, 0, 0, 0, 0.0, restart=True)
                 return
             self._waiting.pop(frontend, None)
             self.charges.begin(frontend, ask.term, ask.base)
             holder = self.charges.holders[frontend]
         elif ask.granted > holder.granted:
-            yield frontend, Answer(ask.limit.id, ask.term, 0, 0, 0, 0.0, restart=True)
+            yield frontend, LimitGrant(ask.limit.id, ask.term, 0, 0, 0, 0.0, restart=True)
             return
         self.charges.take_in(frontend, ask.returned, ask.settled)
         holder.held = max(0, ask.granted - ask.spent)
@@ -122,7 +122,7 @@ class Account:
         if ask.need:
             waiting = self._waiting.get(frontend)
             since = now if waiting is None else waiting.since
-            self._waiting[frontend] = _Waiting(
+            self._waiting[frontend] = _PendingGrant(
                 ask.term, ask.granted + ask.need, ask.granted + ask.want, ask.ahead, since
             )
         else:
@@ -133,7 +133,7 @@ class Account:
                 self._grant_ahead(frontend, holder)
             yield frontend, self._reply(holder)
 
-    def serve(self, now: float) -> Iterator[tuple[str, Answer]]:
+    def serve(self, now: float) -> Iterator[tuple[str, LimitGrant]]:
         """Yield answers to what waits: after returns, reports, the record, or some time."""
         if self._deposed_until is not None and now >= self._deposed_until:
             self._deposed_until = None
@@ -227,25 +227,25 @@ class Account:
             self._lent += units
         self.charges.grant(frontend, units)
 
-    def _grant_ahead(self, frontend: str, holder: Holder) -> None:
+    def _grant_ahead(self, frontend: str, holder: GrantHolder) -> None:
         ahead = min(self._chunk - holder.held, self._lendable)
         if ahead > 0:
             self._grant(frontend, ahead)
 
-    def _recall(self) -> Iterator[tuple[str, Answer]]:
+    def _recall(self) -> Iterator[tuple[str, LimitGrant]]:
         """Yield to every frontend that keeps units ahead of need that it may not any more."""
         for name, holder in self.charges.holders.items():
             if holder.told_keeps and name not in self._waiting:
                 yield name, self._reply(holder)
 
-    def _reply(self, holder: Holder, wait: float = 0.0) -> Answer:
+    def _reply(self, holder: GrantHolder, wait: float = 0.0) -> LimitGrant:
         holder.told_keeps = self._chunk
         if self.loaded and self.reported and self._deposed_until is None:
             left = max(0, self.free)
             reserved = max(0, self.charges.reserved - holder.held)  # it counts that itself
         else:  # what there is will be known soon
             left, reserved = self._lendable, self.limit.amount
-        return Answer(
+        return LimitGrant(
             self.limit.id,
             holder.term,
             holder.granted,

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from baton.tenancy.limits.budget.record import Charge, SpendRecord
+from baton.tenancy.limits.budget.record import FrontendCharge, SpendRecord
 
 FOLD_SECONDS = 3600.0
 """What a frontend was charged that is gone for so long is kept as part of one sum."""
@@ -12,7 +12,7 @@ MAX_FRONTENDS = 512
 
 
 @dataclass(slots=True)
-class Holder:
+class GrantHolder:
     """A frontend that speaks to this owner."""
 
     term: int
@@ -30,21 +30,21 @@ class Holder:
     def charged(self) -> int:
         return self.granted - self.returned
 
-    def charge(self) -> Charge:
+    def charge(self) -> FrontendCharge:
         """Return what is written down of it."""
-        return Charge(self.term, self.charged, self.settled, self.at_seconds)
+        return FrontendCharge(self.term, self.charged, self.settled, self.at_seconds)
 
 
-class Charges:
+class ChargeTotals:
     """The sum of all charges, kept as it changes. Owned by an `Account`.
 
     Bounded by the frontends that there are, and MAX_FRONTENDS.
     """
 
     def __init__(self) -> None:
-        self.holders: dict[str, Holder] = {}
+        self.holders: dict[str, GrantHolder] = {}
         """Frontends that speak to this owner."""
-        self.gone: dict[str, Charge] = {}
+        self.gone: dict[str, FrontendCharge] = {}
         """Of frontends that do not, or not yet."""
         self.total = 0
         """What frontends were given and have not returned."""
@@ -64,7 +64,7 @@ class Charges:
         before = self.holders.pop(frontend, None)
         gone = self.gone.pop(frontend, None)
         was = before.charged if before is not None else gone.charged if gone is not None else 0
-        self.holders[frontend] = Holder(term, base)
+        self.holders[frontend] = GrantHolder(term, base)
         self.total += base - was
         self._changed(frontend)
 
@@ -147,7 +147,7 @@ class Charges:
             name for name in self._unwritten if now.get(name) != record.frontends.get(name)
         }
 
-    def _all(self) -> Iterator[tuple[str, Charge]]:
+    def _all(self) -> Iterator[tuple[str, FrontendCharge]]:
         yield from self.gone.items()
         for name, holder in self.holders.items():
             yield name, holder.charge()

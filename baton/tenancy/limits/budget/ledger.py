@@ -13,7 +13,7 @@ from baton.tenancy.limits.spec import LimitId
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class LedgerWrite:
     """A record to be written, if etcd still holds what is known of it."""
 
     limit_id: LimitId
@@ -23,10 +23,10 @@ class Write:
     value: bytes
     """The record, as etcd is to hold it."""
 
-    def marked(self, alerts: tuple[str, ...]) -> "Write":
+    def marked(self, alerts: tuple[str, ...]) -> "LedgerWrite":
         """Return it with these alerts crossed."""
         record = msgspec.structs.replace(self.record, alerts=alerts)
-        return Write(self.limit_id, self.account, self.known, record, encode(record))
+        return LedgerWrite(self.limit_id, self.account, self.known, record, encode(record))
 
 
 class Ledger:
@@ -89,9 +89,9 @@ class Ledger:
         for limit_id, account in self._owner.lost_accounts().items():
             self._lose(limit_id, account)
 
-    def unwritten(self, most: int) -> list[Write]:
+    def unwritten(self, most: int) -> list[LedgerWrite]:
         """Return records that are to be written."""
-        writes: list[Write] = []
+        writes: list[LedgerWrite] = []
         for limit_id, account in self._dirty():
             if len(writes) == most:
                 break
@@ -100,10 +100,10 @@ class Ledger:
                 router = self._successors.get(limit_id, "")
             record = account.record(router, self._owner.roll_call.alive)
             known = self._known.get(limit_id)
-            writes.append(Write(limit_id, account, known, record, encode(record)))
+            writes.append(LedgerWrite(limit_id, account, known, record, encode(record)))
         return writes
 
-    def accepted(self, write: Write) -> None:
+    def accepted(self, write: LedgerWrite) -> None:
         """Note that a record was written."""
         self._known[write.limit_id] = write.value
         write.account.written(write.record)
@@ -114,7 +114,7 @@ class Ledger:
         if write.account.dirty and self._owner.accounts.get(write.limit_id) is write.account:
             self._owner.unwritten[write.limit_id] = None  # behind the others
 
-    def refused(self, write: Write, value: bytes | None, now: float) -> SpendRecord | None:
+    def refused(self, write: LedgerWrite, value: bytes | None, now: float) -> SpendRecord | None:
         """Take in, and return, what was written instead, by another router or by this one.
 
         Raises:

@@ -5,7 +5,7 @@ import msgspec
 MAX_BYTES = 1 << 20
 
 
-class Charge(msgspec.Struct, array_like=True, gc=False):
+class FrontendCharge(msgspec.Struct, array_like=True, gc=False):
     """What one frontend was charged, by its own word or by what it was granted since."""
 
     term: int
@@ -22,7 +22,7 @@ class SpendRecord(msgspec.Struct, omit_defaults=True, gc=False):
 
     owner: str
     """Incarnation of the router that wrote it."""
-    frontends: dict[str, Charge] = {}
+    frontends: dict[str, FrontendCharge] = {}
     """By incarnation."""
     folded_charged: int = 0
     """Of frontends that are long gone, together."""

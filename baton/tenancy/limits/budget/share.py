@@ -3,7 +3,7 @@
 import math
 from collections.abc import Hashable
 
-from baton.tenancy.limits.messages import Answer, Ask
+from baton.tenancy.limits.messages import Ask, LimitGrant
 from baton.tenancy.limits.spec import Limit
 from baton.tenancy.limits.term import ANSWER_SECONDS
 
@@ -184,7 +184,7 @@ class BudgetShare:
         self.changed = self._wants_ahead = False
         return ask
 
-    def receive(self, answer: Answer, now: float) -> None:
+    def receive(self, answer: LimitGrant, now: float) -> None:
         """Take in an answer of this term."""
         units = max(0, answer.granted - self._granted)
         self._granted += units

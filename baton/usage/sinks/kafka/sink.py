@@ -52,7 +52,7 @@ class KafkaProducer(Protocol):
     def purge(self, in_queue: bool, in_flight: bool, blocking: bool) -> None: ...
 
 
-class _Named(msgspec.Struct):
+class _RecordOwner(msgspec.Struct):
     id: str
     tenant: str
     project: str = ""
@@ -87,7 +87,7 @@ class KafkaSink:
             "error_cb": self._on_error,
             "logger": logging.getLogger(__name__),
         }
-        self._named = msgspec.json.Decoder(_Named)
+        self._named = msgspec.json.Decoder(_RecordOwner)
         self._closing = Event()
         self._producer: KafkaProducer | None = self._connected()
         self._fatal = False

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from baton.errors import invalid_field
-from baton.usage.report.question import Group, Labels, Sums
+from baton.usage.report.question import Labels, Sums, UsageGroup
 from baton.usage.report.table import yielding
 from services.frontend.admin.objects import Object
 from services.frontend.admin.usage.asked import Asked
@@ -16,7 +16,7 @@ Result = Callable[[Sums], Object]
 """Returns all the other fields."""
 
 
-def page(asked: Asked, groups: Sequence[Group], named: Named, result: Result) -> Object:
+def page(asked: Asked, groups: Sequence[UsageGroup], named: Named, result: Result) -> Object:
     """Return a page: its buckets, empty ones too, and what names the next page.
 
     Args:
@@ -69,7 +69,7 @@ def envelope(asked: Asked, buckets: Sequence[Bucket], results: dict[int, list[Ob
     }
 
 
-def _results(groups: Iterable[Group], named: Named, result: Result) -> dict[int, list[Object]]:
+def _results(groups: Iterable[UsageGroup], named: Named, result: Result) -> dict[int, list[Object]]:
     found: dict[int, dict[tuple[str, ...], tuple[Object, Sums]]] = {}
     for group in yielding(groups):
         names = named(group.labels)

@@ -12,7 +12,7 @@ from baton.postgres.connecting import StateError
 from baton.postgres.database import Database
 from baton.request.prices import Price, PriceTable
 from baton.telemetry.logs import get_logger
-from baton.usage.report.question import Group, Question
+from baton.usage.report.question import Question, UsageGroup
 from baton.usage.report.table import Freshness, TooLongError, UsageTable
 from services.frontend.admin.objects import Object, Text
 
@@ -47,7 +47,7 @@ class UsageReader:
         """There are prices to compare with."""
         self._running = 0
 
-    async def groups(self, question: Question) -> list[Group]:
+    async def groups(self, question: Question) -> list[UsageGroup]:
         """Return the groups that answer a question, by time: MAX_GROUPS + 1 of them at most.
 
         Raises:
@@ -57,7 +57,9 @@ class UsageReader:
         with self._one_more():
             return await _told(table.read(question, QUERY_SECONDS, MAX_GROUPS + 1))
 
-    async def report(self, question: Question, scope: Question) -> tuple[list[Group], Freshness]:
+    async def report(
+        self, question: Question, scope: Question
+    ) -> tuple[list[UsageGroup], Freshness]:
         """Return the same, and how new the records of a scope are. Errors: as of `groups`."""
         table = self._asked()
         with self._one_more():

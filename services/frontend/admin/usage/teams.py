@@ -11,7 +11,7 @@ from time import time
 
 from baton.errors import invalid_field
 from baton.tenancy.directory.directory import Directory
-from baton.usage.report.question import Group, Question
+from baton.usage.report.question import Question, UsageGroup
 from baton.usage.report.table import Freshness, yielding
 from baton.usage.report.totals import PRICE_COLUMNS, Totals, shown, total_of, totals_by
 from services.frontend.admin.call import Call, missing
@@ -158,7 +158,7 @@ class Report:
     """
 
     def __init__(
-        self, groups: Sequence[Group], names: Mapping[str, str], reader: UsageReader
+        self, groups: Sequence[UsageGroup], names: Mapping[str, str], reader: UsageReader
     ) -> None:
         self._groups = groups
         self._names = names
@@ -212,5 +212,5 @@ class Report:
         return shown(totals, compares=self._compares)
 
 
-def _team(group: Group) -> tuple[int, str]:
+def _team(group: UsageGroup) -> tuple[int, str]:
     return group.begin, group.labels.project or ""

@@ -10,7 +10,7 @@ from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
 from baton.tenancy.directory.principal import Principal
 from baton.tenancy.limits.budget.ledger import Ledger
-from baton.tenancy.limits.limit_set import LimitSet, Reservation
+from baton.tenancy.limits.limit_set import LimitReservation, LimitSet
 from baton.tenancy.limits.owner import SETTLE_SECONDS, LimitOwner
 from baton.tenancy.limits.spec import CONTEXT_TOKENS, LimitId, Measure, Subject
 from baton.tenancy.limits.wire import answer_to_proto, ask_from_proto
@@ -121,7 +121,7 @@ class Cluster:
 
     async def reserve(
         self, principal: Principal, tokens: int = 10, frontend: int = 0
-    ) -> Reservation:
+    ) -> LimitReservation:
         limits = self.frontends[frontend]
         return await limits.reserve(counted(limits, principal), tokens)
 
@@ -264,7 +264,7 @@ async def test_a_call_that_broke_is_made_again_and_what_was_lost_is_said_again()
     assert cluster.router.suspected == [ROUTER]
     cluster.now += 0.25
     cluster.frontend.tick()
-    assert isinstance(await waiting, Reservation)
+    assert isinstance(await waiting, LimitReservation)
     assert cluster.router.opened == 2
 
 

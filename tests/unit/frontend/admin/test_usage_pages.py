@@ -9,7 +9,7 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.tenancy.directory.principal import Principal
 from baton.tenancy.records.tenants import Scope
-from baton.usage.report.question import Group, Labels, Sums
+from baton.usage.report.question import Labels, Sums, UsageGroup
 from services.frontend.admin.query import Query
 from services.frontend.admin.usage import completions, page
 from services.frontend.admin.usage.asked import COST_WIDTHS, WIDTHS, Asked, read
@@ -136,11 +136,11 @@ def test_what_is_not_here_is_refused_by_name(fields: dict[str, Any], field: str)
     assert (caught.value.reason, caught.value.field) == (Reason.UNSUPPORTED_PARAMETER, field)
 
 
-def group(begin: int, **labels: Any) -> Group:
-    return Group(begin, Labels(**labels), Sums(requests=1, prompt_tokens=5, cached_tokens=2))
+def group(begin: int, **labels: Any) -> UsageGroup:
+    return UsageGroup(begin, Labels(**labels), Sums(requests=1, prompt_tokens=5, cached_tokens=2))
 
 
-def shown(one: Asked, groups: list[Group]) -> Any:
+def shown(one: Asked, groups: list[UsageGroup]) -> Any:
     def named(labels: Labels) -> dict[str, Any]:
         return completions._named(one.group_by, labels)
 

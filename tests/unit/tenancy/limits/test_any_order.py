@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from baton.tenancy.limits.limit_set import LimitSet, Reservation
+from baton.tenancy.limits.limit_set import LimitReservation, LimitSet
 from baton.tenancy.limits.limiter import Limiter
-from baton.tenancy.limits.messages import Answer, Ask
+from baton.tenancy.limits.messages import Ask, LimitGrant
 from baton.tenancy.limits.owner import LimitOwner
 from baton.tenancy.limits.spec import Limit, LimitId, Measure, Subject, SubjectLimits
 from baton.tenancy.limits.term import ANSWER_SECONDS
@@ -40,7 +40,7 @@ class Message:
 
     frontend: int
     router: str
-    content: list[Ask] | Answer | int
+    content: list[Ask] | LimitGrant | int
     """What a frontend says, and what a router answers; a number: the era."""
     roll_call: tuple[int, bytes] | None = None
     """Era and view that the frontend says behind it."""
@@ -64,7 +64,7 @@ class AnyOrder(RuleBasedStateMachine):
         ]
         self.start_router()
         self.start_router()
-        self.running: list[tuple[int, Reservation]] = []
+        self.running: list[tuple[int, LimitReservation]] = []
         self.used = 0
         self.requests = 0.0
         """Admitted, less what the limit lets through in the time since: a bucket that overflows."""
@@ -89,7 +89,7 @@ class AnyOrder(RuleBasedStateMachine):
         if outcome is None and ordered:
             self.exchange(frontend)
             outcome = self.sets[frontend].reserve(tokens, self.now)
-        if isinstance(outcome, Reservation):
+        if isinstance(outcome, LimitReservation):
             self.requests += 1
             self.running.append((frontend, outcome))
 
@@ -101,7 +101,7 @@ class AnyOrder(RuleBasedStateMachine):
             if outcome is None:
                 self.exchange(frontend)
                 outcome = self.sets[frontend].reserve(10, self.now)
-            if isinstance(outcome, Reservation):
+            if isinstance(outcome, LimitReservation):
                 self.requests += 1
                 self.used += 5
                 outcome.settle(5)
@@ -146,7 +146,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def arrive(self, message: Message) -> None:
         content, name = message.content, f"frontend-{message.frontend}"
-        if isinstance(content, Answer):
+        if isinstance(content, LimitGrant):
             self.limiters[message.frontend].receive(message.router, content, self.now)
         elif isinstance(content, int):
             self.limiters[message.frontend].hear_era(message.router, content, self.now)

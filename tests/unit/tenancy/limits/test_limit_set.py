@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.tenancy.limits.limit_set import LimitSet, Refusal, Reservation
+from baton.tenancy.limits.limit_set import LimitRefusal, LimitReservation, LimitSet
 from baton.tenancy.limits.limiter import Limiter
 from baton.tenancy.limits.owner import LimitOwner
 from baton.tenancy.limits.spec import (
@@ -45,7 +45,7 @@ class Cluster:
             limiter.tick(self.now)
         self.exchange()
 
-    def reserve(self, limits: LimitSet, tokens: int = 100) -> Reservation | Refusal:
+    def reserve(self, limits: LimitSet, tokens: int = 100) -> LimitReservation | LimitRefusal:
         for _ in range(3):
             outcome = limits.reserve(tokens, self.now)
             if outcome is not None:
@@ -53,14 +53,14 @@ class Cluster:
             self.exchange()
         raise AssertionError("neither admitted nor refused")
 
-    def admit(self, limits: LimitSet, tokens: int = 100) -> Reservation:
+    def admit(self, limits: LimitSet, tokens: int = 100) -> LimitReservation:
         outcome = self.reserve(limits, tokens)
-        assert isinstance(outcome, Reservation), outcome
+        assert isinstance(outcome, LimitReservation), outcome
         return outcome
 
-    def refuse(self, limits: LimitSet, tokens: int = 100) -> Refusal:
+    def refuse(self, limits: LimitSet, tokens: int = 100) -> LimitRefusal:
         outcome = self.reserve(limits, tokens)
-        assert isinstance(outcome, Refusal)
+        assert isinstance(outcome, LimitRefusal)
         return outcome
 
 
@@ -101,7 +101,7 @@ def test_what_can_never_be_is_not_asked_for() -> None:
     cluster = Cluster()
     limits = cluster.limits(KEY, TENANT)
     outcome = limits.reserve(5001, cluster.now)
-    assert isinstance(outcome, Refusal)
+    assert isinstance(outcome, LimitRefusal)
     assert outcome.retry_after is None
     assert "this request needs 5001: shorten it" in outcome.sentence
 
@@ -180,11 +180,11 @@ def test_without_a_router_each_frontend_has_its_part() -> None:
     limiter = Limiter()
     limiter.observe([], 4, 0.0)
     limits = limiter.limit_set([SubjectLimits(Subject.KEY, "key_1", requests_per_minute=240)])
-    assert isinstance(limits.reserve(1, 0.0), Refusal)
+    assert isinstance(limits.reserve(1, 0.0), LimitRefusal)
     admitted = [limits.reserve(1, 120.0 + number / 1000) for number in range(100)]
-    assert sum(isinstance(one, Reservation) for one in admitted) == 60
+    assert sum(isinstance(one, LimitReservation) for one in admitted) == 60
     refusal = admitted[-1]
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, LimitRefusal)
     assert refusal.retry_after == pytest.approx(1.0)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from baton.cluster.rendezvous import choose
-from baton.tenancy.limits.limit_set import LimitSet, Refusal, Reservation
+from baton.tenancy.limits.limit_set import LimitRefusal, LimitReservation, LimitSet
 from baton.tenancy.limits.limiter import Limiter
 from baton.tenancy.limits.owner import SETTLE_SECONDS, LimitOwner
 from baton.tenancy.limits.share import IDLE_SECONDS
@@ -54,7 +54,7 @@ class Pair:
                 self.limiter.receive(name, answer, self.now)
         return len(messages)
 
-    def reserve(self) -> Reservation | Refusal | None:
+    def reserve(self) -> LimitReservation | LimitRefusal | None:
         outcome = self.limits.reserve(1, self.now)
         if outcome is None:
             self.exchange()
@@ -92,22 +92,22 @@ def test_a_limit_has_one_owner_whoever_asks() -> None:
 
 def test_the_last_chunk_is_void_and_the_next_owners_bucket_fills() -> None:
     pair = Pair(KEY)
-    assert isinstance(pair.reserve(), Reservation)
+    assert isinstance(pair.reserve(), LimitReservation)
     assert pair.share.available == CHUNK
     pair.see("router-0", other_owner())
     assert pair.share.available == 0
     assert pair.reserve() is None, "it may be told what was granted lately"
     pair.wait(SETTLE_SECONDS)
-    assert isinstance(pair.reserve(), Refusal), "it is empty when it begins"
+    assert isinstance(pair.reserve(), LimitRefusal), "it is empty when it begins"
     pair.wait(0.5)
-    assert isinstance(pair.reserve(), Reservation)
+    assert isinstance(pair.reserve(), LimitReservation)
 
 
 def test_a_part_that_came_without_a_router_is_void_with_one() -> None:
     pair = Pair(KEY)
     pair.see()
     pair.wait(10.0)
-    assert isinstance(pair.reserve(), Reservation)
+    assert isinstance(pair.reserve(), LimitReservation)
     assert pair.share.available > CHUNK
     pair.see("router-9")
     assert pair.share.available == 0
@@ -116,7 +116,7 @@ def test_a_part_that_came_without_a_router_is_void_with_one() -> None:
 def taken(pair: Pair) -> int:
     """Return how many requests are admitted in one moment."""
     count = 0
-    while isinstance(pair.reserve(), Reservation):
+    while isinstance(pair.reserve(), LimitReservation):
         count += 1
     return count
 
@@ -129,7 +129,7 @@ TEN = SubjectLimits(Subject.KEY, "key_1", requests_per_minute=10)
 def test_a_new_owner_knows_what_was_used_in_the_last_minute(used: int, alone: bool) -> None:
     pair = Pair(TEN)
     for _ in range(used):
-        assert isinstance(pair.reserve(), Reservation)
+        assert isinstance(pair.reserve(), LimitReservation)
     pair.wait(1.0)
     if alone:
         pair.see()
@@ -147,7 +147,7 @@ def test_a_new_owner_knows_what_was_used_in_the_last_minute(used: int, alone: bo
 def test_what_is_not_used_without_a_router_is_not_held_against_it() -> None:
     pair = Pair(TEN)
     pair.see()
-    assert isinstance(pair.reserve(), Reservation)
+    assert isinstance(pair.reserve(), LimitReservation)
     pair.see("router-9")
     pair.call_roll()
     assert taken(pair) == 9
@@ -159,7 +159,7 @@ def test_what_went_back_is_not_held_against_a_key() -> None:
     assert pair.limits.reserve(90, pair.now) is None
     pair.exchange()
     reservation = pair.limits.reserve(90, pair.now)
-    assert isinstance(reservation, Reservation)
+    assert isinstance(reservation, LimitReservation)
     pair.wait(50.0)
     reservation.settle(20)
     pair.wait(0.25)
@@ -167,11 +167,11 @@ def test_what_went_back_is_not_held_against_a_key() -> None:
     pair.call_roll()
     assert pair.limits.reserve(81, pair.now) is None
     pair.exchange()
-    assert isinstance(pair.limits.reserve(81, pair.now), Refusal)
+    assert isinstance(pair.limits.reserve(81, pair.now), LimitRefusal)
     pair.wait(60.0)
     assert pair.limits.reserve(80, pair.now) is None
     pair.exchange()
-    assert isinstance(pair.limits.reserve(80, pair.now), Reservation)
+    assert isinstance(pair.limits.reserve(80, pair.now), LimitReservation)
 
 
 def test_a_lost_answer_is_made_good_by_the_next() -> None:
@@ -182,13 +182,13 @@ def test_a_lost_answer_is_made_good_by_the_next() -> None:
     assert pair.limits.reserve(1, pair.now) is None, "it waits for the answer"
     pair.wait(ANSWER_SECONDS)
     pair.exchange()
-    assert isinstance(pair.limits.reserve(1, pair.now), Reservation)
+    assert isinstance(pair.limits.reserve(1, pair.now), LimitReservation)
     assert pair.held >= pair.share.available
 
 
 def test_what_is_idle_goes_back_though_a_message_is_lost() -> None:
     pair = Pair(KEY)
-    assert isinstance(pair.reserve(), Reservation)
+    assert isinstance(pair.reserve(), LimitReservation)
     pair.wait(0.25)
     pair.wait(IDLE_SECONDS)
     lost = pair.limiter.take_messages(pair.now)
@@ -209,7 +209,7 @@ def test_an_answer_of_an_earlier_term_grants_nothing() -> None:
     assert late is not None
     pair.see()
     pair.see("router-0")
-    assert isinstance(pair.limits.reserve(1, pair.now), Refusal | None)
+    assert isinstance(pair.limits.reserve(1, pair.now), LimitRefusal | None)
     pair.limiter.receive("router-0", late, pair.now)
     assert pair.share.available == 0
     pair.exchange()
@@ -223,27 +223,27 @@ def test_a_new_owner_learns_at_once_what_runs() -> None:
     pair.exchange()
     assert pair.held == 2
     pair.wait(SETTLE_SECONDS)
-    assert isinstance(pair.reserve(), Refusal)
+    assert isinstance(pair.reserve(), LimitRefusal)
     first = running[0]
-    assert isinstance(first, Reservation)
+    assert isinstance(first, LimitReservation)
     first.settle(1)
     pair.exchange()
     pair.wait(0.1)
-    assert isinstance(pair.reserve(), Reservation)
+    assert isinstance(pair.reserve(), LimitReservation)
 
 
 def test_before_it_knows_the_cluster_it_has_nothing() -> None:
     limits = Limiter().limit_set([KEY])
-    assert isinstance(limits.reserve(1, 0.0), Refusal)
+    assert isinstance(limits.reserve(1, 0.0), LimitRefusal)
 
 
 @pytest.mark.parametrize("seconds", [0.1, 1.0])
 def test_retry_after_is_when_it_succeeds(seconds: float) -> None:
     slow = SubjectLimits(Subject.KEY, "key_1", requests_per_minute=round(60 / seconds))
     pair = Pair(slow)
-    while isinstance(outcome := pair.reserve(), Reservation):
+    while isinstance(outcome := pair.reserve(), LimitReservation):
         pass
-    assert isinstance(outcome, Refusal)
+    assert isinstance(outcome, LimitRefusal)
     assert outcome.retry_after == pytest.approx(seconds)
     pair.wait(seconds)
-    assert isinstance(pair.reserve(), Reservation)
+    assert isinstance(pair.reserve(), LimitReservation)

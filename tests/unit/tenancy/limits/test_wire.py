@@ -6,7 +6,7 @@ import pytest
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
-from baton.tenancy.limits.messages import Answer, Ask
+from baton.tenancy.limits.messages import Ask, LimitGrant
 from baton.tenancy.limits.spec import MAX_AMOUNT, MAX_BUDGET, Limit, LimitId, Measure, Subject
 from baton.tenancy.limits.wire import (
     answer_from_proto,
@@ -34,7 +34,7 @@ def test_every_limit_travels(subject: Subject, measure: Measure) -> None:
         limit=Limit(limit_id, amount, 61, 3), confirm=True, ahead=False, settled=11, keeps=12
     )
     assert ask_from_proto(written(ask)) == ask
-    answer = Answer(limit_id, 4, 5, 6, 7, 0.25, restart=True, reserved=8)
+    answer = LimitGrant(limit_id, 4, 5, 6, 7, 0.25, restart=True, reserved=8)
     message = router_pb2.LimitAnswer()
     answer_to_proto(answer, message)
     assert answer_from_proto(message) == answer

@@ -13,11 +13,11 @@ from baton.tenancy.limits.budget.account import (
 )
 from baton.tenancy.limits.budget.charges import FOLD_SECONDS, MAX_FRONTENDS
 from baton.tenancy.limits.budget.month import begins, month_of, months_before, name
-from baton.tenancy.limits.budget.record import Charge, SpendRecord, encode, parse
+from baton.tenancy.limits.budget.record import FrontendCharge, SpendRecord, encode, parse
 from baton.tenancy.limits.budget.roll_call import SILENT_SECONDS, RollCall, view_of
 from baton.tenancy.limits.budget.share import IDLE_SECONDS, RETRY_SECONDS, BudgetShare
 from baton.tenancy.limits.limiter import Limiter
-from baton.tenancy.limits.messages import Answer, Ask
+from baton.tenancy.limits.messages import Ask, LimitGrant
 from baton.tenancy.limits.spec import MAX_BUDGET, Limit, LimitId, Measure, Subject, SubjectLimits
 
 AMOUNT = 10_000
@@ -33,7 +33,9 @@ def made(*, loaded: bool = True, reported: bool = True) -> Account:
     return account
 
 
-def ask(account: Account, now: float = 0.0, frontend: str = "f0", **fields: Any) -> Answer | None:
+def ask(
+    account: Account, now: float = 0.0, frontend: str = "f0", **fields: Any
+) -> LimitGrant | None:
     """Return what a frontend is answered at once."""
     known = {"term": 1, "base": 0, "granted": 0, "spent": 0, "returned": 0, "confirm": True}
     known |= {"want": fields.get("need", 0)}
@@ -48,7 +50,7 @@ def test_one_percent_is_lent_until_the_record_is_known_and_then_the_rest() -> No
     assert answer.granted == 60
     assert ask(account, frontend="f1", need=60) is None, "it may be known in a moment"
     assert [one.granted for _, one in account.serve(0.1)] == []
-    account.load(SpendRecord("other", {"gone": Charge(4, AMOUNT - 120, 5)}))
+    account.load(SpendRecord("other", {"gone": FrontendCharge(4, AMOUNT - 120, 5)}))
     assert [one.granted for _, one in account.serve(0.1)] == [60]
     assert account.free == 0
 
@@ -121,7 +123,7 @@ def test_a_frontend_that_is_gone_stays_charged_and_is_folded_after_an_hour() -> 
 
 def test_records_are_bounded_by_folding_those_that_are_gone() -> None:
     account = made()
-    gone = {f"f{number}": Charge(1, 1, 1) for number in range(MAX_FRONTENDS + 10)}
+    gone = {f"f{number}": FrontendCharge(1, 1, 1) for number in range(MAX_FRONTENDS + 10)}
     account.load(SpendRecord("other", gone))
     record = account.record("mine", ())
     assert len(record.frontends) == MAX_FRONTENDS
@@ -131,9 +133,11 @@ def test_records_are_bounded_by_folding_those_that_are_gone() -> None:
 def test_a_later_word_than_the_records_is_kept_and_an_earlier_one_is_not() -> None:
     account = made()
     ask(account, term=5, base=40, granted=40, spent=40)
-    account.load(SpendRecord("other", {"f0": Charge(4, 10, 0), "f9": Charge(1, 7, 7)}))
+    account.load(
+        SpendRecord("other", {"f0": FrontendCharge(4, 10, 0), "f9": FrontendCharge(1, 7, 7)})
+    )
     assert account.charged == 47
-    account.load(SpendRecord("other", {"f0": Charge(6, 11, 0)}))
+    account.load(SpendRecord("other", {"f0": FrontendCharge(6, 11, 0)}))
     assert account.charged == 11
     assert ask(account, term=5, base=40, granted=40) is None, "it is of an earlier term"
 
@@ -178,7 +182,7 @@ def test_a_frontend_that_spoke_before_it_was_known_has_spoken() -> None:
 def test_without_a_router_what_is_here_is_spent_and_then_refused_with_a_time() -> None:
     share = BudgetShare(LIMIT)
     share.begin_term(1, "router", 0.0, keep=False)
-    share.receive(Answer(ID, 1, 50, 0, 0, 0.0), 0.0)
+    share.receive(LimitGrant(ID, 1, 50, 0, 0, 0.0), 0.0)
     share.begin_term(2, "", 1.0, keep=True)
     share.take("a", 50, 1.0)
     assert share.refusal(1, 1.0) == RETRY_SECONDS
@@ -193,14 +197,14 @@ def test_what_nobody_uses_goes_back_and_what_was_spent_is_told() -> None:
     share.wait("a", 40)
     asked = share.ask(0.0)
     assert (asked.need, asked.want) == (40, 40)
-    share.receive(Answer(ID, 1, 60, 20, 0, 0.0), 0.0)
+    share.receive(LimitGrant(ID, 1, 60, 20, 0, 0.0), 0.0)
     share.take("a", 40, 0.0)
     share.settle(40, 15)
     share.tick(0.1)
     share.tick(0.1 + IDLE_SECONDS)
     told = share.ask(2.0)
     assert (told.returned, told.spent, told.settled) == (45, 60, 15)
-    share.receive(Answer(ID, 1, 60, 20, 45, 0.0), 2.0)
+    share.receive(LimitGrant(ID, 1, 60, 20, 45, 0.0), 2.0)
     assert share.idle
     assert share.charged == 15
 
@@ -214,7 +218,7 @@ def test_a_month_that_is_over_is_forgotten_once_all_of_it_was_told() -> None:
     assert hold is not None
     assert limits.reserve(1, 0.0, hold) is None
     ((_, asked),) = limiter.take_messages(0.0)
-    limiter.receive("router", Answer(ID, asked.term, 40, 0, 0, 0.0), 0.0)
+    limiter.receive("router", LimitGrant(ID, asked.term, 40, 0, 0, 0.0), 0.0)
     assert limits.reserve(1, 0.0, hold)
     limiter.month = 202612
     assert limiter.limit_set([key]).budgets[0].limit.id.month == 202612
@@ -223,7 +227,7 @@ def test_a_month_that_is_over_is_forgotten_once_all_of_it_was_told() -> None:
     hold.settle(30)
     ((_, told),) = limiter.take_messages(1.0)
     assert (told.limit.id.month, told.settled, told.returned) == (202611, 30, 10)
-    limiter.receive("router", Answer(ID, told.term, 40, 0, 10, 0.0), 1.0)
+    limiter.receive("router", LimitGrant(ID, told.term, 40, 0, 10, 0.0), 1.0)
     limiter.tick(2.0)
     limiter.tick(2.1)
     assert list(limiter._budgets) == [ID._replace(month=202612)]

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from baton.tenancy.limits.budget.ledger import Ledger
-from baton.tenancy.limits.limit_set import CostHold, Refusal, Reservation
+from baton.tenancy.limits.limit_set import CostHold, LimitRefusal, LimitReservation
 from baton.tenancy.limits.limiter import Limiter
-from baton.tenancy.limits.messages import Answer, Ask
+from baton.tenancy.limits.messages import Ask, LimitGrant
 from baton.tenancy.limits.owner import LimitOwner
 from baton.tenancy.limits.spec import LimitId, Measure, Subject, SubjectLimits
 
@@ -41,7 +41,7 @@ class Reply:
 
     frontend: str
     router: str
-    content: Answer | int
+    content: LimitGrant | int
 
 
 class Frontend:
@@ -49,7 +49,7 @@ class Frontend:
         self.name = name
         self.limiter = Limiter(MONTH)
         self.set = self.limiter.limit_set(SUBJECTS)
-        self.running: list[Reservation] = []
+        self.running: list[LimitReservation] = []
         self.waiting: list[CostHold] = []
         self.spent = 0
 
@@ -118,7 +118,7 @@ class AnyOrder(RuleBasedStateMachine):
         outcome = frontend.set.reserve(1, self.now, hold)
         if outcome is None:
             return True
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, LimitRefusal):
             hold.settle(0)
         else:
             frontend.running.append(outcome)
@@ -194,7 +194,7 @@ class AnyOrder(RuleBasedStateMachine):
             frontend = self.frontends.get(one.frontend)
             if frontend is None:
                 return
-            if isinstance(one.content, Answer):
+            if isinstance(one.content, LimitGrant):
                 frontend.limiter.receive(one.router, one.content, self.now)
             else:
                 frontend.limiter.hear_era(one.router, one.content, self.now)
