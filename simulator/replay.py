@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from baton.errors import BatonError, Reason
 from baton.kv.keys import KEY_BYTES
-from services.router.admission.controller import AdmissionController, Admitted
-from services.router.admission.waiting import DEFAULT_SETTINGS, QueueSettings, Waiting
+from services.router.admission.controller import AdmissionController, AdmittedRequest
+from services.router.admission.waiting import DEFAULT_SETTINGS, QueueSettings, WaitingRequest
 from services.router.policy.placement_service import PlacementService
 from services.router.prefix_index.index import PrefixIndex
 from services.router.recording.recorded_admission import answer
@@ -15,7 +15,6 @@ from services.router.recording.records import (
     AdmissionAdvanced,
     AdmissionDrained,
     AdmissionOpened,
-    Answer,
     BlocksChanged,
     ClassesSet,
     FleetTended,
@@ -24,6 +23,7 @@ from services.router.recording.records import (
     LayoutsSet,
     Opened,
     Record,
+    RecordedAnswer,
     ReportApplied,
     RequestCancelled,
     RequestRefused,
@@ -40,8 +40,8 @@ from services.router.state.tickets import TicketTable
 class Difference:
     """An answer that came out otherwise; None: there was none."""
 
-    recorded: Answer | None
-    replayed: Answer | None
+    recorded: RecordedAnswer | None
+    replayed: RecordedAnswer | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def replay(records: Iterable[Record]) -> Replayed:
             router = _Router(record)
             continue
         again = router.call(record)
-        recorded: list[Answer] = getattr(record, "answers", [])
+        recorded: list[RecordedAnswer] = getattr(record, "answers", [])
         for at in range(max(len(recorded), len(again))):
             answers += 1
             pair = [one[at] if at < len(one) else None for one in (recorded, again)]
@@ -86,10 +86,10 @@ class _Router:
             opened.silence_seconds,
         )
         self._placements = PlacementService(self._fleet, opened.policy)
-        self._answers: list[Answer] = []
+        self._answers: list[RecordedAnswer] = []
         self._admission = self._admit(DEFAULT_SETTINGS)
 
-    def call(self, record: Record) -> list[Answer]:
+    def call(self, record: Record) -> list[RecordedAnswer]:
         """Call what was recorded; return who was answered what."""
         admission, self._answers = self._admission, []
         match record:
@@ -118,12 +118,12 @@ class _Router:
     def _admit(self, settings: QueueSettings) -> AdmissionController:
         return AdmissionController(self._placements, self._answer, settings)
 
-    def _answer(self, waiting: Waiting, outcome: Admitted | BatonError) -> None:
+    def _answer(self, waiting: WaitingRequest, outcome: AdmittedRequest | BatonError) -> None:
         self._answers.append(answer(waiting.number, outcome))
 
     def _submit(self, record: RequestSubmitted) -> None:
         waiting = dataclasses.replace(record.waiting)
-        outcome: Admitted | BatonError | None
+        outcome: AdmittedRequest | BatonError | None
         try:
             outcome = self._admission.submit(waiting, record.now, may_wait=record.may_wait)
         except BatonError as error:

@@ -8,7 +8,7 @@ from baton.errors import BatonError
 from services.router.policy.costs import Policy
 from services.router.policy.placement_service import (
     Chain,
-    Placed,
+    PlacedRequest,
     PlacementRequest,
     PlacementService,
 )
@@ -117,7 +117,7 @@ class BatonRouter:
         )
 
     def _choice(
-        self, request: Request, placed: Placed, key: tuple[float, float] | None = None
+        self, request: Request, placed: PlacedRequest, key: tuple[float, float] | None = None
     ) -> Choice:
         """Return a placement as the cluster is told it, and remember its ticket."""
         ticket, decision, _ = placed

@@ -13,7 +13,12 @@ from services.router.admission.queue import AdmissionQueue
 from services.router.admission.shares.class_shares import ClassShares
 from services.router.admission.shares.classes import DEFAULT_ADMISSION, AdmissionPolicy
 from services.router.admission.shares.fairness import FairShares
-from services.router.admission.waiting import DEFAULT_SETTINGS, Charge, QueueSettings, Waiting
+from services.router.admission.waiting import (
+    DEFAULT_SETTINGS,
+    QueueSettings,
+    TicketCharge,
+    WaitingRequest,
+)
 from simulator.config import ClusterConfig
 from simulator.model.loads import Loads
 from simulator.policies.baton import MODEL, SESSION, BatonRouter
@@ -75,7 +80,7 @@ class BatonQueueRouter(BatonRouter):
         self._gate = settings.gate
         self._tenants = tenants
         self._held: dict[int, Request] = {}
-        self._charges: dict[int, tuple[Charge, float, float]] = {}
+        self._charges: dict[int, tuple[TicketCharge, float, float]] = {}
         """By the number of the request, with when it was placed, and how soon after that its first
         token was predicted, in seconds."""
         self._turn = math.inf
@@ -89,7 +94,7 @@ class BatonQueueRouter(BatonRouter):
     def place(self, request: Request, now: float) -> Choice | None:
         """Return where a request goes if it goes at once; None where it waits or is refused."""
         tenant = self._tenants.get(request.tenant, DEFAULT_TENANT)
-        waiting = Waiting(
+        waiting = WaitingRequest(
             request.number,
             self._asked(request),
             SESSION,

@@ -2,7 +2,7 @@
 
 import math
 
-from services.router.recording.records import Answer
+from services.router.recording.records import RecordedAnswer
 from simulator.policies.catalog import POLICIES
 from simulator.replay import Replayed
 from simulator.run import Outcome
@@ -63,7 +63,7 @@ def print_replayed(replayed: Replayed) -> None:
     print(f"replayed: {_answer(difference.replayed)}")
 
 
-def _answer(answer: Answer | None) -> str:
+def _answer(answer: RecordedAnswer | None) -> str:
     if answer is None:
         return "none"
     if answer.refused:

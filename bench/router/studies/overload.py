@@ -5,7 +5,7 @@ from typing import Any
 
 from bench.harness.table import Table
 from bench.router.studies.runs import run
-from services.router.admission.shares.classes import AdmissionPolicy, ClassPolicy
+from services.router.admission.shares.classes import AdmissionPolicy, ClassAdmission
 from simulator.config import ClusterConfig
 from simulator.traces.trace import Trace
 from simulator.traces.workload import spread
@@ -32,7 +32,7 @@ def measure(trace: Trace, clusters: Mapping[str, ClusterConfig]) -> list[dict[st
     for times, workload in {"recorded": trace, "spread": spread(trace, 0)}.items():
         for cluster, config in clusters.items():
             for target in TARGETS:
-                admission = AdmissionPolicy({0: ClassPolicy(ttft_target=target)})
+                admission = AdmissionPolicy({0: ClassAdmission(ttft_target=target)})
                 done = run(workload, config, MULTIPLE, admission=admission)
                 accepted = [one for one in done.requests if one.worker >= 0]
                 in_time = sum(one.ttft <= target for one in accepted) / len(accepted)

@@ -19,14 +19,19 @@ from services.router.admission.queue import AdmissionQueue
 from services.router.admission.shares.class_shares import ClassShares
 from services.router.admission.shares.classes import DEFAULT_ADMISSION, AdmissionPolicy
 from services.router.admission.shares.fairness import FairShares
-from services.router.admission.waiting import DEFAULT_SETTINGS, Charge, QueueSettings, Waiting
-from services.router.policy.placement_service import Placed, PlacementService
+from services.router.admission.waiting import (
+    DEFAULT_SETTINGS,
+    QueueSettings,
+    TicketCharge,
+    WaitingRequest,
+)
+from services.router.policy.placement_service import PlacedRequest, PlacementService
 
 MAX_CHARGES = 100_000
 """Of placements whose tickets are not back, by session: of more, the oldest is settled."""
 
 
-class Usage(NamedTuple):
+class TicketUsage(NamedTuple):
     """What the work of a ticket used, in tokens."""
 
     computed_prompt_tokens: int
@@ -39,17 +44,17 @@ class _OpenTicket(NamedTuple):
     """What is kept of a placement until its ticket is back."""
 
     model: "_Model"
-    charge: Charge
+    charge: TicketCharge
     predicted: float
     """Seconds to its first token; 0 for a stream that goes on."""
     left: float
     """Seconds that were left for its first token; infinite: it came whenever it came."""
 
 
-class Admitted(NamedTuple):
+class AdmittedRequest(NamedTuple):
     """A request that was placed."""
 
-    placed: Placed
+    placed: PlacedRequest
     rank: tuple[int, int]
     """Of its tier and class in the lines of workers."""
     tenant_lead: float = 0.0
@@ -80,7 +85,7 @@ class AdmissionController:
     def __init__(
         self,
         placements: PlacementService,
-        on_answer: Callable[[Waiting, Admitted | BatonError], None],
+        on_answer: Callable[[WaitingRequest, AdmittedRequest | BatonError], None],
         settings: QueueSettings = DEFAULT_SETTINGS,
     ) -> None:
         self._placements = placements
@@ -155,7 +160,9 @@ class AdmissionController:
             self._targets = Counter()
         return targets
 
-    def submit(self, waiting: Waiting, now: float, *, may_wait: bool = True) -> Admitted | None:
+    def submit(
+        self, waiting: WaitingRequest, now: float, *, may_wait: bool = True
+    ) -> AdmittedRequest | None:
         """Place a request at once, or let it wait: None.
 
         Args:
@@ -191,11 +198,13 @@ class AdmissionController:
                 raise
             self._remember(model, charge, waiting, placed, now)
             tier, priority_class = waiting.rank
-            return Admitted(placed, (tier if self._settings.tiers.strict else 0, priority_class))
+            return AdmittedRequest(
+                placed, (tier if self._settings.tiers.strict else 0, priority_class)
+            )
         self._wait(model, waiting, now)
         return None
 
-    def _wait(self, model: _Model, waiting: Waiting, now: float) -> None:
+    def _wait(self, model: _Model, waiting: WaitingRequest, now: float) -> None:
         if self._draining is not None:
             raise self._draining
         gave_way = model.queue.add(waiting, model.planner, now)
@@ -254,7 +263,7 @@ class AdmissionController:
         )
 
     def return_tickets(
-        self, session: int, tickets: Sequence[str], usage: Mapping[str, Usage]
+        self, session: int, tickets: Sequence[str], usage: Mapping[str, TicketUsage]
     ) -> None:
         """End tickets of a session; unknown ones and those of other sessions are left alone.
 
@@ -272,7 +281,7 @@ class AdmissionController:
         if not issued:
             del self._issued[session]
 
-    def end_session(self, session: int) -> list[Waiting]:
+    def end_session(self, session: int) -> list[WaitingRequest]:
         """Take out what a session waits for, unanswered, and end its tickets.
 
         Returns:
@@ -311,14 +320,19 @@ class AdmissionController:
                 self._answer(waiting, error)
                 continue
             self._remember(model, charge, waiting, placed, now)
-            self._answer(waiting, Admitted(placed, rank, lead))
+            self._answer(waiting, AdmittedRequest(placed, rank, lead))
 
-    def _answer(self, waiting: Waiting, outcome: Admitted | BatonError) -> None:
+    def _answer(self, waiting: WaitingRequest, outcome: AdmittedRequest | BatonError) -> None:
         del self._where[waiting.number]
         self._on_answer(waiting, outcome)
 
     def _remember(
-        self, model: _Model, charge: Charge, waiting: Waiting, placed: Placed, now: float
+        self,
+        model: _Model,
+        charge: TicketCharge,
+        waiting: WaitingRequest,
+        placed: PlacedRequest,
+        now: float,
     ) -> None:
         issued = self._issued.setdefault(waiting.session, {})
         if len(issued) >= MAX_CHARGES:
@@ -326,7 +340,9 @@ class AdmissionController:
         predicted = 0.0 if waiting.request.output_tokens else placed.plan.ttft_seconds
         issued[placed.ticket] = _OpenTicket(model, charge, predicted, waiting.due - now)
 
-    def _settle(self, issued: dict[str, _OpenTicket], ticket: str, usage: Usage | None) -> None:
+    def _settle(
+        self, issued: dict[str, _OpenTicket], ticket: str, usage: TicketUsage | None
+    ) -> None:
         known = issued.pop(ticket, None)
         if known is None:
             return
@@ -342,7 +358,7 @@ class AdmissionController:
                 self._targets[charge.priority_class, actual <= left] += 1
 
 
-def _too_long(waiting: Waiting, now: float) -> BatonError:
+def _too_long(waiting: WaitingRequest, now: float) -> BatonError:
     waited = now - waiting.arrival
     if now >= waiting.deadline:
         return BatonError(

@@ -6,16 +6,16 @@ from itertools import chain
 
 from baton.errors import BatonError, Reason
 from services.router.admission.forecast import Forecast
-from services.router.admission.lines import Entry, Group, Lines
+from services.router.admission.lines import Entry, Lines, QueueGroup
 from services.router.admission.shares.tier_shares import TierShares
-from services.router.admission.waiting import P, Planner, Waiting
+from services.router.admission.waiting import P, Planner, WaitingRequest
 
 RETRY_SECONDS = 1.0
 MAX_RETRY_SECONDS = 60.0
 
 
 def check_in_time(
-    newcomer: Waiting,
+    newcomer: WaitingRequest,
     lines: Lines,
     tiers: TierShares,
     planner: Planner[P],
@@ -78,14 +78,14 @@ def check_in_time(
         raise too_late(seconds, left)
 
 
-def _work(group: Group) -> float:
+def _work(group: QueueGroup) -> float:
     """Return the seconds that a group has to compute."""
     return sum([other.work for _, _, other in chain.from_iterable(group.lines.values())])
 
 
 def _check_behind(
-    newcomer: Waiting,
-    behind: Sequence[Waiting],
+    newcomer: WaitingRequest,
+    behind: Sequence[WaitingRequest],
     before: float,
     begins: Callable[[float], float],
     now: float,

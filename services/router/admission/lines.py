@@ -9,16 +9,16 @@ from typing import NamedTuple
 from services.router.admission.shares.class_shares import ClassShares
 from services.router.admission.shares.fairness import FairShares
 from services.router.admission.shares.tier_shares import TierShares
-from services.router.admission.waiting import Waiting
+from services.router.admission.waiting import WaitingRequest
 
 Section = tuple[bool, bool]
 """Whether a class has as much as it may have, and whether it has its floor: the lowest goes first,
 whatever the tier."""
-Entry = tuple[float, int, Waiting]
+Entry = tuple[float, int, WaitingRequest]
 """Key, number and the request itself; no two have one number."""
 
 
-class Group(NamedTuple):
+class QueueGroup(NamedTuple):
     """Requests that are equal but for their keys. Valid until a line changes."""
 
     section: Section
@@ -31,7 +31,7 @@ class Group(NamedTuple):
         """Yield the requests in order."""
         return merge(*self.lines.values())
 
-    def holds(self, waiting: Waiting) -> bool:
+    def holds(self, waiting: WaitingRequest) -> bool:
         """Return whether a request that waits is one of these."""
         own = waiting.rank == self.rank and waiting.priority_class == self.priority_class
         return own and waiting.tenant in self.lines
@@ -57,12 +57,12 @@ class Lines:
         """Return the number of requests in all lines."""
         return sum(len(line) for lines in self._lines.values() for line in lines.values())
 
-    def add(self, waiting: Waiting) -> None:
+    def add(self, waiting: WaitingRequest) -> None:
         """Add a request under its key."""
         lines = self._lines.setdefault((waiting.rank, waiting.priority_class), {})
         insort(lines.setdefault(waiting.tenant, []), (waiting.key, waiting.number, waiting))
 
-    def remove(self, waiting: Waiting) -> None:
+    def remove(self, waiting: WaitingRequest) -> None:
         """Take a request out, whose key is as it was added."""
         rank = waiting.rank, waiting.priority_class
         lines = self._lines[rank]
@@ -81,7 +81,7 @@ class Lines:
         """Return where the requests of a class, of which some wait, go."""
         return self._classes.held(priority_class), not self._classes.owed(priority_class)
 
-    def groups(self, *, held: bool) -> Iterator[Group]:
+    def groups(self, *, held: bool) -> Iterator[QueueGroup]:
         """Yield what waits, in groups of those that are equal but for their keys.
 
         Classes that are owed come first, then the others; those that have as much as they may have
@@ -100,7 +100,7 @@ class Lines:
             tenants = sorted(lines, key=leads.__getitem__)
             for _, equal in groupby(tenants, key=leads.__getitem__):
                 of_these = {tenant: lines[tenant] for tenant in equal}
-                yield Group(section, rank, priority_class, of_these)
+                yield QueueGroup(section, rank, priority_class, of_these)
 
     def in_order(self, *, held: bool) -> Iterator[Entry]:
         """Yield what waits, the first to go first, where tiers have their turns by their shares.

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from services.router.admission.waiting import Waiting
+from services.router.admission.waiting import WaitingRequest
 from services.router.admission.worker_lines import WorkerLines
 from services.router.policy.costs import Held
 from services.router.policy.placement_service import (
-    Placed,
+    PlacedRequest,
     PlacementPlan,
     PlacementRequest,
     PlacementService,
@@ -95,7 +95,7 @@ class FleetPlanner:
         """Return how many prompt tokens the workers that take prompts compute, together."""
         return self._placements.tokens_per_second(self._model)
 
-    def plan(self, waiting: Waiting, planned: Mapping[str, float], now: float) -> FleetPlan:
+    def plan(self, waiting: WaitingRequest, planned: Mapping[str, float], now: float) -> FleetPlan:
         """Return where a request would go.
 
         Args:
@@ -134,7 +134,7 @@ class FleetPlanner:
 
     def place(
         self, plan: FleetPlan, session: int, now: float, itl_target: float | None = None
-    ) -> Placed:
+    ) -> PlacedRequest:
         """Open the ticket of a plan, which must be valid still.
 
         Args:

@@ -24,19 +24,19 @@ from baton.errors import BatonError, Reason
 from services.router.admission.in_time import RETRY_SECONDS, check_in_time, too_late
 from services.router.admission.lateness import Lateness
 from services.router.admission.lines import Lines
-from services.router.admission.shares.charges import Charges
+from services.router.admission.shares.charges import ShareCharges
 from services.router.admission.shares.class_shares import ClassShares
 from services.router.admission.shares.fairness import FairShares
 from services.router.admission.shares.tier_shares import TierShares
 from services.router.admission.waiting import (
     DEFAULT_SETTINGS,
-    Charge,
+    AdmissionPlan,
     Due,
     P,
-    Plan,
     Planner,
     QueueSettings,
-    Waiting,
+    TicketCharge,
+    WaitingRequest,
 )
 
 REFRESHED = 16
@@ -64,10 +64,10 @@ class AdmissionQueue:
         self._settings = settings
         self._classes = classes if classes is not None else ClassShares()
         self._tiers = TierShares(settings.tiers)
-        self.charges = Charges(shares, self._tiers, self._classes)
+        self.charges = ShareCharges(shares, self._tiers, self._classes)
         """Of requests that went, to be settled when their tickets are back."""
         self._lateness = lateness if lateness is not None else Lateness()
-        self._waiting: dict[int, Waiting] = {}
+        self._waiting: dict[int, WaitingRequest] = {}
         self._lines = Lines(shares, self._tiers, self._classes)
         self._tenants: dict[str, int] = {}
         """Requests by tenant."""
@@ -82,7 +82,9 @@ class AdmissionQueue:
         """Return the number of requests that wait."""
         return len(self._waiting)
 
-    def add(self, waiting: Waiting, planner: Planner[P], now: float) -> Waiting | None:
+    def add(
+        self, waiting: WaitingRequest, planner: Planner[P], now: float
+    ) -> WaitingRequest | None:
         """Let a request wait; return one of a lower rank that had to go for it.
 
         Args:
@@ -145,8 +147,13 @@ class AdmissionQueue:
         return (waiting.priority_class for waiting in self._waiting.values())
 
     def admit(
-        self, waiting: Waiting, plan: Plan, queue_seconds: float, planner: Planner[P], now: float
-    ) -> Charge | None:
+        self,
+        waiting: WaitingRequest,
+        plan: AdmissionPlan,
+        queue_seconds: float,
+        planner: Planner[P],
+        now: float,
+    ) -> TicketCharge | None:
         """Let a request go at once, and charge for it, where it has not to wait.
 
         It has to where others wait, or its worker has more to compute than the gate, or no worker
@@ -177,13 +184,13 @@ class AdmissionQueue:
             return None
         return self.charges.begin_now(waiting, plan.uncached_tokens)
 
-    def charge(self, waiting: Waiting, plan: Plan) -> Charge:
+    def charge(self, waiting: WaitingRequest, plan: AdmissionPlan) -> TicketCharge:
         """Charge for a request that never waits, such as a stream that goes on."""
         waiting.work = plan.prefill_seconds
         self._set_times(waiting)
         return self.charges.begin_now(waiting, plan.uncached_tokens)
 
-    def remove(self, number: int) -> Waiting | None:
+    def remove(self, number: int) -> WaitingRequest | None:
         """Take a request out that was cancelled; None: it does not wait."""
         if number not in self._waiting:
             return None
@@ -191,12 +198,12 @@ class AdmissionQueue:
         self._leave(waiting)
         return waiting
 
-    def end_session(self, session: int) -> list[Waiting]:
+    def end_session(self, session: int) -> list[WaitingRequest]:
         """Take all requests of a session out, in the order of their numbers."""
         gone = [self.remove(number) for number in sorted(self._sessions.get(session, ()))]
         return [waiting for waiting in gone if waiting is not None]
 
-    def expire(self, now: float) -> list[Waiting]:
+    def expire(self, now: float) -> list[WaitingRequest]:
         """Take out what has waited for too long, or beyond its deadline."""
         gone = []
         while self._bounds and self._bounds[0][0] <= now:
@@ -269,7 +276,7 @@ class AdmissionQueue:
         """
         return (number for _, number, _ in self._lines.in_order(held=True))
 
-    def rank(self, waiting: Waiting) -> tuple[int, int]:
+    def rank(self, waiting: WaitingRequest) -> tuple[int, int]:
         """Return the ranks of a request's tier and class in the lines of workers, if it goes now.
 
         What goes because it is its tier's or class's turn is not to wait there for higher ones. One
@@ -283,7 +290,7 @@ class AdmissionQueue:
             priority_class,
         )
 
-    def _set_times(self, waiting: Waiting) -> None:
+    def _set_times(self, waiting: WaitingRequest) -> None:
         policy, settings = self._classes.policy.of(waiting.priority_class), self._settings
         arrival = waiting.arrival
         if waiting.deadline == math.inf:
@@ -294,7 +301,7 @@ class AdmissionQueue:
         waiting.bound = min(waiting.deadline, arrival + longest)
         waiting.key = self._key(waiting)
 
-    def _key(self, waiting: Waiting) -> float:
+    def _key(self, waiting: WaitingRequest) -> float:
         return waiting.work + waiting.choices_seconds + self._settings.age * waiting.arrival
 
     def _refresh(self, planner: Planner[P], now: float) -> None:
@@ -318,7 +325,7 @@ class AdmissionQueue:
                 waiting.key = self._key(waiting)
                 self._lines.add(waiting)
 
-    def _giving_way(self, newcomer: Waiting) -> int | None:
+    def _giving_way(self, newcomer: WaitingRequest) -> int | None:
         """Return the one that has to go for a newcomer where the queue is full; None: it has room.
 
         It is the last one of the lowest class: of the newcomer's tenant where that has as many as
@@ -343,7 +350,7 @@ class AdmissionQueue:
             )
         return last
 
-    def _enter(self, waiting: Waiting, now: float) -> None:
+    def _enter(self, waiting: WaitingRequest, now: float) -> None:
         """Keep one that is in the lines, and has joined shares and classes."""
         number, tenant = waiting.number, waiting.tenant
         self._waiting[number] = waiting
@@ -352,12 +359,12 @@ class AdmissionQueue:
         insort(self._bounds, (waiting.bound, number))
         self._estimated[number] = now
 
-    def _leave(self, waiting: Waiting) -> None:
+    def _leave(self, waiting: WaitingRequest) -> None:
         self._shares.leave(waiting.tenant)
         self._tiers.leave(waiting.rank[0])
         self._classes.leave(waiting.priority_class)
 
-    def _take(self, number: int) -> Waiting:
+    def _take(self, number: int) -> WaitingRequest:
         waiting = self._waiting.pop(number)
         self._lines.remove(waiting)
         del self._estimated[number]

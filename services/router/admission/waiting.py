@@ -36,7 +36,7 @@ DEFAULT_SETTINGS = QueueSettings()
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
+class WaitingRequest:
     """A request that waits. Times are of one monotonic clock, in seconds."""
 
     number: int
@@ -75,7 +75,7 @@ class Waiting:
         return self.request.tenant
 
 
-class Plan(Protocol):
+class AdmissionPlan(Protocol):
     """Where a request would go now."""
 
     @property
@@ -99,7 +99,7 @@ class Plan(Protocol):
         """Whether its workers have room for all of its choices."""
 
 
-P = TypeVar("P", bound=Plan)
+P = TypeVar("P", bound=AdmissionPlan)
 
 
 class Planner(Protocol[P]):
@@ -142,7 +142,7 @@ class Planner(Protocol[P]):
     def tokens_per_second(self) -> float:
         """Return how many prompt tokens the workers that take prompts compute, together."""
 
-    def plan(self, waiting: Waiting, planned: Mapping[str, float], now: float) -> P:
+    def plan(self, waiting: WaitingRequest, planned: Mapping[str, float], now: float) -> P:
         """Return where a request would go.
 
         Args:
@@ -155,7 +155,7 @@ class Planner(Protocol[P]):
         """
 
 
-class Charge(NamedTuple):
+class TicketCharge(NamedTuple):
     """What a request was charged when it went, to be settled when its ticket is back."""
 
     tenant: str
@@ -176,11 +176,11 @@ class Charge(NamedTuple):
 class Due(NamedTuple, Generic[P]):
     """A request whose turn has come; it does not wait any more."""
 
-    waiting: Waiting
+    waiting: WaitingRequest
     plan: P | BatonError
     """Where it goes, or why it can go nowhere."""
-    charge: Charge | None
-    """What `Charges.settle` is given when its ticket is back; None with an error."""
+    charge: TicketCharge | None
+    """What `ShareCharges.settle` is given when its ticket is back; None with an error."""
     tenant_lead: float = 0.0
     """Tokens by weight that its tenant was given beyond the least of its tier."""
     rank: tuple[int, int] = (0, 0)

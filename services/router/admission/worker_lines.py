@@ -4,7 +4,7 @@ from bisect import insort
 from collections.abc import Mapping
 from itertools import takewhile
 
-from services.router.policy.costs import Turn
+from services.router.policy.costs import PromptTurn
 
 _SLACK_SECONDS = 1e-3
 """Reports count whole tokens."""
@@ -51,7 +51,7 @@ class WorkerLines:
             else:
                 del line[:begun]
 
-    def turn(self, worker_id: str, key: float, planned: float) -> Turn:
+    def turn(self, worker_id: str, key: float, planned: float) -> PromptTurn:
         """Return when a prompt's turn would come at a worker.
 
         Args:
@@ -65,4 +65,4 @@ class WorkerLines:
                 lambda one: one[0] > key, reversed(self._lines.get(worker_id, ()))
             )
         ]
-        return Turn(planned - sum(later), len(later))
+        return PromptTurn(planned - sum(later), len(later))

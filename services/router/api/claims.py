@@ -7,8 +7,8 @@ from opentelemetry.trace import Span
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
-from services.router.admission.waiting import Waiting
-from services.router.state.executions import Claim, Executions
+from services.router.admission.waiting import WaitingRequest
+from services.router.state.executions import ExecutionClaim, Executions
 
 SUPERSEDED = BatonError(Reason.ABORTED, "another execution of the request took over")
 MOVED = BatonError(Reason.ABORTED, "the request asked again on another stream")
@@ -40,10 +40,10 @@ class PendingQuery:
     """What is needed of a query to answer it."""
 
     asker: Asker
-    waiting: Waiting
+    waiting: WaitingRequest
     correlation_id: int
     request_id: str
-    claim: Claim | None
+    claim: ExecutionClaim | None
     span: Span | None
     ahead: int = 0
     """Requests that waited for its model when it came."""

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from baton.errors import BatonError
 from baton.internal.v1 import router_pb2
 from services.router import metrics
-from services.router.admission.controller import AdmissionController, Admitted, Usage
+from services.router.admission.controller import AdmissionController, AdmittedRequest, TicketUsage
 from services.router.admission.shares.classes import AdmissionPolicy
-from services.router.admission.waiting import DEFAULT_SETTINGS, QueueSettings, Waiting
+from services.router.admission.waiting import DEFAULT_SETTINGS, QueueSettings, WaitingRequest
 from services.router.api import outcomes
 from services.router.api.claims import SUPERSEDED, Asker, PendingQuery, QueryClaims
 from services.router.api.queries import (
@@ -29,7 +29,7 @@ from services.router.api.queries import (
 )
 from services.router.api.refusal_log import RefusalKind, RefusalLog
 from services.router.metrics import PlacementMetrics
-from services.router.policy.decision_log import DecisionLog, DecisionRecord, Turn
+from services.router.policy.decision_log import AdmissionTurn, DecisionLog, DecisionRecord
 from services.router.policy.placement_service import PlacementService
 
 BEAT_SECONDS = 0.1
@@ -40,7 +40,11 @@ _PAUSES = 3.0
 
 
 MakeAdmission = Callable[
-    [PlacementService, Callable[[Waiting, Admitted | BatonError], None], QueueSettings],
+    [
+        PlacementService,
+        Callable[[WaitingRequest, AdmittedRequest | BatonError], None],
+        QueueSettings,
+    ],
     AdmissionController,
 ]
 
@@ -184,7 +188,7 @@ class QueryDispatcher:
         session: int,
         tickets: Sequence[str],
         finished: Sequence[str],
-        usage: Mapping[str, Usage],
+        usage: Mapping[str, TicketUsage],
     ) -> None:
         """End tickets of a session.
 
@@ -248,7 +252,7 @@ class QueryDispatcher:
             wait = max(turn, self._not_before) - now
             self._timer = self._running_loop().call_later(wait, self.wake)
 
-    def _answer_late(self, waiting: Waiting, outcome: Admitted | BatonError) -> None:
+    def _answer_late(self, waiting: WaitingRequest, outcome: AdmittedRequest | BatonError) -> None:
         """Answer a query that waited."""
         pending, now = self._pending[waiting.number], self._clock()
         asker = pending.asker
@@ -266,7 +270,7 @@ class QueryDispatcher:
         asker.answered(pending.correlation_id)
         self._to_flush[asker.number] = asker
 
-    def _place(self, pending: PendingQuery, admitted: Admitted, now: float) -> None:
+    def _place(self, pending: PendingQuery, admitted: AdmittedRequest, now: float) -> None:
         """Answer a query with its placement."""
         waiting, placed = pending.waiting, admitted.placed
         request, model = waiting.request, waiting.request.model
@@ -281,7 +285,7 @@ class QueryDispatcher:
             self._sessions[replaced[0]].tell_superseded(replaced[1])
         turn = None
         if pending.ahead:
-            turn = Turn(
+            turn = AdmissionTurn(
                 *waiting.rank,
                 admitted.tenant_lead,
                 waiting.key,

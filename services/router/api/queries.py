@@ -7,14 +7,14 @@ from zlib import crc32
 from baton.errors import BatonError, invalid_field
 from baton.internal.v1 import router_pb2, worker_pb2
 from baton.v1 import common_pb2
-from services.router.admission.waiting import Waiting
+from services.router.admission.waiting import WaitingRequest
 from services.router.policy.placement_service import (
     Chain,
-    Placed,
+    PlacedRequest,
     PlacementRequest,
     PlacementService,
 )
-from services.router.state.executions import Claim
+from services.router.state.executions import ExecutionClaim
 from services.router.state.worker import Worker
 
 MAX_SOURCES = 16
@@ -58,7 +58,7 @@ def request_from_proto(query: router_pb2.PlaceQuery) -> PlacementRequest:
 
 def waiting_from_proto(
     query: router_pb2.PlaceQuery, number: int, session: int, share_of: ShareOf, now: float
-) -> Waiting:
+) -> WaitingRequest:
     """Return a query as the queue takes it.
 
     Args:
@@ -84,7 +84,7 @@ def waiting_from_proto(
     if priority not in _RANKS:
         priority = common_pb2.PRIORITY_CLASS_INTERACTIVE
     tier, weight = share_of(context.tenant)
-    return Waiting(
+    return WaitingRequest(
         number,
         request_from_proto(query),
         session,
@@ -112,16 +112,16 @@ def _out_of_range(query: router_pb2.PlaceQuery) -> BatonError:
     raise ValueError("all times of the query are in range")
 
 
-def claim_from_proto(query: router_pb2.PlaceQuery) -> Claim | None:
+def claim_from_proto(query: router_pb2.PlaceQuery) -> ExecutionClaim | None:
     """Return what a query claims; None: its request has a new id."""
     if not query.HasField("claim"):
         return None
     claim = query.claim
-    return Claim(claim.key, claim.execution, claim.take_over)
+    return ExecutionClaim(claim.key, claim.execution, claim.take_over)
 
 
 def fill_placement(
-    answer: router_pb2.Placement, placed: Placed, placements: PlacementService
+    answer: router_pb2.Placement, placed: PlacedRequest, placements: PlacementService
 ) -> None:
     """Write a placement into an answer."""
     # In place: a message that is given to another one's constructor is copied.
@@ -144,7 +144,7 @@ def fill_placement(
 
 def fill_order(
     order: worker_pb2.WorkOrder,
-    waiting: Waiting,
+    waiting: WaitingRequest,
     rank: tuple[int, int],
     tenant_lead: float,
     age: float,

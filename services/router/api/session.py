@@ -8,7 +8,7 @@ from baton.rpc.streams.send_queue import SendQueue
 from baton.rpc.streams.server import ServerStream
 from baton.settings import RouterLimits
 from services.router import metrics
-from services.router.admission.controller import Usage
+from services.router.admission.controller import TicketUsage
 from services.router.api.dispatcher import QueryDispatcher
 from services.router.api.limits import LimitBuckets
 
@@ -159,7 +159,7 @@ class PlaceSession:
 
     def _return(self, returned: router_pb2.ReturnTickets) -> None:
         usage = {
-            one.ticket: Usage(
+            one.ticket: TicketUsage(
                 max(0, one.computed_prompt_tokens),
                 max(0, one.output_tokens),
                 one.first_token_seconds,

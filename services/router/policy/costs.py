@@ -44,7 +44,7 @@ class Policy:
     there is a choice; of streams whose class says nothing else."""
 
 
-class Turn(NamedTuple):
+class PromptTurn(NamedTuple):
     """When a prompt's turn would come at a worker, against that of one that is placed last."""
 
     seconds: float = 0.0
@@ -77,7 +77,7 @@ class PlacementQuery:
     """The held part of the prompt, by layout."""
     seed: int = 0
     """Chooses among equally good placements."""
-    turns: Mapping[str, Turn] = field(default_factory=dict)
+    turns: Mapping[str, PromptTurn] = field(default_factory=dict)
     """By worker; it is the last one at workers that are not named."""
     now: float = 0.0
     """When it is placed, by the clock that load reports came by, in seconds."""

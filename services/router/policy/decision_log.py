@@ -15,7 +15,7 @@ MAX_CANDIDATES = 100_000
 """Of all decisions: with a thousand workers, those of the last hundred decisions or so."""
 
 
-class Turn(NamedTuple):
+class AdmissionTurn(NamedTuple):
     """When a request's turn came, of all that waited for its model."""
 
     tier: int
@@ -39,7 +39,7 @@ class DecisionRecord(NamedTuple):
     decided_at: float
     waited: float = 0.0
     """Before that, also at other routers."""
-    turn: Turn | None = None
+    turn: AdmissionTurn | None = None
     """None: it did not wait."""
     plan: PlacementPlan | None = None
     """None: it was refused."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from baton.errors import BatonError, Reason, invalid_field
 from baton.kv.keys import KEY_BYTES
 from baton.request.limits import MAX_CHOICES
-from services.router.policy.costs import Held, PlacementQuery, Policy, Turn
+from services.router.policy.costs import Held, PlacementQuery, Policy, PromptTurn
 from services.router.policy.estimates import UNCACHED, Estimator
 from services.router.policy.explanation import (
     CandidateCosts,
@@ -118,7 +118,7 @@ class PlacementPlan(NamedTuple):
         return len(self.chosen.candidates)
 
 
-class Placed(NamedTuple):
+class PlacedRequest(NamedTuple):
     """A decision, and the ticket that counts its load until it is returned."""
 
     ticket: str
@@ -143,7 +143,7 @@ class PlacementService:
         self._policy = policy
         self._scorer = scorer
 
-    def place(self, request: PlacementRequest, session: int, now: float) -> Placed:
+    def place(self, request: PlacementRequest, session: int, now: float) -> PlacedRequest:
         """Choose a placement and open its ticket.
 
         Args:
@@ -160,7 +160,7 @@ class PlacementService:
         self,
         request: PlacementRequest,
         now: float,
-        turns: Mapping[str, Turn] | None = None,
+        turns: Mapping[str, PromptTurn] | None = None,
         held: Mapping[str, Held] | None = None,
     ) -> PlacementPlan:
         """Choose a placement and open no ticket.
@@ -181,7 +181,7 @@ class PlacementService:
         )
 
     def explain(
-        self, request: PlacementRequest, now: float, turns: Mapping[str, Turn] | None = None
+        self, request: PlacementRequest, now: float, turns: Mapping[str, PromptTurn] | None = None
     ) -> list[CandidateCosts]:
         """Return what every placement of a request would cost now, the chosen one first.
 
@@ -227,7 +227,7 @@ class PlacementService:
 
     def commit(
         self, plan: PlacementPlan, session: int, now: float, itl_target: float | None = None
-    ) -> Placed:
+    ) -> PlacedRequest:
         """Open the ticket of a plan, which must be valid still.
 
         Args:
@@ -246,7 +246,7 @@ class PlacementService:
         if itl_target is not None:
             streams = StreamPlacement(decision.decode_worker.id, plan.request.n, itl_target)
         ticket = self.fleet.issue(session, now, loads, streams)
-        return Placed(ticket, decision, plan)
+        return PlacedRequest(ticket, decision, plan)
 
     def remaining_seconds(self, request: PlacementRequest) -> float:
         """Return how long a prompt takes to compute where most of it is found, on the fastest.
@@ -341,7 +341,7 @@ class PlacementService:
         self,
         request: PlacementRequest,
         now: float,
-        turns: Mapping[str, Turn] | None,
+        turns: Mapping[str, PromptTurn] | None,
         held: Mapping[str, Held] | None = None,
     ) -> PlacementQuery:
         match = self.fleet.index.match_packed

@@ -4,16 +4,16 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from baton.errors import BatonError
-from services.router.admission.controller import AdmissionController, Admitted, Usage
+from services.router.admission.controller import AdmissionController, AdmittedRequest, TicketUsage
 from services.router.admission.shares.classes import AdmissionPolicy
-from services.router.admission.waiting import QueueSettings, Waiting
+from services.router.admission.waiting import QueueSettings, WaitingRequest
 from services.router.policy.placement_service import PlacementService
 from services.router.recording.records import (
     AdmissionAdvanced,
     AdmissionDrained,
     AdmissionOpened,
-    Answer,
     ClassesSet,
+    RecordedAnswer,
     RequestCancelled,
     RequestRefused,
     RequestSubmitted,
@@ -23,15 +23,15 @@ from services.router.recording.records import (
 )
 
 
-def answer(number: int, outcome: Admitted | BatonError | None) -> Answer:
+def answer(number: int, outcome: AdmittedRequest | BatonError | None) -> RecordedAnswer:
     """Return what is recorded of an answer; None: the request waits."""
     if outcome is None:
-        return Answer(number)
+        return RecordedAnswer(number)
     if isinstance(outcome, BatonError):
-        return Answer(number, refused=outcome.reason.name)
+        return RecordedAnswer(number, refused=outcome.reason.name)
     ticket, decision, _ = outcome.placed
     prefill = decision.prefill_worker
-    return Answer(
+    return RecordedAnswer(
         number, ticket, prefill.id if prefill is not None else "", decision.decode_worker.id
     )
 
@@ -50,14 +50,14 @@ class RecordedAdmission(AdmissionController):
         self,
         write: Write,
         placements: PlacementService,
-        on_answer: Callable[[Waiting, Admitted | BatonError], None],
+        on_answer: Callable[[WaitingRequest, AdmittedRequest | BatonError], None],
         settings: QueueSettings,
     ) -> None:
         write(AdmissionOpened(settings))
         super().__init__(placements, self._answered, settings)
         self._tell = on_answer
         self._write = write
-        self._answers: list[Answer] = []
+        self._answers: list[RecordedAnswer] = []
         """Of the call that runs. Who is told one calls nothing here before the call has ended."""
         self._drains = False
 
@@ -71,10 +71,12 @@ class RecordedAdmission(AdmissionController):
         self._write(ClassesSet(policy))
         AdmissionController.policy.fset(self, policy)  # type: ignore[attr-defined]  # a property
 
-    def submit(self, waiting: Waiting, now: float, *, may_wait: bool = True) -> Admitted | None:
+    def submit(
+        self, waiting: WaitingRequest, now: float, *, may_wait: bool = True
+    ) -> AdmittedRequest | None:
         """Place a request at once, or let it wait: None."""
         as_given = dataclasses.replace(waiting)
-        outcome: Admitted | BatonError | None = None
+        outcome: AdmittedRequest | BatonError | None = None
         try:
             outcome = super().submit(waiting, now, may_wait=may_wait)
         except BatonError as error:
@@ -113,21 +115,21 @@ class RecordedAdmission(AdmissionController):
         self._write(AdmissionAdvanced(now, self._take_answers()))
 
     def return_tickets(
-        self, session: int, tickets: Sequence[str], usage: Mapping[str, Usage]
+        self, session: int, tickets: Sequence[str], usage: Mapping[str, TicketUsage]
     ) -> None:
         """End tickets of a session."""
         self._write(TicketsReturned(session, list(tickets), dict(usage)))
         super().return_tickets(session, tickets, usage)
 
-    def end_session(self, session: int) -> list[Waiting]:
+    def end_session(self, session: int) -> list[WaitingRequest]:
         """Take out what a session waits for, unanswered, and end its tickets."""
         self._write(SessionEnded(session))
         return super().end_session(session)
 
-    def _answered(self, waiting: Waiting, outcome: Admitted | BatonError) -> None:
+    def _answered(self, waiting: WaitingRequest, outcome: AdmittedRequest | BatonError) -> None:
         self._answers.append(answer(waiting.number, outcome))
         self._tell(waiting, outcome)
 
-    def _take_answers(self) -> list[Answer]:
+    def _take_answers(self) -> list[RecordedAnswer]:
         answers, self._answers = self._answers, []
         return answers

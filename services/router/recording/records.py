@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from services.router.admission.controller import Usage
+from services.router.admission.controller import TicketUsage
 from services.router.admission.shares.classes import AdmissionPolicy
-from services.router.admission.waiting import QueueSettings, Waiting
+from services.router.admission.waiting import QueueSettings, WaitingRequest
 from services.router.policy.costs import Policy
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout
 from services.router.state.rates import Bandwidths
@@ -87,7 +87,7 @@ class AdmissionOpened(_Record, frozen=True, tag="admission"):
     settings: QueueSettings
 
 
-class Answer(NamedTuple):
+class RecordedAnswer(NamedTuple):
     """What a request was answered; where the last three fields are empty it waits."""
 
     number: int
@@ -103,11 +103,11 @@ class Answer(NamedTuple):
 class RequestSubmitted(_Record, frozen=True, tag="submit"):
     """`AdmissionController.submit`."""
 
-    waiting: Waiting
+    waiting: WaitingRequest
     """As it was given."""
     now: float
     may_wait: bool
-    answers: list[Answer]
+    answers: list[RecordedAnswer]
     """Of requests that gave way to it, and then its own."""
 
 
@@ -123,14 +123,14 @@ class RequestRefused(_Record, frozen=True, tag="refuse"):
     number: int
     reason: str
     """The name of the error's."""
-    answers: list[Answer]
+    answers: list[RecordedAnswer]
 
 
 class AdmissionAdvanced(_Record, frozen=True, tag="advance"):
     """`AdmissionController.advance`, while anything waits."""
 
     now: float
-    answers: list[Answer]
+    answers: list[RecordedAnswer]
 
 
 class AdmissionDrained(_Record, frozen=True, tag="drain"):
@@ -138,7 +138,7 @@ class AdmissionDrained(_Record, frozen=True, tag="drain"):
 
     reason: str
     """The name of the error's."""
-    answers: list[Answer]
+    answers: list[RecordedAnswer]
 
 
 class ClassesSet(_Record, frozen=True, tag="classes"):
@@ -152,7 +152,7 @@ class TicketsReturned(_Record, frozen=True, tag="return"):
 
     session: int
     tickets: list[str]
-    usage: dict[str, Usage]
+    usage: dict[str, TicketUsage]
 
 
 class SessionEnded(_Record, frozen=True, tag="session"):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from baton.request.executions import MAX_EXECUTIONS, ExecutionTable
 
 
-class Claim(NamedTuple):
+class ExecutionClaim(NamedTuple):
     """That a request runs, of all that have its key."""
 
     key: bytes
@@ -32,7 +32,7 @@ class Executions:
         """Return the number of executions that run."""
         return len(self._table)
 
-    def check(self, claim: Claim, now: float) -> None:
+    def check(self, claim: ExecutionClaim, now: float) -> None:
         """Check that no other execution has this claim's key, unless it takes over.
 
         Raises:
@@ -41,7 +41,7 @@ class Executions:
         if not claim.take_over:
             self._table.check(claim.key, claim.execution, now)
 
-    def begin(self, claim: Claim, session: int, ticket: str) -> tuple[int, int] | None:
+    def begin(self, claim: ExecutionClaim, session: int, ticket: str) -> tuple[int, int] | None:
         """Note that a claim was placed; return the session and execution that it took over from."""
         if len(self._tickets) >= MAX_EXECUTIONS:
             _, (_, key, execution) = self._tickets.popitem(last=False)

@@ -49,7 +49,7 @@ NOTHING = InFlightLoad()
 _NOBODY: frozenset[str] = frozenset()
 
 
-class Issued(NamedTuple):
+class IssuedTicket(NamedTuple):
     """A ticket that was opened."""
 
     ticket: str
@@ -119,7 +119,7 @@ class TicketTable:
         now: float,
         loads: dict[str, InFlightLoad],
         placement: StreamPlacement | None = None,
-    ) -> Issued:
+    ) -> IssuedTicket:
         """Open a ticket for a placement.
 
         Args:
@@ -146,7 +146,7 @@ class TicketTable:
             worker = self._workers.setdefault(worker_id, _WorkerLoad())
             worker.total += load
             worker.tickets.add(ticket_id)
-        return Issued(ticket_id, changed)
+        return IssuedTicket(ticket_id, changed)
 
     def acknowledged_by(self, session: int, ticket_id: str) -> list[str]:
         """Return the workers whose reports contain the work of a session's ticket, or did."""

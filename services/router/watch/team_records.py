@@ -12,7 +12,7 @@ from baton.telemetry.logs import get_logger
 from baton.tenancy.records import classes as class_record
 from baton.tenancy.records.classes import CLASSES
 from baton.tenancy.records.tenants import Tenant, Tier, parse
-from services.router.admission.shares.classes import AdmissionPolicy, ClassPolicy
+from services.router.admission.shares.classes import AdmissionPolicy, ClassAdmission
 from services.router.admission.shares.tenants import DEFAULT_SHARE, TenantShare, TenantShares
 
 log = get_logger(__name__)
@@ -61,7 +61,7 @@ class ClassRecords:
 
     def __init__(self, on_change: Callable[[AdmissionPolicy], None]) -> None:
         self._on_change = on_change
-        self._classes: dict[int, ClassPolicy] = {}
+        self._classes: dict[int, ClassAdmission] = {}
         self._policy = AdmissionPolicy()
 
     def begin(self, revision: int) -> None:
@@ -97,10 +97,10 @@ class ClassRecords:
             self._on_change(policy)
 
 
-def policy_of(record: class_record.ClassPolicy) -> ClassPolicy:
+def policy_of(record: class_record.ClassPolicy) -> ClassAdmission:
     """Return what a record says, where 0 says nothing."""
-    default = ClassPolicy()
-    return ClassPolicy(
+    default = ClassAdmission()
+    return ClassAdmission(
         floor=record.floor,
         ceiling=record.ceiling or default.ceiling,
         max_running=record.requests_at_once,

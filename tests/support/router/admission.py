@@ -8,10 +8,10 @@ from typing import NamedTuple
 from baton.errors import BatonError, Reason
 from services.router.admission.queue import AdmissionQueue
 from services.router.admission.shares.class_shares import ClassShares
-from services.router.admission.shares.classes import AdmissionPolicy, ClassPolicy
+from services.router.admission.shares.classes import AdmissionPolicy, ClassAdmission
 from services.router.admission.shares.fairness import FairShares
 from services.router.admission.shares.tiers import DEFAULT_TIERS, TierPolicy
-from services.router.admission.waiting import Due, QueueSettings, Waiting
+from services.router.admission.waiting import Due, QueueSettings, WaitingRequest
 from services.router.policy.placement_service import PlacementRequest
 
 
@@ -63,7 +63,7 @@ class Workers:
     def tokens_per_second(self) -> float:
         return 100.0 * len(self.queues)
 
-    def plan(self, waiting: Waiting, planned: Mapping[str, float], now: float) -> Plan:
+    def plan(self, waiting: WaitingRequest, planned: Mapping[str, float], now: float) -> Plan:
         self.planned += 1
         if waiting.request.seed in self.refuse:
             raise BatonError(Reason.NO_WORKER, "no decode worker can take this request")
@@ -91,9 +91,9 @@ def waiting(
     deadline: float = float("inf"),
     target: float = float("inf"),
     n: int = 1,
-) -> Waiting:
+) -> WaitingRequest:
     request = PlacementRequest("m", tokens, 10, n=n, tenant=tenant, seed=number)
-    return Waiting(
+    return WaitingRequest(
         number, request, session, at, (tier, rank), rank, deadline=deadline, ttft_target=target
     )
 
@@ -107,13 +107,13 @@ def place_due(queue: AdmissionQueue, workers: Workers, now: float = 0.0) -> list
 
 
 def made(
-    *requests: Waiting,
+    *requests: WaitingRequest,
     workers: Workers,
     waits: bool = False,
     tiers: TierPolicy = DEFAULT_TIERS,
     **constants: float,
 ) -> AdmissionQueue:
-    policy = AdmissionPolicy({0: ClassPolicy(waits=waits)})
+    policy = AdmissionPolicy({0: ClassAdmission(waits=waits)})
     settings = QueueSettings(tiers=tiers, **constants)  # type: ignore[arg-type]
     queue = AdmissionQueue(FairShares(0.0), settings, ClassShares(policy))
     for one in requests:

@@ -21,9 +21,9 @@ from baton.request.room import output_reserve
 from baton.sampling import SamplingParams
 from baton.worker.load import load_report
 from baton.worker.stream.reserved import StreamPages
-from services.router.admission.controller import AdmissionController, Usage
-from services.router.admission.controller import Admitted as Placement
-from services.router.admission.waiting import Waiting
+from services.router.admission.controller import AdmissionController, TicketUsage
+from services.router.admission.controller import AdmittedRequest as Placement
+from services.router.admission.waiting import WaitingRequest
 from services.router.policy.placement_service import PlacementRequest, PlacementService
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet
@@ -194,7 +194,7 @@ class Router:
             seed=asked.number,
             again=asked.placements > 0,
         )
-        waiting = Waiting(self.admission.next_number(), request, SESSION, self._world.now)
+        waiting = WaitingRequest(self.admission.next_number(), request, SESSION, self._world.now)
         self._waiting[waiting.number] = asked
         try:
             admitted = self.admission.submit(waiting, self._world.now)
@@ -204,14 +204,14 @@ class Router:
             if admitted is not None:
                 self._answer(waiting, admitted)
 
-    def _answer(self, waiting: Waiting, outcome: Placement | BatonError) -> None:
+    def _answer(self, waiting: WaitingRequest, outcome: Placement | BatonError) -> None:
         self._world.placed(self._waiting.pop(waiting.number), outcome)
 
     def hear(self) -> None:
         """Take in the oldest report, or ticket, that is on its way."""
         if self.returned:
             ticket = self.returned.popleft()
-            self.admission.return_tickets(SESSION, [ticket], {ticket: Usage(1, 1)})
+            self.admission.return_tickets(SESSION, [ticket], {ticket: TicketUsage(1, 1)})
         elif self.reports:
             self.fleet.apply_report(report_from_proto(self.reports.popleft()), self._world.now)
 

@@ -5,7 +5,13 @@ from heapq import nsmallest
 from typing import NamedTuple
 
 from services.router.policy.candidates import TtftEstimate
-from services.router.policy.costs import PlacementQuery, Policy, PrefillEstimate, Turn, decode_pages
+from services.router.policy.costs import (
+    PlacementQuery,
+    Policy,
+    PrefillEstimate,
+    PromptTurn,
+    decode_pages,
+)
 from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.prefix_index.match import Coverage, Match
 from services.router.state.worker import Worker
@@ -140,7 +146,7 @@ def estimate_prefill(
     cached = min(coverage.blocks * worker.block_tokens, tokens - 1)
     prefill = (tokens - cached) * worker.prefill_token_seconds
     transfer = coverage.local * _near_seconds(worker) + coverage.remote * _far_seconds(worker)
-    turn = query.turns.get(worker.id, Turn())
+    turn = query.turns.get(worker.id, PromptTurn())
     queue = max(0.0, worker.queue_seconds(query.now) + turn.seconds)
     return PrefillEstimate(
         coverage,

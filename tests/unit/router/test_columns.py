@@ -19,7 +19,7 @@ from baton.errors import BatonError
 from services.router.policy.compiled.build import library
 from services.router.policy.compiled.native_scores import NativeScorer
 from services.router.policy.compiled.scorer import choose_scorer
-from services.router.policy.costs import PlacementQuery, Policy, PrefillEstimate, Turn
+from services.router.policy.costs import PlacementQuery, Policy, PrefillEstimate, PromptTurn
 from services.router.policy.pick import score_arrays
 from services.router.policy.placement import choose
 from services.router.policy.scores import Adapted, Picked, Scorer, Scores
@@ -90,7 +90,9 @@ queries = st.builds(
     excluded=st.frozensets(st.sampled_from(NAMES), max_size=2),
     seed=st.integers(0, 2**32 - 1),
     turns=st.dictionaries(
-        st.sampled_from(NAMES), st.builds(Turn, st.floats(-3, 3), st.integers(0, 3)), max_size=3
+        st.sampled_from(NAMES),
+        st.builds(PromptTurn, st.floats(-3, 3), st.integers(0, 3)),
+        max_size=3,
     ),
     now=st.floats(0, 12),
 )

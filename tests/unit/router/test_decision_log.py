@@ -11,7 +11,7 @@ from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
 from services.router.api.dispatcher import QueryDispatcher
 from services.router.api.explain import Explainer
-from services.router.policy.decision_log import DecisionLog, DecisionRecord, Turn
+from services.router.policy.decision_log import AdmissionTurn, DecisionLog, DecisionRecord
 from services.router.policy.placement_service import (
     PlacementPlan,
     PlacementRequest,
@@ -120,7 +120,7 @@ def test_what_is_neither_named_nor_described_is_refused(request_id: str | None) 
 
 def test_a_turn_is_told_as_it_was() -> None:
     router = Router(make_fleet())
-    turn = Turn(1, 2, 3000.0, 4.5, ahead=5, waiting=6, weight=7.0)
+    turn = AdmissionTurn(1, 2, 3000.0, 4.5, ahead=5, waiting=6, weight=7.0)
     request = PlacementRequest("m", 10, 10)
     router.decisions.add(DecisionRecord("a", request, 1.0, waited=2.5, turn=turn))
     (told,) = router.explain("a")

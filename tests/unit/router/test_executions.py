@@ -4,7 +4,7 @@ import pytest
 
 from baton.errors import BatonError, Reason
 from baton.request.executions import ExecutionTable
-from services.router.state.executions import Claim, Executions
+from services.router.state.executions import ExecutionClaim, Executions
 
 A, B = b"a" * 16, b"b" * 16
 
@@ -73,8 +73,8 @@ def test_what_is_known_is_bounded() -> None:
 
 def test_a_router_ends_executions_with_their_tickets_and_sessions() -> None:
     executions = Executions()
-    claim = Claim(key=A, execution=1)
-    other = Claim(key=A, execution=2)
+    claim = ExecutionClaim(key=A, execution=1)
+    other = ExecutionClaim(key=A, execution=2)
     executions.check(claim, 0.0)
     executions.begin(claim, 7, "t1")
     executions.begin(claim, 7, "t2")
@@ -90,7 +90,7 @@ def test_a_router_ends_executions_with_their_tickets_and_sessions() -> None:
     other = other._replace(take_over=True)
     executions.check(other, 30.0)
     assert executions.begin(other, 8, "t3") is None
-    taking = Claim(key=A, execution=3, take_over=True)
+    taking = ExecutionClaim(key=A, execution=3, take_over=True)
     executions.check(taking, 30.0)
     assert executions.begin(taking, 9, "t4") == (8, 2)
     executions.end_session(9)

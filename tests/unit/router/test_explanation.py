@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.router.policy.costs import Turn
+from services.router.policy.costs import PromptTurn
 from services.router.policy.explanation import CandidateCosts, Exclusion
 from services.router.policy.placement_service import Chain, PlacementRequest, PlacementService
 from services.router.prefix_index.holders import DRAM, ENGINE
@@ -72,11 +72,11 @@ def test_each_worker_has_its_costs_and_the_chosen_one_is_that_of_the_placement()
     made.index.add_blocks("c2", ENGINE, CHAIN[:10])
     made.index.add_blocks("store-c2", DRAM, CHAIN[:20])
     service = PlacementService(made)
-    rows = service.explain(asked(), 0.0, {"c1": Turn(0.5, 2)})
+    rows = service.explain(asked(), 0.0, {"c1": PromptTurn(0.5, 2)})
     found = by_worker(rows)
     assert set(found) == {"c1", "c2", "d1", "p1+c1", "c1+d1", "c2+d1"}
     assert [row.chosen for row in rows] == [True] + [False] * 5
-    plan = service.plan(asked(), 0.0, {"c1": Turn(0.5, 2)})
+    plan = service.plan(asked(), 0.0, {"c1": PromptTurn(0.5, 2)})
     assert (rows[0].prefill_worker or rows[0].decode_worker) == plan.worker_id
     one = found["c2"]
     assert (one.engine_tokens, one.local_tokens, one.remote_tokens) == (100, 100, 0)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.errors import BatonError, Reason
-from services.router.policy.costs import Held, PlacementQuery, Policy, Turn
+from services.router.policy.costs import Held, PlacementQuery, Policy, PromptTurn
 from services.router.policy.explanation import Exclusion, explain
 from services.router.policy.placement import Decision, choose
 from services.router.prefix_index.holders import DRAM, ENGINE
@@ -277,15 +277,15 @@ def test_a_turn_is_when_a_prompt_begins_and_half_of_what_it_delays_counts() -> N
     behind = replace(D1, pending_prompt_tokens=2_000)
     workers = [behind, replace(D2, pending_prompt_tokens=1_000)]
     assert names(place(query(), workers)) == (None, "d2")
-    decision = place(query(turns={"d1": Turn(-2.0, 1)}), workers)
+    decision = place(query(turns={"d1": PromptTurn(-2.0, 1)}), workers)
     assert names(decision) == (None, "d1")
     assert decision.ttft.queue_seconds == 0
     # 1.024 s of computing and half of it for each of 3 that wait, against 1 s and 1.024.
-    assert names(place(query(turns={"d1": Turn(-2.0, 3)}), workers)) == (None, "d2")
+    assert names(place(query(turns={"d1": PromptTurn(-2.0, 3)}), workers)) == (None, "d2")
 
 
 def test_the_reason_says_that_others_would_be_delayed() -> None:
-    asked = query(turns={"d1": Turn(0.0, 4)})
+    asked = query(turns={"d1": PromptTurn(0.0, 4)})
     decision = place(asked, [replace(P1, pending_prompt_tokens=500), D1])
     assert decision.reason == (
         "p1 computes 1024 of 1024 tokens for d1; "

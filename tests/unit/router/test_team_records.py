@@ -8,7 +8,7 @@ import pytest
 from baton.tenancy.records import classes as class_record
 from baton.tenancy.records.tenants import Tenant, Tier, encode
 from baton.v1 import common_pb2
-from services.router.admission.shares.classes import AdmissionPolicy, ClassPolicy
+from services.router.admission.shares.classes import AdmissionPolicy, ClassAdmission
 from services.router.admission.shares.tenants import DEFAULT_SHARE, TenantShare, TenantShares
 from services.router.watch.team_records import ClassRecords, TenantRecords, policy_of
 
@@ -42,23 +42,23 @@ def test_the_classes_policy_follows_their_records() -> None:
     assert told == []
     batch = class_record.ClassPolicy(id="batch", ceiling=0.5, waits=True)
     records.change("batch", encode(batch), 2)
-    assert told[-1].of(BATCH) == ClassPolicy(ceiling=0.5, waits=True)
-    assert told[-1].of(PREMIUM) == ClassPolicy()
+    assert told[-1].of(BATCH) == ClassAdmission(ceiling=0.5, waits=True)
+    assert told[-1].of(PREMIUM) == ClassAdmission()
     premium = class_record.ClassPolicy(id="premium", floor=0.7, ttft_target_seconds=1.5)
     records.change("premium", encode(premium), 3)
-    assert told[-1].of(PREMIUM) == ClassPolicy(floor=0.7, ttft_target=1.5)
+    assert told[-1].of(PREMIUM) == ClassAdmission(floor=0.7, ttft_target=1.5)
     number = len(told)
     for value in (b"[]", encode(class_record.ClassPolicy(id="batch", floor=0.4))):
         records.change("batch", value, 4)  # with premium's floor more than there is
         assert len(told) == number
     records.change("of a later release", None, 5)
     records.change("premium", None, 6)
-    assert told[-1].of(PREMIUM) == ClassPolicy()
+    assert told[-1].of(PREMIUM) == ClassAdmission()
     assert told[-1].of(BATCH).floor == 0.4
 
 
 def test_what_a_record_does_not_say_is_as_without_one() -> None:
-    assert policy_of(class_record.ClassPolicy(id="batch")) == ClassPolicy()
+    assert policy_of(class_record.ClassPolicy(id="batch")) == ClassAdmission()
 
 
 @pytest.mark.parametrize("name", class_record.FIELDS)

@@ -3,10 +3,10 @@
 from services.router.admission.shares.class_shares import ClassShares
 from services.router.admission.shares.fairness import FairShares
 from services.router.admission.shares.tier_shares import TierShares
-from services.router.admission.waiting import Charge, Waiting
+from services.router.admission.waiting import TicketCharge, WaitingRequest
 
 
-class Charges:
+class ShareCharges:
     """Charges a model's tenants, tiers and classes for its requests. One loop owns it.
 
     Args:
@@ -20,7 +20,7 @@ class Charges:
         self._tiers = tiers
         self._classes = classes
 
-    def begin(self, waiting: Waiting, uncached_tokens: int) -> Charge:
+    def begin(self, waiting: WaitingRequest, uncached_tokens: int) -> TicketCharge:
         """Charge for a request that waited and goes now.
 
         Args:
@@ -33,7 +33,7 @@ class Charges:
         owed = self._classes.begin(charge.priority_class, charge.tokens, uncached_tokens)
         return charge._replace(owed=True) if owed else charge
 
-    def begin_now(self, waiting: Waiting, uncached_tokens: int) -> Charge:
+    def begin_now(self, waiting: WaitingRequest, uncached_tokens: int) -> TicketCharge:
         """Charge for a request that goes and did not wait.
 
         Args:
@@ -47,7 +47,10 @@ class Charges:
         return charge._replace(owed=True) if owed else charge
 
     def settle(
-        self, charge: Charge, uncached_tokens: int | None = None, output_tokens: int | None = None
+        self,
+        charge: TicketCharge,
+        uncached_tokens: int | None = None,
+        output_tokens: int | None = None,
     ) -> None:
         """Put right what a request was charged: its ticket is back.
 
@@ -67,12 +70,12 @@ class Charges:
         self._tiers.settle(tier, charged, used)
         self._classes.settle(priority_class, used - charged, more, owed=owed)
 
-    def _price(self, waiting: Waiting, uncached_tokens: int) -> Charge:
+    def _price(self, waiting: WaitingRequest, uncached_tokens: int) -> TicketCharge:
         """Return what a request is charged, its class's floor left out."""
         tenant, tier, priority_class = waiting.tenant, waiting.rank[0], waiting.priority_class
         output, weight = waiting.output_tokens, self._classes.policy.of(priority_class).weight
         tokens = self._cost(uncached_tokens, output, weight)
-        return Charge(
+        return TicketCharge(
             tenant, tier, priority_class, weight, tokens, uncached_tokens, output, owed=False
         )
 

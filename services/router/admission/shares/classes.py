@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class ClassPolicy:
+class ClassAdmission:
     """How requests of one priority class are admitted. Times are in seconds."""
 
     floor: float = 0.0
@@ -48,14 +48,14 @@ class ClassPolicy:
             raise ValueError(f"a floor of {self.floor} is above the ceiling of {self.ceiling}")
 
 
-DEFAULT_CLASS = ClassPolicy()
+DEFAULT_CLASS = ClassAdmission()
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionPolicy:
     """The classes by number, as requests name them; one that is not named has no limits."""
 
-    classes: Mapping[int, ClassPolicy] = field(default_factory=dict)
+    classes: Mapping[int, ClassAdmission] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse floors that cannot all be kept."""
@@ -63,7 +63,7 @@ class AdmissionPolicy:
         if floors > 1:
             raise ValueError(f"the floors of all classes are {floors:g} in sum: at most 1")
 
-    def of(self, priority_class: int) -> ClassPolicy:
+    def of(self, priority_class: int) -> ClassAdmission:
         """Return what holds for a class."""
         return self.classes.get(priority_class, DEFAULT_CLASS)
 

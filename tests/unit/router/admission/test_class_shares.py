@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.router.admission.shares.class_shares import BURST_SECONDS, ClassShares
-from services.router.admission.shares.classes import AdmissionPolicy, ClassPolicy
+from services.router.admission.shares.classes import AdmissionPolicy, ClassAdmission
 
 
-def shares(**classes: ClassPolicy) -> ClassShares:
+def shares(**classes: ClassAdmission) -> ClassShares:
     return ClassShares(AdmissionPolicy({int(name[1:]): one for name, one in classes.items()}))
 
 
@@ -22,7 +22,7 @@ def shares(**classes: ClassPolicy) -> ClassShares:
 def test_a_class_that_waits_is_given_its_floor_less_one_request(
     costs: list[tuple[int, int]], low: float, lower: float
 ) -> None:
-    made = shares(c1=ClassPolicy(floor=low), c2=ClassPolicy(floor=lower))
+    made = shares(c1=ClassAdmission(floor=low), c2=ClassAdmission(floor=lower))
     given_tokens, largest = [0, 0, 0], [0, 0, 0]
     for priority_class in range(3):
         made.join(priority_class)
@@ -53,7 +53,7 @@ def test_a_class_that_waits_is_given_its_floor_less_one_request(
 def test_what_did_not_wait_is_charged_as_what_waited_for_no_time(
     events: list[tuple[int, bool, int, int]],
 ) -> None:
-    limits = {"c1": ClassPolicy(floor=0.4, ceiling=0.6), "c2": ClassPolicy(floor=0.2)}
+    limits = {"c1": ClassAdmission(floor=0.4, ceiling=0.6), "c2": ClassAdmission(floor=0.2)}
     waited, now = shares(**limits), shares(**limits)
     for made in (waited, now):
         made.fill(0.0, 100.0)
@@ -77,7 +77,9 @@ def test_what_did_not_wait_is_charged_as_what_waited_for_no_time(
 
 
 def test_the_next_turn_is_when_something_flows_into_an_empty_bucket() -> None:
-    made = shares(c1=ClassPolicy(ceiling=0.5), c2=ClassPolicy(ceiling=0.1), c3=ClassPolicy())
+    made = shares(
+        c1=ClassAdmission(ceiling=0.5), c2=ClassAdmission(ceiling=0.1), c3=ClassAdmission()
+    )
     made.fill(0.0, 100.0)
     for priority_class in (1, 2, 3):
         made.begin_now(priority_class, 0, 1_000)
@@ -98,7 +100,7 @@ def test_the_next_turn_is_when_something_flows_into_an_empty_bucket() -> None:
 
 
 def test_a_class_that_comes_back_has_saved_nothing_up() -> None:
-    made = shares(c1=ClassPolicy(floor=0.5))
+    made = shares(c1=ClassAdmission(floor=0.5))
     for _ in range(3):
         made.join(0)
     made.begin(0, 1000, 1000)
@@ -116,7 +118,7 @@ def test_a_class_that_comes_back_has_saved_nothing_up() -> None:
     )
 )
 def test_a_class_never_has_more_than_its_ceiling(work: list[tuple[float, int, int]]) -> None:
-    made = shares(c1=ClassPolicy(ceiling=0.25))
+    made = shares(c1=ClassAdmission(ceiling=0.25))
     rate, now = 0.25 * 1000.0, 0.0
     begun: list[tuple[float, int]] = []
     for passed, tokens, wrong in work:
@@ -139,7 +141,7 @@ def test_a_class_never_has_more_than_its_ceiling(work: list[tuple[float, int, in
 
 
 def test_a_class_has_no_more_running_than_it_may() -> None:
-    made = shares(c1=ClassPolicy(max_running=2))
+    made = shares(c1=ClassAdmission(max_running=2))
     for _ in range(3):
         made.join(1)
     owed = [made.begin(1, 10, 10) for _ in range(2)]
@@ -151,7 +153,7 @@ def test_a_class_has_no_more_running_than_it_may() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 99), st.integers(0, 99)), max_size=60))
 def test_nothing_is_kept_when_all_tickets_are_back(work: list[tuple[int, int, int]]) -> None:
-    made = shares(c0=ClassPolicy(floor=0.3), c1=ClassPolicy(ceiling=0.5), c2=ClassPolicy())
+    made = shares(c0=ClassAdmission(floor=0.3), c1=ClassAdmission(ceiling=0.5), c2=ClassAdmission())
     made.fill(0.0, 1000.0)
     for one, _, _ in work:
         made.join(one)
@@ -184,9 +186,9 @@ def test_nothing_is_kept_when_all_tickets_are_back(work: list[tuple[int, int, in
 )
 def test_a_policy_that_means_nothing_is_refused(wrong: dict[str, float], text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        ClassPolicy(**wrong)  # type: ignore[arg-type]
+        ClassAdmission(**wrong)  # type: ignore[arg-type]
 
 
 def test_floors_of_more_than_everything_are_refused() -> None:
     with pytest.raises(ValueError, match=r"the floors of all classes are 1\.1 in sum"):
-        AdmissionPolicy({1: ClassPolicy(floor=0.5), 2: ClassPolicy(floor=0.6)})
+        AdmissionPolicy({1: ClassAdmission(floor=0.5), 2: ClassAdmission(floor=0.6)})

@@ -4,7 +4,7 @@ import pytest
 
 from baton.errors import BatonError
 from services.router.admission.planner import FleetPlanner
-from services.router.admission.waiting import Waiting
+from services.router.admission.waiting import WaitingRequest
 from services.router.policy.costs import Disaggregation, Policy
 from services.router.policy.placement_service import Chain, PlacementRequest, PlacementService
 from services.router.prefix_index.holders import DRAM, ENGINE
@@ -45,10 +45,10 @@ def planner(fleet: Fleet, disaggregation: Disaggregation = "auto") -> FleetPlann
     return FleetPlanner(PlacementService(fleet, policy), "m")
 
 
-def waiting(blocks: int, key: float = 0.0) -> Waiting:
+def waiting(blocks: int, key: float = 0.0) -> WaitingRequest:
     chain = Chain(LAYOUT, b"".join(CHAIN[:blocks]))
     request = PlacementRequest("m", blocks * BLOCK, 10, [chain])
-    return Waiting(1, request, 1, 0.0, key=key)
+    return WaitingRequest(1, request, 1, 0.0, key=key)
 
 
 def test_what_is_left_to_compute_is_that_where_most_is_found() -> None:

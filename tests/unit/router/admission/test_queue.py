@@ -12,10 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from baton.errors import BatonError, Reason
 from services.router.admission.queue import AdmissionQueue
 from services.router.admission.shares.class_shares import ClassShares
-from services.router.admission.shares.classes import AdmissionPolicy, ClassPolicy
+from services.router.admission.shares.classes import AdmissionPolicy, ClassAdmission
 from services.router.admission.shares.fairness import FairShares
 from services.router.admission.shares.tiers import TierPolicy
-from services.router.admission.waiting import Charge, QueueSettings, Waiting
+from services.router.admission.waiting import QueueSettings, TicketCharge, WaitingRequest
 from tests.support.router.admission import Plan, Workers, made, place_due, waiting
 
 
@@ -50,7 +50,7 @@ def test_what_is_planned_first_counts_for_those_behind() -> None:
     class Near(Workers):
         """`b` takes 0.5 s longer than `a` for any request, and is no choice for the first one."""
 
-        def plan(self, waiting: Waiting, planned: Mapping[str, float], now: float) -> Plan:
+        def plan(self, waiting: WaitingRequest, planned: Mapping[str, float], now: float) -> Plan:
             costs = {name: self.queues[name] + planned.get(name, 0.0) for name in "ab"}
             worker = "a" if waiting.number == 1 or costs["a"] < costs["b"] + 0.5 else "b"
             return Plan(worker, 5.0, 500)
@@ -109,7 +109,7 @@ def test_only_the_first_ones_are_planned() -> None:
     class Elsewhere(Workers):
         """All want `a`, which is busy."""
 
-        def plan(self, waiting: Waiting, planned: Mapping[str, float], now: float) -> Plan:
+        def plan(self, waiting: WaitingRequest, planned: Mapping[str, float], now: float) -> Plan:
             super().plan(waiting, planned, now)
             return Plan("a", 0.0, 1)
 
@@ -199,9 +199,9 @@ def test_a_tenant_has_a_bound_of_its_own() -> None:
 
 LIMITS = AdmissionPolicy(
     {
-        0: ClassPolicy(ttft_target=40.0),
-        1: ClassPolicy(floor=0.2, max_running=3, deadline=15.0, waits=True),
-        2: ClassPolicy(floor=0.3, ceiling=0.5, weight=2.0, max_wait=10.0),
+        0: ClassAdmission(ttft_target=40.0),
+        1: ClassAdmission(floor=0.2, max_running=3, deadline=15.0, waits=True),
+        2: ClassAdmission(floor=0.3, ceiling=0.5, weight=2.0, max_wait=10.0),
     }
 )
 
@@ -226,8 +226,8 @@ class QueueAgainstSort(RuleBasedStateMachine):
         )
         self.classes = ClassShares(LIMITS)
         self.queue = AdmissionQueue(self.shares, self.constants, self.classes)
-        self.waiting: dict[int, Waiting] = {}
-        self.running: list[Charge] = []
+        self.waiting: dict[int, WaitingRequest] = {}
+        self.running: list[TicketCharge] = []
         self.number = 0
 
     @rule(
@@ -275,7 +275,7 @@ class QueueAgainstSort(RuleBasedStateMachine):
             del self.waiting[gave_way.number]
         self.waiting[one.number] = one
 
-    def most_over(self, newcomer: Waiting) -> list[Waiting]:
+    def most_over(self, newcomer: WaitingRequest) -> list[WaitingRequest]:
         """Return what waits of the tier that has most for its share, the newcomer counted."""
         counts = Counter(one.rank[0] for one in [*self.waiting.values(), newcomer])
         shares = self.constants.tiers

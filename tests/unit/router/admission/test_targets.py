@@ -8,7 +8,7 @@ from baton.errors import BatonError, Reason
 from services.router.admission.lateness import Lateness
 from services.router.admission.queue import AdmissionQueue
 from services.router.admission.shares.class_shares import ClassShares
-from services.router.admission.shares.classes import AdmissionPolicy, ClassPolicy
+from services.router.admission.shares.classes import AdmissionPolicy, ClassAdmission
 from services.router.admission.shares.fairness import FairShares
 from services.router.admission.waiting import QueueSettings
 from tests.support.router.admission import Workers, made, waiting
@@ -65,7 +65,7 @@ def test_a_class_may_wait_for_what_comes_too_late() -> None:
 
 
 def test_a_class_has_times_for_requests_that_name_none() -> None:
-    policy = AdmissionPolicy({0: ClassPolicy(ttft_target=5.0, deadline=7.0)})
+    policy = AdmissionPolicy({0: ClassAdmission(ttft_target=5.0, deadline=7.0)})
     workers = Workers({"a": 0.0})
     queue = AdmissionQueue(FairShares(), classes=ClassShares(policy))
     plain, own = waiting(1, at=3.0), waiting(2, at=3.0, target=30.0, deadline=50.0)

@@ -9,7 +9,7 @@ from baton.errors import BatonError
 from services.router.admission.queue import AdmissionQueue
 from services.router.admission.shares.fairness import FairShares
 from services.router.admission.shares.tiers import TierPolicy
-from services.router.admission.waiting import Charge, QueueSettings
+from services.router.admission.waiting import QueueSettings, TicketCharge
 from tests.support.router.admission import Workers, made, waiting
 
 PRO, FREE = 1, 2
@@ -31,7 +31,7 @@ class Cluster:
         self.placed: Counter[int] = Counter()
         """Requests, likewise."""
         self.asked = 0
-        self._running: deque[tuple[float, Charge]] = deque()
+        self._running: deque[tuple[float, TicketCharge]] = deque()
 
     def ask(self, tier: int, tokens: int = 1, tenant: str = "") -> int:
         """Let a request wait; return its number."""

@@ -10,7 +10,7 @@ from baton.errors import Reason
 from baton.internal.v1 import router_pb2
 from baton.telemetry.scope import current
 from baton.v1 import common_pb2
-from services.router.admission.shares.classes import AdmissionPolicy, ClassPolicy
+from services.router.admission.shares.classes import AdmissionPolicy, ClassAdmission
 from services.router.admission.waiting import DEFAULT_SETTINGS
 from services.router.api.service import draining
 from tests.unit.router.dispatch.conftest import World
@@ -44,7 +44,7 @@ def test_streams_keep_the_target_that_their_class_had_when_they_were_placed(made
         return sorted(limits)
 
     def set_target(target: float) -> None:
-        world.dispatcher.set_policy(AdmissionPolicy({PREMIUM: ClassPolicy(itl_target=target)}))
+        world.dispatcher.set_policy(AdmissionPolicy({PREMIUM: ClassAdmission(itl_target=target)}))
 
     set_target(0.0)
     world.done(world.ask())
@@ -107,7 +107,7 @@ def test_a_class_goes_when_there_is_something_in_its_bucket_though_nothing_is_he
 ) -> None:
     world = made()
     # A bucket of 1,000 tokens that 100 a second flow into.
-    world.dispatcher.set_policy(AdmissionPolicy({BATCH: ClassPolicy(ceiling=0.1, waits=True)}))
+    world.dispatcher.set_policy(AdmissionPolicy({BATCH: ClassAdmission(ceiling=0.1, waits=True)}))
     first = world.ask(1_500, context={"priority": BATCH})
     waiting = world.ask(100, context={"priority": BATCH})
     world.done(first)

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from baton.v1 import common_pb2
-from services.router.admission.controller import Usage
+from services.router.admission.controller import TicketUsage
 from tests.unit.router.dispatch.conftest import World
 
 Make = Callable[..., World]
@@ -26,7 +26,7 @@ def test_requests_are_refused_by_how_late_first_tokens_came(made: Make) -> None:
     world = made()
     for _ in range(100):
         one = world.ask()
-        world.done(one, used={world.placed()[one]: Usage(1_000, 10, 2.0)})
+        world.done(one, used={world.placed()[one]: TicketUsage(1_000, 10, 2.0)})
     assert 1.8 < factor(world) < 2.0
     running = world.ask()
     in_time = world.ask(ttft_target_seconds=4.1)
@@ -40,9 +40,9 @@ def test_first_tokens_that_are_not_known_change_nothing(made: Make) -> None:
     world = made()
     for seconds in (0.0, -1.0, float("nan"), float("inf")):
         one = world.ask(ttft_target_seconds=9.0)
-        world.done(one, used={world.placed()[one]: Usage(1_000, 10, seconds)})
+        world.done(one, used={world.placed()[one]: TicketUsage(1_000, 10, seconds)})
     one = world.ask(output_tokens=5)
-    world.done(one, used={world.placed()[one]: Usage(1_000, 10, 30.0)})
+    world.done(one, used={world.placed()[one]: TicketUsage(1_000, 10, 30.0)})
     assert factor(world) == 1.0
 
 
@@ -53,11 +53,11 @@ def test_targets_are_counted_with_the_time_that_requests_waited(made: Make) -> N
     plain = world.ask()
     world.turn(1.0)
     world.report("w0", 0, [world.placed()[first]])
-    world.done(first, used={world.placed()[first]: Usage(1_000, 10, 1.2)})
+    world.done(first, used={world.placed()[first]: TicketUsage(1_000, 10, 1.2)})
     world.turn(1.0)
     world.report("w0", 0, list(world.placed().values()))
     world.turn(1.0)
-    used = {ticket: Usage(1_000, 10, 1.9) for ticket in world.placed().values()}
+    used = {ticket: TicketUsage(1_000, 10, 1.9) for ticket in world.placed().values()}
     world.done(second, plain, used=used)
     assert (kept("kept"), kept("missed")) == (before[0] + 1, before[1] + 1)
 

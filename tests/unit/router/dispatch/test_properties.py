@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from services.router.admission.controller import Usage
+from services.router.admission.controller import TicketUsage
 from services.router.admission.waiting import DEFAULT_SETTINGS
 from services.router.api.service import draining
 from tests.unit.router.dispatch.conftest import World
@@ -78,7 +78,7 @@ class Dispatching(RuleBasedStateMachine):
         if self.open:
             session, asked = list(self.open)[which % len(self.open)]
             ticket = self.open.pop((session, asked))
-            usage = {} if used is None else {ticket: Usage(used, used // 10)}
+            usage = {} if used is None else {ticket: TicketUsage(used, used // 10)}
             self.world.dispatcher.return_tickets(session, [ticket], [], usage)
             self.look()
 

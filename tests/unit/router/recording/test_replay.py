@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.errors import BatonError, Reason
-from services.router.admission.controller import Admitted, Usage
-from services.router.admission.shares.classes import AdmissionPolicy, ClassPolicy
-from services.router.admission.waiting import QueueSettings, Waiting
+from services.router.admission.controller import AdmittedRequest, TicketUsage
+from services.router.admission.shares.classes import AdmissionPolicy, ClassAdmission
+from services.router.admission.waiting import QueueSettings, WaitingRequest
 from services.router.policy.costs import Policy
 from services.router.policy.placement_service import Chain, PlacementRequest, PlacementService
 from services.router.prefix_index.holders import DRAM, ENGINE
@@ -22,9 +22,9 @@ from services.router.recording.recorder import Recorder
 from services.router.recording.records import (
     AdmissionAdvanced,
     AdmissionDrained,
-    Answer,
     FleetTended,
     Record,
+    RecordedAnswer,
     RequestRefused,
     RequestSubmitted,
     WorkerStale,
@@ -39,13 +39,15 @@ KEYS = [number.to_bytes(16, "little") for number in range(40)]
 ROLES = [Role.PREFILL, Role.PREFILL, Role.DECODE, Role.COMBINED]
 
 
-def answers(records: list[Record]) -> list[Answer]:
+def answers(records: list[Record]) -> list[RecordedAnswer]:
     return [one for record in records for one in getattr(record, "answers", [])]
 
 
 POLICIES = (
-    AdmissionPolicy({1: ClassPolicy(ceiling=0.3, waits=True), 3: ClassPolicy(floor=0.5)}),
-    AdmissionPolicy({2: ClassPolicy(max_running=1, deadline=8.0, max_wait=5.0, itl_target=0.01)}),
+    AdmissionPolicy({1: ClassAdmission(ceiling=0.3, waits=True), 3: ClassAdmission(floor=0.5)}),
+    AdmissionPolicy(
+        {2: ClassAdmission(max_running=1, deadline=8.0, max_wait=5.0, itl_target=0.01)}
+    ),
 )
 SETTINGS = QueueSettings(gate=8.0, window=4, refresh=0.2, max_tenant=5, max_total=7)
 POLICY = Policy(max_queue_seconds=20.0)
@@ -88,8 +90,8 @@ class Driver:
             self._admission.drain(BatonError(Reason.DRAINING, "this router is stopping"))
             self._submit()
 
-    def _answer(self, waiting: Waiting, outcome: Admitted | BatonError) -> None:
-        if isinstance(outcome, Admitted):
+    def _answer(self, waiting: WaitingRequest, outcome: AdmittedRequest | BatonError) -> None:
+        if isinstance(outcome, AdmittedRequest):
             self._tickets.append((waiting.session, outcome.placed.ticket))
 
     def _join(self, number: int) -> None:
@@ -152,7 +154,7 @@ class Driver:
             seed=draw.randrange(1 << 32),
         )
         priority_class = draw.randrange(1, 4)
-        waiting = Waiting(
+        waiting = WaitingRequest(
             self._admission.next_number(),
             request,
             draw.randrange(3),
@@ -184,7 +186,7 @@ class Driver:
     def _return(self) -> None:
         if self._tickets:
             session, ticket = self._tickets.pop(self._draw.randrange(len(self._tickets)))
-            used = Usage(50, 7, self._draw.expovariate(1.0))
+            used = TicketUsage(50, 7, self._draw.expovariate(1.0))
             usage = {ticket: used} if self._draw.random() < 0.5 else {}
             self._admission.return_tickets(session, (ticket,), usage)
 
