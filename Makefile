@@ -42,15 +42,17 @@ pip-install = mkdir -p build && { \
 	     echo "pip failed: see build/pip.log and build/pip.err" >&2; exit 1; }; }
 
 .PHONY: help
-help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help:
+	@for group in Start Test Develop Release Benchmarks; do echo "$$group"; awk -v group="$$group: " -F ':.*## ' \
+		'/^[a-z0-9-]+:.*## / && index($$2, group) == 1 {printf "  make %-16s %s\n", $$1, substr($$2, length(group) + 1)}' \
+		$(MAKEFILE_LIST); done
 
 .PHONY: demo
-demo: $(RUNTIME) $(GENERATED) ## start a cluster, ask it a question, show what happened, stop
+demo: $(RUNTIME) $(GENERATED) ## Start: start a cluster, ask it a question, show what happened, stop
 	@exec $(BIN)/baton demo $(ARGS)
 
 .PHONY: up
-up: $(RUNTIME) $(GENERATED) ## start a cluster and stay; ARGS="--decode 3 --http-port 9000"
+up: $(RUNTIME) $(GENERATED) ## Start: start a cluster that runs until Ctrl-C; ARGS="--decode 3 --http-port 9000"
 	@exec $(BIN)/baton up $(ARGS)
 
 TESTS := not soak and not vllm and not clickhouse and not cuda and not serial and not k8s
@@ -61,7 +63,7 @@ CHECKS := check-types check-style check-imports check-documents protos-lint
 side-by-side = $(MAKE) --no-print-directory --jobs 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 
 .PHONY: test
-test: $(DEV) $(GENERATED) ## format, lint, types and import arrows, and the tests at the same time
+test: $(DEV) $(GENERATED) ## Test: check format, lint, types, imports and documents while the tests run
 	@$(side-by-side) compile-for-tests compile-tests
 	@$(MAKE) --no-print-directory --jobs 2 run-tests lint-to-log
 
@@ -82,15 +84,15 @@ test-some: $(DEV) $(GENERATED) compile-for-tests
 	@$(BIN)/python -m pytest -m "serial and not soak and not vllm" $(ENOUGH) $(WHERE) || [ $$? = 5 ]
 
 .PHONY: test-changed
-test-changed: $(DEV) $(GENERATED) compile-for-tests ## run the test files that changed since BASE=COMMIT 50 times; ROUNDS=10
+test-changed: $(DEV) $(GENERATED) compile-for-tests ## Test: run the test files that changed since BASE=COMMIT 50 times; ROUNDS=10
 	@$(BIN)/python -m scripts.verdict.changed --rounds $(or $(ROUNDS),50) --workers $(WORKERS) --marks "$(TESTS)" $(BASE)
 
 .PHONY: verdict
-verdict: $(DEV) ## run `make test` twelve times in fresh clones, also slowed, in random order, beside `baton up`; ARGS="--help"
+verdict: $(DEV) ## Test: run `make test` twelve times in fresh clones, also slowed, in random order, next to `baton up`; ARGS="--help"
 	@$(BIN)/python -m scripts.verdict --workers $(WORKERS) $(ARGS)
 
 .PHONY: lint
-lint: $(DEV) $(GENERATED) ## what `make test` checks before the tests
+lint: $(DEV) $(GENERATED) ## Test: run the checks of `make test` alone
 	@$(side-by-side) $(CHECKS)
 
 # What every process of the tests would do for itself at the same time: the bytecode of tests with pytest's
@@ -127,7 +129,7 @@ check-documents:
 
 # Who starts with the project needs no npm; continuous integration does not pass without it.
 .PHONY: protos-lint
-protos-lint: $(DEV) ## lint the protos, and compare them with the released ones; needs npx
+protos-lint: $(DEV) ## Develop: lint the protos, and compare them with the released ones; needs npx
 	@if $(BUF) 'buf --version' >build/buf.log 2>&1; then \
 		$(BIN)/python scripts/googleapis.py; \
 		$(BUF) 'buf lint protos && buf breaking protos --against $(RELEASED)'; \
@@ -137,60 +139,60 @@ protos-lint: $(DEV) ## lint the protos, and compare them with the released ones;
 	fi
 
 .PHONY: protos-release
-protos-release: $(DEV) ## say that the protos as they are have been released: from now on they stay
+protos-release: $(DEV) ## Develop: record the protos as released: later changes must be compatible
 	@$(BIN)/python scripts/googleapis.py
 	@$(BUF) 'buf build protos --exclude-source-info -o $(RELEASED)'
 
 .PHONY: fix
-fix: $(DEV) ## mend what can be mended: formatting, lint
+fix: $(DEV) ## Develop: format, apply lint fixes, regenerate documents
 	@$(BIN)/ruff check --fix --quiet || true
 	@$(BIN)/ruff format --quiet
 	@$(BIN)/python scripts/architecture.py
 	@$(BIN)/python -m scripts.docs
 
 .PHONY: protos
-protos: $(DEV) $(GENERATED) ## generate code if the protos changed
+protos: $(DEV) $(GENERATED) ## Develop: generate code from changed protos
 	@:
 
 .PHONY: native
-native: $(RUNTIME) ## build what is compiled for this machine now, and wait; `make up` does it behind you
+native: $(RUNTIME) ## Develop: compile the operators for this machine now; `make up` does it in the background
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m baton.engine.native.build
 	@$(BIN)/python -m services.router.prefix_index.blocks.build
 	@$(BIN)/python -m services.router.policy.compiled.build
 
 .PHONY: vllm
-vllm: $(VLLM) ## install the vLLM engine for CPUs (1 GB)
+vllm: $(VLLM) ## Develop: install the vLLM engine for CPUs (1 GB)
 	@:
 
 .PHONY: demo-vllm
-demo-vllm: $(VLLM) $(GENERATED) ## the demo with the vLLM engine
+demo-vllm: $(VLLM) $(GENERATED) ## Start: run the demo with the vLLM engine
 	@exec $(BIN)/baton demo --engine vllm $(ARGS)
 
 .PHONY: test-vllm
-test-vllm: $(DEV) $(VLLM) $(GENERATED) ## the tests of the vLLM engine
+test-vllm: $(DEV) $(VLLM) $(GENERATED) ## Test: run the tests of the vLLM engine
 	@$(BIN)/python -m pytest -m "vllm and not soak" --timeout 240 -n 2 --dist loadgroup $(ENOUGH)
 
 .PHONY: test-cuda
-test-cuda: $(DEV) $(GENERATED) ## the tests of the operators for CUDA, in Triton's interpreter (1 GB)
+test-cuda: $(DEV) $(GENERATED) ## Test: run the tests of the CUDA operators in Triton's interpreter (1 GB)
 	@[ -d build/triton ] || { $(BIN)/pip install -q --no-deps --no-compile --disable-pip-version-check \
 		--target build/triton.part triton==$(TRITON) && mv build/triton.part build/triton; }
 	@TRITON_INTERPRET=1 PYTHONPATH=build/triton $(BIN)/python -m pytest -m cuda tests/unit/engine/cuda
 
 .PHONY: test-native
-test-native: $(DEV) $(GENERATED) ## the tests of the engine's operators, with each variant that this machine runs, and with emulated tiles
+test-native: $(DEV) $(GENERATED) ## Test: test the compiled operators in every variant that this machine can run
 	@for variant in $$($(BIN)/python -m baton.engine.native.variants); do echo $$variant; \
 		BATON_NATIVE_VARIANT=$$variant $(BIN)/python -m pytest -n 0 tests/unit/engine/native \
 			tests/unit/engine/torch/test_determinism.py tests/unit/engine/torch/test_logits.py || exit; done
 
 .PHONY: test-clickhouse
-test-clickhouse: $(DEV) $(CLICKHOUSE) $(GENERATED) ## the tests of docs/clickhouse.sql, in a ClickHouse that it installs
+test-clickhouse: $(DEV) $(CLICKHOUSE) $(GENERATED) ## Test: test docs/clickhouse.sql in a ClickHouse that it installs
 	@$(BIN)/python -m pytest -m clickhouse tests/integration/usage
 
 # What the compiled operators find in torch where they are installed, so that a wheel does not bring it.
 FROM_TORCH := --exclude 'libtorch*.so' --exclude 'libc10*.so' --exclude libgomp.so.1
 
 .PHONY: dist
-dist: $(DEV) ## what a release publishes, into dist/: wheels (one compiled), sdist, constraints, protos for other languages
+dist: $(DEV) ## Release: build a release into dist/: wheels, sdist, constraints, protos for other languages
 	@rm -rf dist
 	@mkdir -p build
 	@$(BIN)/python -m build --no-isolation >build/dist.log 2>&1 || { tail -n 15 build/dist.log >&2; exit 1; }
@@ -204,33 +206,33 @@ dist: $(DEV) ## what a release publishes, into dist/: wheels (one compiled), sdi
 	@ls dist
 
 .PHONY: image
-image: | $(MADE) ## build the image of every process with buildah; EXTRAS=server,nixl BASE=python:3.11-slim
+image: | $(MADE) ## Release: build the container image with buildah; EXTRAS=server,nixl BASE=python:3.11-slim
 	@PYTHON="$(CURDIR)/$(BIN)/python" scripts/image.sh
 
 .PHONY: k8s-test
-k8s-test: $(DEV) $(GENERATED) ## run the pods of the manifests with podman, under load; as root, half an hour
+k8s-test: $(DEV) $(GENERATED) ## Test: run the pods of the manifests with podman, under load; as root, half an hour
 	@scripts/k8s_packages.sh
 	@$(MAKE) image
 	@$(BIN)/python -m pytest -m k8s tests/k8s $(ARGS)
 
 .PHONY: wheel-check
-wheel-check: $(DEV) $(GENERATED) ## install the wheel into empty venvs and run it there; minutes
+wheel-check: $(DEV) $(GENERATED) ## Release: install the wheel into empty venvs and run it there (minutes)
 	@$(BIN)/python -m pytest -m soak tests/integration/packaging --timeout 900
 
 .PHONY: bench-engine
-bench-engine: $(RUNTIME) native ## how near the engine is to the machine's limit; beside vLLM after `make vllm`
+bench-engine: $(RUNTIME) native ## Benchmarks: compare the engine with the machine's limit, and with vLLM after `make vllm`
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m bench.engine.throughput $(ARGS)
 
 .PHONY: bench-draws
-bench-draws: $(RUNTIME) native ## what drawing tokens adds to a decode step; beside vLLM's sampler where it is installed
+bench-draws: $(RUNTIME) native ## Benchmarks: measure what sampling adds to a decode step, compared with vLLM's sampler if installed
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m bench.engine.draws $(ARGS)
 
 .PHONY: bench-vllm
-bench-vllm: $(DEV) $(VLLM) $(GENERATED) build/nixl ## vLLM as the engine beside vLLM alone; ARGS="--only steps"
+bench-vllm: $(DEV) $(VLLM) $(GENERATED) build/nixl ## Benchmarks: compare vLLM in Baton with vLLM alone; ARGS="--only steps"
 	@$(BIN)/python -m bench.vllm $(ARGS)
 
 .PHONY: interop
-interop: $(DEV) $(GENERATED) ## call a frontend with gRPC of other languages, a line per case; needs node and npm
+interop: $(DEV) $(GENERATED) ## Test: call a frontend with gRPC of other languages, a line per case; needs node and npm
 	@mkdir -p build/interop
 	@cp tests/interop/package.json build/interop/
 	@npm install --prefix build/interop --no-audit --no-fund --loglevel=error >build/interop/npm.log 2>&1 \
@@ -256,55 +258,55 @@ API_CLIENTS := $(patsubst %,build/interop-api/%/.installed,openai litellm lm_eva
 	build/interop-api/openai-$(OPENAI).tar.gz
 
 .PHONY: interop-python
-interop-python: $(DEV) $(GENERATED) build/interop/python/.installed ## call tools with clients and frameworks of Python, a line per case; torch and Baton Tiny
+interop-python: $(DEV) $(GENERATED) build/interop/python/.installed ## Test: call tools with clients and frameworks of Python, a line per case; torch and Baton Tiny
 	@$(BIN)/python -m tests.interop.python_clients build/interop/python/bin/python
 
 .PHONY: interop-api
-interop-api: $(DEV) $(GENERATED) $(API_CLIENTS) ## call a frontend with openai's own tests, LiteLLM and lm-eval, a line per case; torch and Baton Tiny
+interop-api: $(DEV) $(GENERATED) $(API_CLIENTS) ## Test: call a frontend with openai's own tests, LiteLLM and lm-eval, a line per case; torch and Baton Tiny
 	@$(BIN)/python -m tests.interop.api build/interop-api $(ARGS)
 
 .PHONY: interop-proxies
-interop-proxies: $(DEV) $(GENERATED) ## call a frontend through nginx and HAProxy, a line per case; apt-get install haproxy nginx-light
+interop-proxies: $(DEV) $(GENERATED) ## Test: call a frontend through nginx and HAProxy, a line per case; apt-get install haproxy nginx-light
 	@$(BIN)/python -m tests.interop.proxies
 
 .PHONY: soak
-soak: $(DEV) $(GENERATED) ## the long runs: tests, every fault on five seeds and with torch, a load of 30 minutes
+soak: $(DEV) $(GENERATED) ## Test: run the long tests: all faults with five seeds and with torch, 30 minutes of load
 	@$(BIN)/python -m pytest -m soak --timeout 7200
 	@for seed in 1 2 3 4 5; do $(BIN)/python -m bench.faults --seed $$seed --json build/faults-sim-$$seed.json; done
 	@$(BIN)/python -m bench.faults --engine torch --json build/faults-torch-1.json
 	@$(BIN)/python -m bench.faults.soak
 
 .PHONY: bench-smoke
-bench-smoke: $(DEV) $(GENERATED) ## every benchmark at its smallest size: whether it still runs; ARGS="kv limits" for some
+bench-smoke: $(DEV) $(GENERATED) ## Benchmarks: run every benchmark at its smallest size; ARGS="kv limits" for some
 	@$(BIN)/python -m bench.smoke $(ARGS)
 
 .PHONY: figures
-figures: $(DEV) ## the figures in docs/ that are of code more than 100 commits old
+figures: $(DEV) ## Develop: list figures in docs/ that are more than 100 commits old
 	@$(BIN)/python -m scripts.docs.figures
 
 .PHONY: bench-rpc
-bench-rpc: $(DEV) $(GENERATED) build/rpc-peers ## what serving gRPC costs, beside other HTTP/2 stacks; ARGS="--rounds 1"
+bench-rpc: $(DEV) $(GENERATED) build/rpc-peers ## Benchmarks: compare the cost of serving gRPC with other HTTP/2 stacks; ARGS="--rounds 1"
 	@$(BIN)/python -m bench.rpc.transports $(ARGS)
 
 .PHONY: bench-kv
-bench-kv: $(DEV) $(GENERATED) ## how fast the KV store is; ARGS="--peers build/kv-peers"
+bench-kv: $(DEV) $(GENERATED) ## Benchmarks: measure the throughput of the KV store; ARGS="--peers build/kv-peers"
 	@$(BIN)/python -m bench.kv.store $(ARGS)
 
 .PHONY: bench-kv-peers
-bench-kv-peers: ## install what bench-kv compares with, into build/kv-peers
+bench-kv-peers: ## Benchmarks: install the peers of bench-kv into build/kv-peers
 	@PYTHON=$(PYTHON) scripts/kv_peers.sh build/kv-peers
 
 .PHONY: bench-peers
-bench-peers: $(DEV) $(GENERATED) ## the frontend beside NVIDIA Dynamo and smg, which it installs; ARGS="--share 0.25"
+bench-peers: $(DEV) $(GENERATED) ## Benchmarks: compare the frontend with NVIDIA Dynamo and smg, which it installs; ARGS="--share 0.25"
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m bench.peers $(ARGS)
 
 .PHONY: clean
-clean: ## remove what was built; `make distclean` removes the venv too
+clean: ## Develop: remove build outputs; `make distclean` removes the venv too
 	@rm -rf build dist baton/v1 baton/internal .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find baton services bench models tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: distclean
-distclean: clean ## remove everything that make made
+distclean: clean ## Develop: remove build outputs and the venv
 	@rm -rf $(VENV) .peers
 
 $(MADE):

@@ -18,7 +18,7 @@ from baton.tenancy.records.store import RecordStore
 from baton.tenancy.records.tenants import Key, Project, Scope, ServiceAccount
 from services.frontend.admin.usage.reader import UsageReader
 
-_SETTLE_SECONDS = 1.0
+_VISIBLE_SECONDS = 1.0
 
 log = get_logger(__name__)
 
@@ -57,11 +57,11 @@ class Organizations:
         await self._watch.reach(await self._store.revision(tenant))
         return self._watch.directory
 
-    async def settle(self, tenant: str) -> None:
+    async def wait_visible(self, tenant: str) -> None:
         """Wait until this frontend knows a change that was just made, a moment at most: who is
         told of a new key may use it here at once."""
         try:
-            async with asyncio.timeout(_SETTLE_SECONDS):
+            async with asyncio.timeout(_VISIBLE_SECONDS):
                 await self.directory(tenant)
         except (EtcdError, TimeoutError) as error:
             log.warning("organization.change.not_seen", tenant=tenant, error=str(error))

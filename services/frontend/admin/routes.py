@@ -171,7 +171,7 @@ class OrganizationRoutes:
             call = Call(self._organizations, who, ids, query, body, accept, of_project)
             answer = await self._run(action, call)
             if action.method != "GET":
-                await self._organizations.settle(who.tenant.id)
+                await self._organizations.wait_visible(who.tenant.id)
         finally:
             self._running -= 1
         headers = ((b"cache-control", b"no-store"),)
