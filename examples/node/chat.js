@@ -1,4 +1,8 @@
-// Streams an answer to the terminal: node chat.js DESCRIPTOR_SET ADDRESS MODEL QUESTION
+// Streams an answer to the terminal over gRPC, without generated code:
+//
+//   node chat.js DESCRIPTOR_SET ADDRESS MODEL QUESTION
+//
+// `make dist` writes the descriptor set. BATON_API_KEY: for a frontend that requires a key.
 import { readFileSync } from "node:fs";
 import grpc from "@grpc/grpc-js";
 import protoLoader from "@grpc/proto-loader";
@@ -17,20 +21,25 @@ const definitions = protoLoader.loadFileDescriptorSetFromBuffer(readFileSync(des
   oneofs: true, // `event` names the field that is set
 });
 const { InferenceService } = grpc.loadPackageDefinition(definitions).baton.v1;
-// Of dns:///NAME:PORT all addresses are used, in turn.
+// With the address dns:///NAME:PORT, calls go to all addresses of the name in turn.
 const client = new InferenceService(address, grpc.credentials.createInsecure(), {
   "grpc.service_config": JSON.stringify({ loadBalancingConfig: [{ round_robin: {} }] }),
   "grpc.dns_min_time_between_resolutions_ms": 1000,
 });
 
+const metadata = new grpc.Metadata();
+if (process.env.BATON_API_KEY) {
+  metadata.set("authorization", `Bearer ${process.env.BATON_API_KEY}`);
+}
 const request = {
   context: { model },
   messages: [{ role: "user", content: question }],
   sampling: { temperature: 0, max_tokens: 128 },
 };
 try {
-  // A call without a deadline waits for ever.
-  for await (const response of client.chat(request, { deadline: Date.now() + 60_000 })) {
+  // Without a deadline, a call waits forever.
+  const deadline = Date.now() + 60_000;
+  for await (const response of client.chat(request, metadata, { deadline })) {
     switch (response.event) {
       case "delta":
         process.stdout.write(response.delta.text);
@@ -38,6 +47,7 @@ try {
       case "finished": {
         const usage = response.finished.usage;
         console.log(`\n(${usage.prompt_tokens} + ${usage.output_tokens} tokens)`);
+        break;
       }
     }
   }

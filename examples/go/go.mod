@@ -1,0 +1,3 @@
+module baton-chat-example
+
+go 1.19
