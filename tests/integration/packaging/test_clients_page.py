@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.clock import within
+from tests.support.processes.command import run
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "node"
@@ -27,23 +27,6 @@ def blocks(heading: str, language: str) -> list[str]:
     """Return the code blocks of a section of the page."""
     (section,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
     return re.findall(rf"^```{language}\b[^\n]*\n(.*?)^```", section, re.M | re.S)
-
-
-async def run(*command: str, directory: Path, seconds: float) -> tuple[int | None, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        cwd=directory,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with within(seconds):
-            out, err = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return process.returncode, out.decode(), err.decode()
 
 
 @pytest.fixture
