@@ -36,9 +36,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # its boxes break words in narrow terminals
 )
-config_app = typer.Typer(help="Settings.", no_args_is_help=True)
+config_app = typer.Typer(help="Show settings.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
-kv_app = typer.Typer(help="What the KV stores hold.", no_args_is_help=True)
+kv_app = typer.Typer(help="Inspect the KV stores.", no_args_is_help=True)
 app.add_typer(kv_app, name="kv")
 app.add_typer(route_app, name="route")
 app.add_typer(tenants_app, name="tenants")
@@ -77,7 +77,7 @@ def up(options: ClusterOptions) -> None:
 @app.command()
 @expand_options
 def demo(options: WorkerOptions) -> None:
-    """Start a cluster, ask it questions, show what happened, and stop."""
+    """Start a cluster, run a few requests, and stop it."""
     from baton.cli.cluster.demo import demo as run
 
     cluster = ClusterOptions(
@@ -91,7 +91,9 @@ def demo(options: WorkerOptions) -> None:
 @expand_options
 def chat(
     options: ChatOptions,
-    question: Annotated[str, typer.Argument(help="Ask this and exit. Default: converse.")] = "",
+    question: Annotated[
+        str, typer.Argument(help="Ask one question and exit. Default: an interactive chat.")
+    ] = "",
 ) -> None:
     """Chat with a model."""
     address = options.resolve()
@@ -106,7 +108,7 @@ def models(
     options: FrontendOptions,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the models that are served."""
+    """List the models of a cluster."""
     address = options.resolve()
     from baton.cli.chat import models as run
 
@@ -118,7 +120,7 @@ def models(
 def status(
     options: EtcdOptions,
     metrics: Annotated[
-        bool, typer.Option("--metrics", help="Show where each serves /metrics.")
+        bool, typer.Option("--metrics", help="Show the /metrics address of each instance.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -135,7 +137,7 @@ def usage(
     options: UsageOptions,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Sum up what projects used and what it cost."""
+    """Report tokens and cost per project."""
     from baton.cli.admin.usage.command import usage as run
     from baton.telemetry import logs
 
@@ -149,7 +151,7 @@ def kv_stat(
     options: StoreOptions,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what each store, tier and tenant holds."""
+    """Show the objects and bytes of each store, tier and tenant."""
     target = options.target()
     from baton.cli.inspect.kv import commands
 
@@ -160,9 +162,9 @@ def kv_stat(
 @expand_options
 def kv_ls(
     options: StoreOptions,
-    prefix: Annotated[str, typer.Argument(help="First digits of keys, hex. Default: all.")] = "",
-    tenant: Annotated[str | None, typer.Option(help="Only objects of this tenant.")] = None,
-    limit: Annotated[int, typer.Option(help="Most objects to list.", min=1)] = 100,
+    prefix: Annotated[str, typer.Argument(help="Key prefix, hexadecimal. Default: all keys.")] = "",
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's objects.")] = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of objects to list.", min=1)] = 100,
 ) -> None:
     """List objects."""
     target = options.target()
@@ -175,10 +177,10 @@ def kv_ls(
 @expand_options
 def kv_get(
     options: StoreOptions,
-    key: Annotated[str, typer.Argument(help="A key or its first digits, hexadecimal.")],
-    out: Annotated[Path | None, typer.Option(help="File. Default: standard output.")] = None,
+    key: Annotated[str, typer.Argument(help="Key or unique key prefix, hexadecimal.")],
+    out: Annotated[Path | None, typer.Option(help="Output file. Default: standard output.")] = None,
 ) -> None:
-    """Write the bytes of one object, verified."""
+    """Verify one object and write its bytes."""
     target = options.target()
     from baton.cli.inspect.kv import commands
 
@@ -189,7 +191,7 @@ def kv_get(
 @expand_options
 def kv_drop(
     options: StoreOptions,
-    keys: Annotated[list[str], typer.Argument(help="Whole keys, hexadecimal.")],
+    keys: Annotated[list[str], typer.Argument(help="Complete keys, hexadecimal.")],
 ) -> None:
     """Drop objects from every tier."""
     target = options.target()
@@ -203,7 +205,7 @@ def kv_drop(
 def kv_verify(options: StoreOptions) -> None:
     """Read every object and check its digest.
 
-    The exit code is 1 if some were corrupt.
+    The exit code is 1 if the command finds corrupt objects.
     """
     target = options.target()
     from baton.cli.inspect.kv import commands
@@ -217,7 +219,7 @@ def kv_verify(options: StoreOptions) -> None:
     options_metavar="PROCESS [--SETTING VALUE]...",
 )
 def serve(context: typer.Context) -> None:
-    """Be one process of a cluster; `baton serve --help` says which."""
+    """Run one process of a cluster; `baton serve --help` lists them."""
     from baton.serve import main as run
 
     run(context.args)
@@ -229,7 +231,7 @@ def serve(context: typer.Context) -> None:
     options_metavar="TRACE [--OPTION VALUE]...",
 )
 def simulate(context: typer.Context) -> None:
-    """Run a trace of requests on a simulated cluster."""
+    """Replay a trace of requests on a simulated cluster."""
     from baton.cli.simulate import simulate as run
 
     run(context.args)
@@ -251,7 +253,7 @@ def config_show(
 @app.command()
 @expand_options
 def certs(options: CertsOptions) -> None:
-    """Make certificates for TLS inside a cluster."""
+    """Create certificates for TLS inside a cluster."""
     from baton.cli.admin.certs.command import certs as run
 
     run(options, _console())

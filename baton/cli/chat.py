@@ -79,7 +79,7 @@ def chat(address: str, options: ChatOptions, question: str, console: Console) ->
                 _converse(conversation, model, options, console)
         except KeyboardInterrupt:
             console.print()
-            raise CommandError("cancelled by Ctrl-C.", EXIT_INTERRUPTED) from None
+            raise CommandError("Cancelled by Ctrl-C.", EXIT_INTERRUPTED) from None
         except DeadlineError as error:
             raise CommandError(_timed_out(options), EXIT_FAILED) from error
         except BatonClientError as error:
@@ -160,7 +160,7 @@ def _converse(
         elif line == "/help":
             console.print(HELP, style="dim")
         elif _COMMAND.fullmatch(line):
-            console.print(f"There is no {line}. {HELP}", style="dim", highlight=False)
+            console.print(f"Unknown command {line}. {HELP}", style="dim", highlight=False)
         elif line:
             _turn(conversation, line, options, console)
 
@@ -171,7 +171,9 @@ def _turn(
     try:
         conversation.ask(question)
     except KeyboardInterrupt:
-        console.print("\n(cancelled; question and answer are not kept)", style="dim")
+        console.print(
+            "\n(cancelled; the chat does not keep this question and its answer)", style="dim"
+        )
     except ConnectionFailedError:
         raise
     except DeadlineError:
@@ -181,25 +183,28 @@ def _turn(
 
 
 def _timed_out(options: ChatOptions) -> str:
-    return f"The answer was not complete within {options.timeout:g} s: see --timeout."
+    return f"The answer was not complete within {options.timeout:g} s: set a longer --timeout."
 
 
 def _only_model(client: Client) -> str:
     names = [model.name for model in client.models(timeout=10.0)]
     if len(names) != 1:
         there = f"choose one of {', '.join(names)} with --model" if names else "no worker is ready"
-        raise CommandError(f"There are {len(names)} models: {there}.")
+        raise CommandError(f"The cluster serves {len(names)} models: {there}.")
     return names[0]
 
 
 def _sentence(error: BatonClientError, address: str) -> CommandError:
     if isinstance(error, ConnectionFailedError):
         return CommandError(
-            f"No frontend answers at {address} ({error}): `baton status` lists the cluster's, and "
-            "--address or BATON_ADDRESS chooses one.",
+            f"The frontend at {address} is unreachable ({error}): list frontends with `baton "
+            "status`, "
+            "and set --address or BATON_ADDRESS.",
             EXIT_FAILED,
         )
     if isinstance(error, AuthenticationError):
-        return CommandError(f"{error}; BATON_API_KEY gives it, `baton keys create` makes one.")
+        return CommandError(
+            f"{error}: set BATON_API_KEY, or create a key with `baton keys create`."
+        )
     wrong = isinstance(error, InvalidRequestError | NotFoundError)
     return CommandError(str(error), EXIT_USAGE if wrong else EXIT_FAILED)

@@ -61,7 +61,7 @@ async def cluster(*arguments: str, settings: Mapping[str, str] = {}) -> AsyncIte
         up = await stack.enter_async_context(process(command, own, stdout=PIPE))
         assert up.stdout is not None
         async with asyncio.timeout(START_SECONDS):
-            while not (line := await up.stdout.readline()).startswith(b"Up after"):
+            while not (line := await up.stdout.readline()).startswith(b"Ready after"):
                 if not line:
                     raise SystemExit("baton up ended before it served: see what it said above")
         async with AsyncClient(f"127.0.0.1:{grpc}") as client:

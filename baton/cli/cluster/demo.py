@@ -39,19 +39,20 @@ def demo(options: ClusterOptions, console: Console, errors: Console) -> bool:
 
     async def converse(cluster: Cluster) -> None:
         console.print(
-            f"Up after {cluster.start_seconds:.1f} s, each its own process: "
+            f"Ready after {cluster.start_seconds:.1f} s, one process each: "
             f"1 etcd, {summary(cluster.specs)}.",
             highlight=False,
         )
         try:
             await _converse(cluster, console)
         except BatonClientError as error:
-            raise CommandError(f"The question was not answered: {error}", EXIT_FAILED) from error
+            raise CommandError(f"The request failed: {error}", EXIT_FAILED) from error
 
     ended = run(options, model, converse, errors, demo=True)
     if not ended.interrupted:
         console.print(
-            f"\nStopped. `{program('baton')} up` starts a cluster that stays.", highlight=False
+            f"\nStopped. Start a cluster that keeps running with `{program('baton')} up`.",
+            highlight=False,
         )
     return not ended.interrupted
 

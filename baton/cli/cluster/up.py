@@ -51,4 +51,4 @@ async def first_key(endpoints: tuple[str, ...], cluster: str) -> str:
             project = await admin.find_project(DEFAULT_TENANT, DEFAULT_PROJECT)
             return (await admin.create_key(project, tuple(Scope), name="baton up"))[1]
     except EtcdError as error:
-        raise CommandError(f"No API key can be made: {error}.", EXIT_FAILED) from error
+        raise CommandError(f"The API key cannot be created: {error}.", EXIT_FAILED) from error

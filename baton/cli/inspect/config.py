@@ -25,7 +25,7 @@ def show(process: str, config: Path | None, console: Console) -> None:
     """
     if process and process not in SERVICE_SETTINGS:
         known = ", ".join(SERVICE_SETTINGS)
-        raise CommandError(f"There is no process {process!r}: choose one of {known}.")
+        raise CommandError(f"Unknown process {process!r}: choose one of {known}.")
     arguments = [] if config is None else [f"{CONFIG_FLAG}={config}"]
     for name in [process] if process else SERVICE_SETTINGS:
         try:

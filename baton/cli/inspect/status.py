@@ -104,9 +104,9 @@ def status(cluster: ClusterAddress, console: Console, metrics: bool, as_json: bo
     rows = asyncio.run(_rows(cluster.endpoints, cluster.name))
     _print(rows, cluster, console, metrics, as_json)
     if rows and all(row.health == UNREACHABLE for row in rows):
-        raise CommandError(f"no process answers. {certificate_hint()}", EXIT_FAILED)
+        raise CommandError(f"no process is reachable. {certificate_hint()}", EXIT_FAILED)
     if denials := [row.denial for row in rows if row.denial]:
-        raise CommandError(f"loads are told to operators: {denials[0]}.", EXIT_FAILED)
+        raise CommandError(f"only operators can read the load: {denials[0]}.", EXIT_FAILED)
 
 
 def _print(
@@ -120,14 +120,16 @@ def _print(
         console.print_json(json.dumps([asdict(row) for row in rows]))
     elif not rows:
         at = ", ".join(cluster.endpoints)
-        console.print(f"Cluster {cluster.name!r} has no members in etcd at {at}.", highlight=False)
+        console.print(
+            f"Cluster {cluster.name!r} has no instances in etcd at {at}.", highlight=False
+        )
     elif metrics:
         show(console, metrics_table(rows))
     else:
         width = console.width if console.is_terminal else None
         show(console, status_table(rows, width))
         if len(versions := _versions(rows)) == 1:
-            console.print(f"All run {versions.pop()}.", highlight=False)
+            console.print(f"All instances run {versions.pop()}.", highlight=False)
         for line in compiled_lines(rows):
             console.print(line, soft_wrap=True, highlight=False, markup=False)
 
@@ -200,8 +202,8 @@ async def _rows(endpoints: tuple[str, ...], cluster: str) -> list[StatusRow]:
     async with watch_cluster(endpoints, cluster) as view, ChannelPool() as channels:
         if not view.synced:
             raise CommandError(
-                f"etcd does not answer at {', '.join(endpoints)}: start a cluster with `baton up`, "
-                f"or say where its etcd is with --etcd-endpoint. {certificate_hint()}",
+                f"etcd is unreachable at {', '.join(endpoints)}: start a cluster with `baton up`, "
+                f"or set --etcd-endpoint. {certificate_hint()}",
                 EXIT_FAILED,
             )
         members = sorted(view.instances.values(), key=lambda member: (member.role, member.id))
@@ -238,7 +240,7 @@ def describe_operators(member: cluster_pb2.Instance) -> str | None:
     """Return what a member computes with, in words; None: it does not say."""
     if parts := member.compiled_parts:
         return ", ".join(
-            f"{part.name} by {part.fallback} ({part.reason})"
+            f"{part.name} in {part.fallback} ({part.reason})"
             if part.fallback
             else f"{part.name} compiled"
             for part in parts

@@ -71,11 +71,11 @@ def require_registered(address: ClusterAddress) -> None:
     found = ask(address.endpoints, process_counts)
     at = ", ".join(address.endpoints)
     running = sorted(name for name, processes in found.items() if processes)
-    there = f"Clusters with processes there: {', '.join(running)}. " if running else ""
+    there = f"Clusters registered there: {', '.join(running)}. " if running else ""
     raise CommandError(
         f"No process of cluster {address.name!r} is registered in etcd at {at}, so the change "
-        f"would take effect nowhere. {there}Name another cluster with --cluster, or give "
-        "--before-start to change the records of a cluster that is not started yet."
+        f"would have no effect. {there}Name another cluster with --cluster, or set "
+        "--before-start to change the records of a cluster that has not started yet."
     )
 
 
@@ -116,7 +116,7 @@ def ask(endpoints: Sequence[str], question: "Callable[[Etcd], Awaitable[T]]") ->
         return asyncio.run(read())
     except EtcdError as error:
         raise CommandError(
-            f"etcd does not answer at {', '.join(endpoints)}: {error}. {certificate_hint()}",
+            f"etcd is unreachable at {', '.join(endpoints)}: {error}. {certificate_hint()}",
             EXIT_FAILED,
         ) from error
 
@@ -125,6 +125,7 @@ def _require_etcd(endpoints: tuple[str, ...]) -> None:
     require_listening(
         endpoints,
         "--etcd-endpoint",
-        f"No cluster is here: etcd does not answer at {', '.join(endpoints)}. Start a cluster "
-        "with `baton up`, or name the etcd of one with --etcd-endpoint or BATON_ETCD_ENDPOINTS.",
+        f"No cluster runs on this machine, and etcd is unreachable at {', '.join(endpoints)}. "
+        "Start "
+        "a cluster with `baton up`, or set --etcd-endpoint or BATON_ETCD_ENDPOINTS.",
     )

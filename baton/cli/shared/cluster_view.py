@@ -91,7 +91,8 @@ class ClusterView:
                 continue
             if await health(self._channels.get(health_address(instance)), LIVENESS) != UNREACHABLE:
                 raise CommandError(
-                    f"Cluster {cluster!r} already has a {identity} at {instance.address}: stop it, "
+                    f"Cluster {cluster!r} already has instance {identity} at {instance.address}: "
+                    "stop it, "
                     "or name another cluster with --cluster."
                 )
 

@@ -71,27 +71,27 @@ def endpoints(text: str) -> tuple[str, ...]:
 
 EtcdEndpoint = Annotated[
     str,
-    typer.Option(help="host:port[,host:port…] of an etcd.", envvar="BATON_ETCD_ENDPOINTS"),
+    typer.Option(help="etcd endpoints, host:port[,host:port…].", envvar="BATON_ETCD_ENDPOINTS"),
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option(help="Settings file (TOML), for all processes.", envvar="BATON_CONFIG"),
+    typer.Option(help="Settings file (TOML) of all processes.", envvar="BATON_CONFIG"),
 ]
 ClusterConfigFile = Annotated[
     Path | None,
     typer.Option(
-        help="Settings file (TOML), for all processes and these options.",
+        help="Settings file (TOML) of all processes and of these options.",
         envvar="BATON_CONFIG",
         is_eager=True,
         callback=take_defaults,
     ),
 ]
 ClusterName = Annotated[
-    str, typer.Option("--cluster", help="The cluster's name.", envvar="BATON_ETCD_CLUSTER")
+    str, typer.Option("--cluster", help="Cluster name.", envvar="BATON_ETCD_CLUSTER")
 ]
 LocalName = Annotated[
     str,
-    typer.Option("--cluster", help="The cluster that runs here, by name. Default: the only one."),
+    typer.Option("--cluster", help="Name of a cluster on this machine. Default: the only one."),
 ]
 
 
@@ -100,28 +100,31 @@ class WorkerOptions:
     """The workers of a local cluster and the model that they serve."""
 
     config: ClusterConfigFile = None
-    prefill: Annotated[int, typer.Option(help="Prefill workers.")] = 2
-    decode: Annotated[int, typer.Option(help="Decode workers.")] = 2
-    combined: Annotated[int, typer.Option(help="Workers that prefill and decode.")] = 0
+    prefill: Annotated[int, typer.Option(help="Number of prefill workers.")] = 2
+    decode: Annotated[int, typer.Option(help="Number of decode workers.")] = 2
+    combined: Annotated[int, typer.Option(help="Number of workers that prefill and decode.")] = 0
     model: Annotated[
         Path | None,
-        typer.Option(help="Checkpoint directory (Hugging Face).", envvar="BATON_ENGINE_MODEL"),
+        typer.Option(help="Hugging Face checkpoint directory.", envvar="BATON_ENGINE_MODEL"),
     ] = None
     model_name: Annotated[
         str,
         typer.Option(
-            help="Name that clients request. Default: the directory's.",
+            help="Model name in requests. Default: the directory's name.",
             envvar="BATON_ENGINE_MODEL_NAME",
         ),
     ] = ""
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float64"],
-        typer.Option(help="Element type.", envvar="BATON_ENGINE_DTYPE"),
+        typer.Option(help="Data type of weights and activations.", envvar="BATON_ENGINE_DTYPE"),
     ] = "auto"
     engine: Annotated[
         Literal["torch", "sim", "vllm"],
         typer.Option(
-            help="torch, vLLM (make vllm), or sim, which only takes the time that a model would.",
+            help=(
+                "Engine: torch, vllm (install with `make vllm`), or sim (simulates a model's "
+                "timing)."
+            ),
             envvar="BATON_ENGINE_KIND",
         ),
     ] = "torch"
@@ -133,36 +136,34 @@ class ClusterOptions(WorkerOptions):
 
     host: Annotated[
         str,
-        typer.Option(
-            help="Address of both APIs; 0.0.0.0: all of this machine's. Default: 127.0.0.1."
-        ),
+        typer.Option(help="Address of both APIs. 0.0.0.0: all interfaces. Default: 127.0.0.1."),
     ] = ""
     http_port: Annotated[
-        int, typer.Option(help="Port of the OpenAI API; 0: a free one.", envvar="BATON_HTTP_PORT")
+        int,
+        typer.Option(help="Port of the OpenAI API. 0: any free port.", envvar="BATON_HTTP_PORT"),
     ] = 8000
     grpc_port: Annotated[
-        int, typer.Option(help="Port of the gRPC API; 0: a free one.", envvar="BATON_GRPC_PORT")
+        int, typer.Option(help="Port of the gRPC API. 0: any free port.", envvar="BATON_GRPC_PORT")
     ] = 50051
-    frontends: Annotated[
-        int, typer.Option(help="Frontend processes; they share the two ports.")
-    ] = 1
+    frontends: Annotated[int, typer.Option(help="Number of frontends. They share both ports.")] = 1
     etcd_endpoint: EtcdEndpoint = ""
     """Empty: the cluster runs an etcd of its own."""
     cluster: ClusterName = "local"
     auth: Annotated[
         Literal["off", "keys"],
         typer.Option(
-            help="keys: requests need an API key; one is made where there is none.",
+            help="keys: require API keys; `baton up` creates one if the cluster has none.",
             envvar="BATON_AUTH_MODE",
         ),
     ] = "off"
     grpc_reflection: Annotated[
         bool,
         typer.Option(
-            "--grpc-reflection", help="Let tools such as grpcurl list the gRPC API of frontends."
+            "--grpc-reflection",
+            help="Enable gRPC server reflection on frontends, for tools such as grpcurl.",
         ),
     ] = False
-    pin: Annotated[bool, typer.Option("--pin", help="Pin each engine to CPU cores of its own.")] = (
+    pin: Annotated[bool, typer.Option("--pin", help="Pin each engine to separate CPU cores.")] = (
         False
     )
 
@@ -181,25 +182,32 @@ class CertificateOptions:
 
     tls_cert: Annotated[
         Path | None,
-        _tls_file("Certificate of an operator, where a cluster has TLS inside.", "BATON_TLS_CERT"),
+        _tls_file("Operator certificate, for a cluster with mutual TLS.", "BATON_TLS_CERT"),
     ] = None
-    tls_key: Annotated[Path | None, _tls_file("Its private key.", "BATON_TLS_KEY")] = None
-    tls_ca: Annotated[Path | None, _tls_file("The authorities of the cluster.", "BATON_TLS_CA")] = (
-        None
-    )
+    tls_key: Annotated[Path | None, _tls_file("Private key of --tls-cert.", "BATON_TLS_KEY")] = None
+    tls_ca: Annotated[
+        Path | None, _tls_file("Certificate authorities of the cluster.", "BATON_TLS_CA")
+    ] = None
     tls_trust_domain: Annotated[
-        str, typer.Option(help="In which roles are named.", envvar="BATON_TLS_TRUST_DOMAIN")
+        str,
+        typer.Option(
+            help="Trust domain of the roles in certificates.", envvar="BATON_TLS_TRUST_DOMAIN"
+        ),
     ] = "baton"
     etcd_cert: Annotated[
         Path | None,
-        _tls_file("Certificate that etcd sees. Default: the operator's.", "BATON_ETCD_CERT"),
+        _tls_file("Client certificate for etcd. Default: --tls-cert.", "BATON_ETCD_CERT"),
     ] = None
-    etcd_key: Annotated[Path | None, _tls_file("Its private key.", "BATON_ETCD_KEY")] = None
-    etcd_ca: Annotated[Path | None, _tls_file("The authorities of etcd.", "BATON_ETCD_CA")] = None
+    etcd_key: Annotated[Path | None, _tls_file("Private key of --etcd-cert.", "BATON_ETCD_KEY")] = (
+        None
+    )
+    etcd_ca: Annotated[
+        Path | None, _tls_file("Certificate authorities of etcd.", "BATON_ETCD_CA")
+    ] = None
     etcd_plaintext: Annotated[
         bool,
         typer.Option(
-            "--etcd-plaintext", help="Speak plain text to etcd.", envvar="BATON_ETCD_PLAINTEXT"
+            "--etcd-plaintext", help="Connect to etcd without TLS.", envvar="BATON_ETCD_PLAINTEXT"
         ),
     ] = False
 
@@ -257,7 +265,7 @@ class ChangeOptions(EtcdOptions):
     before_start: Annotated[
         bool,
         typer.Option(
-            "--before-start", help="Change it though none of its processes is registered yet."
+            "--before-start", help="Change the records of a cluster that has not started yet."
         ),
     ] = False
 
@@ -290,7 +298,7 @@ class StoreOptions(EtcdOptions):
     """Which KV stores are meant: one by its address, or all of a cluster."""
 
     store: Annotated[
-        str, typer.Option(help="A store's gRPC host:port. Default: all of the cluster.")
+        str, typer.Option(help="gRPC host:port of a store. Default: all stores of the cluster.")
     ] = ""
 
     def target(self) -> StoreTarget:
@@ -305,7 +313,7 @@ class StoreOptions(EtcdOptions):
         require_listening(
             (self.store,),
             "--store",
-            f"No store answers at {self.store}: `baton status` lists the stores' addresses.",
+            f"No store is reachable at {self.store}: list the stores with `baton status`.",
         )
         return StoreTarget(self.store, None)
 
@@ -317,18 +325,18 @@ class FrontendOptions:
     address: Annotated[
         str,
         typer.Option(
-            help="The frontend's gRPC host:port, or dns:///NAME:PORT of several. "
-            "Default: the cluster that runs here.",
+            help="gRPC host:port of a frontend, or dns:///NAME:PORT of several. "
+            "Default: the cluster on this machine.",
             envvar="BATON_ADDRESS",
         ),
     ] = ""
     cluster: LocalName = ""
-    tls: Annotated[bool, typer.Option("--tls", help="It serves TLS.")] = False
+    tls: Annotated[bool, typer.Option("--tls", help="Use TLS to the frontend.")] = False
     tls_ca: Annotated[
         Path | None,
         typer.Option(
-            help="File with the authority to trust, in PEM; with it --tls is meant. "
-            "Default: those that gRPC knows.",
+            help="Authority that signed the frontend's certificate, in PEM. Implies --tls. "
+            "Default: gRPC's root certificates.",
             exists=True,
             dir_okay=False,
             readable=True,
@@ -356,7 +364,7 @@ class FrontendOptions:
 
         if self.address and self.cluster:
             raise CommandError(
-                "--address (BATON_ADDRESS) and --cluster name two frontends: give one of them."
+                "--address (BATON_ADDRESS) and --cluster name two frontends: set only one of them."
             )
         local = None if self.address else find_local(self.cluster)
         default = f"127.0.0.1:{os.environ.get('BATON_GRPC_PORT', '50051')}"
@@ -364,8 +372,8 @@ class FrontendOptions:
         require_listening(
             (address,),
             "--address",
-            f"No frontend answers at {address}: start a cluster with `baton up`, or say where one "
-            "is with --address or BATON_ADDRESS.",
+            f"No frontend is reachable at {address}: start a cluster with `baton up`, or set "
+            "--address or BATON_ADDRESS.",
         )
         return address
 
@@ -375,12 +383,12 @@ class ChatOptions(FrontendOptions):
     """A conversation: with which frontend and model, and how it is sampled."""
 
     model: Annotated[str, typer.Option(help="Model name. Default: the only one.")] = ""
-    adapter: Annotated[str, typer.Option(help="One of the model's adapters.")] = ""
+    adapter: Annotated[str, typer.Option(help="Adapter of the model.")] = ""
     system: Annotated[str, typer.Option(help="System prompt.")] = ""
-    max_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 256
-    temperature: Annotated[float | None, typer.Option(help="0 to 2.")] = None
-    seed: Annotated[int | None, typer.Option(help="Of the sampling.")] = None
-    timeout: Annotated[float, typer.Option(help="Seconds for an answer.")] = 300.0
+    max_tokens: Annotated[int, typer.Option(help="Maximum output tokens.")] = 256
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature, 0 to 2.")] = None
+    seed: Annotated[int | None, typer.Option(help="Sampling seed.")] = None
+    timeout: Annotated[float, typer.Option(help="Request timeout in seconds.")] = 300.0
     steps: Annotated[bool, typer.Option(help="Show the steps of each request.")] = False
 
     def sampling(self) -> "Options":
@@ -409,21 +417,27 @@ class CertsOptions:
 
     directory: Annotated[
         Path,
-        typer.Argument(help="Where files are kept; the authority's key too.", file_okay=False),
+        typer.Argument(
+            help="Output directory, also of the authority's private key.", file_okay=False
+        ),
     ]
     new_ca: Annotated[
         bool,
-        typer.Option("--new-ca", help="Only add a new authority to those that are trusted."),
+        typer.Option("--new-ca", help="Only add a new trusted authority."),
     ] = False
     drop_old_cas: Annotated[
         bool,
-        typer.Option("--drop-old-cas", help="Only stop trusting all authorities but the newest."),
+        typer.Option(
+            "--drop-old-cas", help="Only remove all trusted authorities except the newest."
+        ),
     ] = False
-    days: Annotated[float, typer.Option(help="That certificates are valid.", min=0.01)] = 365
+    days: Annotated[float, typer.Option(help="Lifetime of certificates in days.", min=0.01)] = 365
     trust_domain: Annotated[
         str,
-        typer.Option(help="In which roles are named.", envvar="BATON_TLS_TRUST_DOMAIN"),
+        typer.Option(
+            help="Trust domain of the roles in certificates.", envvar="BATON_TLS_TRUST_DOMAIN"
+        ),
     ] = "baton"
     etcd_hosts: Annotated[
-        str, typer.Option(help="Names and addresses of etcd, separated by commas.")
+        str, typer.Option(help="DNS names and addresses of etcd, separated by commas.")
     ] = ",".join(_ETCD_HOSTS)

@@ -36,10 +36,11 @@ def certificate_hint() -> str:
 
     if mutual.current() is None:
         return (
-            "Where processes have certificates, show them an operator's: --tls-cert, --tls-key and "
-            "--tls-ca."
+            "If the cluster uses mutual TLS, set an operator's --tls-cert, --tls-key and --tls-ca."
         )
-    return "They may have certificates of other authorities than --tls-ca, or none."
+    return (
+        "The processes may use no certificates, or certificates of other authorities than --tls-ca."
+    )
 
 
 def split_address(address: str, flag: str) -> tuple[str, int]:
@@ -50,5 +51,5 @@ def split_address(address: str, flag: str) -> tuple[str, int]:
     """
     host, _, port = address.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65_536:
-        raise CommandError(f"{flag} {address!r} is not host:port with a port of 1 to 65535.")
+        raise CommandError(f"{flag} {address!r} is not host:port with a port from 1 to 65535.")
     return host.strip("[]"), int(port)

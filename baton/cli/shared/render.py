@@ -95,7 +95,7 @@ def usage_line(usage: Usage, seconds: float) -> Text:
     """Return one line with the tokens and duration of an answer."""
     return Text(
         f"{usage.output_tokens} tokens in {duration(seconds)}; "
-        f"of {usage.prompt_tokens} prompt tokens {usage.cached_tokens} were cached",
+        f"{usage.cached_tokens} of {usage.prompt_tokens} prompt tokens cached",
         style="dim",
     )
 

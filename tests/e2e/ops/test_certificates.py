@@ -115,9 +115,9 @@ async def test_commands_with_an_operators_certificate(
 @pytest.mark.parametrize(
     ("who", "status", "stat"),
     [
-        ("frontend", "loads are told to operators: ", "Stat is not for the role of this"),
-        ("plain text", "no process answers. Where processes have", "--tls-cert"),
-        ("stranger", "no process answers. They may have certificates of other", "--tls-ca"),
+        ("frontend", "only operators can read the load: ", "Stat is not for the role of this"),
+        ("plain text", "no process is reachable. If the cluster uses mutual TLS", "--tls-cert"),
+        ("stranger", "no process is reachable. The processes may use no certificates", "--tls-ca"),
     ],
 )
 async def test_commands_of_others_say_what_is_wrong(

@@ -20,10 +20,10 @@ from tests.support.processes.launcher import Launcher
 
 _MAIN = "from baton.__main__ import main; main()"
 START_SECONDS = 60.0
-UP = "Ctrl-C stops it."
+UP = "Press Ctrl-C to stop the cluster."
 INSTANCES = 5
 """That `Starter` starts."""
-GIVEN_UP = " died 3 times"
+GIVEN_UP = " exited 3 times"
 BUILDER = "baton.cli.cluster.local.compiling.builder"
 
 

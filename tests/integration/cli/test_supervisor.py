@@ -43,7 +43,7 @@ def test_up_serves_and_ctrl_c_waits_and_leaves_nothing(baton: Start) -> None:
     for identity in ("frontend-0", "router-0", "kvstore-0", "prefill-0", "decode-0"):
         (row,) = [line for line in status.stdout.splitlines() if line.startswith(identity)]
         assert "SERVING" in row
-    assert f"All run {__version__}" in status.stdout
+    assert f"All instances run {__version__}" in status.stdout
     assert "All routers: prefix index by a dict (" in status.stdout
 
     with urllib.request.urlopen(f"{run.line('OpenAI')}/models", timeout=30) as answer:
@@ -55,7 +55,9 @@ def test_up_serves_and_ctrl_c_waits_and_leaves_nothing(baton: Start) -> None:
     ):
         next(stream)
         run.process.send_signal(signal.SIGINT)
-        said = "Waiting for 1 request to finish on frontend-0, up to 20 s; Ctrl-C again kills."
+        said = (
+            "Waiting up to 20 s for 1 request to finish on frontend-0. Press Ctrl-C again to kill."
+        )
         assert run.says(said, 9), run.stderr
         assert len(stream.answer().token_ids) == 100  # it finished
     assert run.ends(20) == 0, run.stderr
@@ -82,7 +84,7 @@ def test_clusters_on_one_etcd_need_names_and_killed_supervisors_orphan_nothing(
     etcd = cluster.line("etcd")
     same = baton("up", "--etcd-endpoint", etcd)
     assert same.ends(30) == 2
-    assert "already has a" in same.stderr
+    assert "already has instance" in same.stderr
     other = baton("up", "--etcd-endpoint", etcd, "--cluster", "other", "--auth", "keys")
     other.until_up()
     pids = other.children()
@@ -105,7 +107,7 @@ def test_dead_processes_are_reported_and_started_again(cluster: Any) -> None:
     for identity in ("decode-0", "frontend-0"):
         pid = run.child(identity)
         os.kill(pid, signal.SIGKILL)
-        assert run.says(f"{identity} serves again", 60), run.stderr
+        assert run.says(f"{identity} is ready again", 60), run.stderr
         assert f"{identity} (pid {pid}) was killed by SIGKILL" in run.stderr
         assert "  | " in run.stderr  # its last log lines
         assert run.child(identity) != pid
@@ -161,7 +163,7 @@ def test_etcd_is_started_again_and_keeps_its_members(cluster: Any) -> None:
     run = cluster
     (etcd,) = [pid for pid, line in run.children().items() if "/etcd " in line]
     os.kill(etcd, signal.SIGKILL)
-    assert run.says("etcd serves again", 60)
+    assert run.says("etcd is ready again", 60)
     assert f"etcd (pid {etcd}) was killed by SIGKILL" in run.stderr
     asked = run.call("chat", "Hello", "--max-tokens", "4")
     assert asked.returncode == 0, asked.stderr
@@ -194,16 +196,16 @@ def test_the_demo_answers_and_says_what_happened(baton: Start) -> None:
     assert run.stdout.count("prompt tokens") == 3
     cached = [int(line.split()[-3]) for line in run.stdout.splitlines() if "prompt tokens" in line]
     assert cached[1] > 0  # the second turn finds the first one's KV
-    assert "The engines run plain torch" in run.stderr
+    assert "The engines use plain torch operators" in run.stderr
     assert run.left(pids, 5.0) == {}
 
 
 def test_a_process_that_is_frozen_is_replaced(cluster: Any) -> None:
-    run, back = cluster, "frontend-0 serves again"
+    run, back = cluster, "frontend-0 is ready again"
     before = run.stderr.count(back)
     pid = run.child("frontend-0")
     freeze(pid)
-    said = f"frontend-0 (pid {pid}) has been stopped for 3 s and is killed."
+    said = f"Killing frontend-0 (pid {pid}): it has been stopped for 3 s."
     assert run.says(said, 20), run.stderr
     run.until(lambda: run.stderr.count(back) > before, 60)
     assert run.call("chat", "Hello", "--max-tokens", "2").returncode == 0
@@ -211,7 +213,7 @@ def test_a_process_that_is_frozen_is_replaced(cluster: Any) -> None:
 
 def test_a_process_that_keeps_dying_is_given_up(cluster: Any) -> None:
     run = cluster
-    given_up = "prefill-0 died 3 times"
+    given_up = "prefill-0 exited 3 times"
     killed = 0
     while (pid := _next_pid(run, "prefill-0", given_up)) is not None:
         killed += 1

@@ -264,9 +264,10 @@ async def test_of_two_that_run_here_none_is_guessed(
     commands = of(two[0], EVERY)
     said = await run(list(commands.values()), {})
     for name, (code, text) in zip(commands, said, strict=True):
-        assert (code, "Several clusters run here. Name one with --cluster." in text) == (2, True), (
-            name
-        )
+        assert (
+            code,
+            "Several clusters run on this machine. Name one with --cluster." in text,
+        ) == (2, True), name
         assert f"alpha (OpenAI 127.0.0.1:1, gRPC {two[0].grpc}, etcd {two[0].etcd})" in text
         assert f"beta (OpenAI 127.0.0.1:1, gRPC {two[1].grpc}, etcd {two[1].etcd})" in text
 
@@ -326,7 +327,7 @@ async def test_a_frontend_and_a_database_are_named_by_their_address(
     assert await reached(run, databases, (), two, url) == all_reach("beta", databases)
     said = await run([[*words, "--cluster", "alpha"] for words in frontends.values()], at)
     assert [code for code, _ in said] == [2, 2]
-    assert all("name two frontends: give one of them" in text for _, text in said)
+    assert all("name two frontends: set only one of them" in text for _, text in said)
 
 
 async def test_a_name_that_is_not_here_is_refused_with_those_that_are(
@@ -335,7 +336,10 @@ async def test_a_name_that_is_not_here_is_refused_with_those_that_are(
     commands = of(two[0], EVERY)
     said = await run([[*words, "--cluster", "gamma"] for words in commands.values()], {})
     for name, (code, text) in zip(commands, said, strict=True):
-        assert (code, "No cluster 'gamma' runs here." in text) == (2, True), (name, text)
+        assert (code, "Cluster 'gamma' does not run on this machine." in text) == (2, True), (
+            name,
+            text,
+        )
         assert "\n  alpha (" in text
         assert "\n  beta (" in text
 
@@ -348,7 +352,7 @@ async def test_a_change_that_would_take_effect_nowhere_is_refused(
     said = await run([[*words, *wrong] for words in commands.values()], {})
     for name, (code, text) in zip(commands, said, strict=True):
         assert (code, "No process of cluster 'alpha' is registered" in text) == (2, True), name
-        assert "Clusters with processes there: beta. " in text
+        assert "Clusters registered there: beta. " in text
     early = f"early-{secrets.token_hex(4)}"
     first = ["tenants", "create", early, *wrong, "--before-start"]
     ((code, text),) = await run([first], {})

@@ -152,20 +152,23 @@ async def test_what_holds_for_classes_is_set_listed_and_told(call: Call) -> None
     ("words", "sentence"),
     [
         (("keys", "create", "nobody"), "no project 'default'"),
-        (("keys", "create", "--expires", "soon"), "--expires 'soon' is no duration"),
+        (("keys", "create", "--expires", "soon"), "--expires 'soon' is not a duration"),
         (("keys", "revoke", "key_1"), "there is no key 'key_1'; `baton keys ls` lists all."),
         (("tenants", "create", "Big Co"), "lower-case letters"),
-        (("tenants", "create", "a", "--kv-bytes", "lots"), "no number of bytes"),
+        (("tenants", "create", "a", "--kv-bytes", "lots"), "not a size in bytes"),
         (("tenants", "set", "a"), "Nothing to change"),
         (("tenants", "create", "a", "--weight", "-1"), "weight: -1 is out of range: 0 (as 1)"),
-        (("classes", "set", "batch"), "Nothing to change: give one of --floor"),
+        (("classes", "set", "batch"), "Nothing to change: set at least one of --floor"),
         (("classes", "set", "urgent", "--weight", "2"), "there is no priority class 'urgent'"),
         (
             ("tenants", "create", "a", "--budget-per-month", "1000000001"),
             "--budget-per-month: budget_nanodollars_per_month: 1000000001000000000 is out of range",
         ),
-        (("audit", "ls", "--tenant", "nobody"), "no tenant 'nobody'; `baton tenants ls`"),
-        (("keys", "set", "key_1"), "Nothing to change: give one of --requests-per-minute"),
+        (
+            ("audit", "ls", "--tenant", "nobody"),
+            ("tenant 'nobody' does not exist: list tenants with `baton tenants ls`"),
+        ),
+        (("keys", "set", "key_1"), "Nothing to change: set at least one of --requests-per-minute"),
         (("keys", "create", "--requests-at-once", "-1"), "requests_at_once: -1 is out of range: 0"),
         (
             ("tenants", "create", "a", "--tokens-per-minute", "1000000000001"),

@@ -89,4 +89,4 @@ async def test_the_commands_say_what_they_did(databases: Databases) -> None:
     code, said = await run("upgrade", "--state-url", "mysql://a:hunter2@b/c")
     assert said == "--state-url must begin with postgresql://." and code == 2
     code, said = await run("upgrade")
-    assert code == 2 and said.startswith("No database is named")
+    assert code == 2 and said.startswith("No database is configured")

@@ -40,15 +40,15 @@ async def test_a_request_is_explained_by_its_id_and_another_by_its_description(
     assert [one["decode_worker"] for one in chosen] == [placed.decode.instance_id]
     assert len(told["candidates"]) == 2
     code, out, _ = await explain("--prompt-tokens", "700", "--model", MODEL, "--tenant", "acme")
-    assert (code, "Now, at router-0: 700 prompt tokens of acme" in out) == (0, True), out
+    assert (code, "Now, at router-0: 700 prompt tokens of tenant acme" in out) == (0, True), out
 
 
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        ((), 2, "Give the id of a request, or describe one"),
-        (("r1", "--prompt-tokens", "5"), 2, "Give the id of a request, or describe one"),
-        (("--prompt", "hi", "--prompt-tokens", "5"), 2, "leave one of them out"),
+        ((), 2, "Name a request id, or describe a request"),
+        (("r1", "--prompt-tokens", "5"), 2, "Name a request id, or describe a request"),
+        (("--prompt", "hi", "--prompt-tokens", "5"), 2, "set only one of them"),
         (("r1",), 1, "has no router: none."),
     ],
 )

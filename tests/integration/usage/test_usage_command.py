@@ -77,7 +77,7 @@ async def test_postgres_and_files_come_to_the_same(
     code, out, _ = await call(*sources[0], "--project", "search")
     assert (code, "search" in out, search.id in out, "saved $" in out) == (0, True, False, True)
     code, _, err = await call(*sources[0], "--project", "nothing")
-    assert (code, "there is no project 'nothing'" in err) == (2, True)
+    assert (code, "project 'nothing' does not exist" in err) == (2, True)
     code, _, err = await call("--state-url", "postgresql://a:hunter2@127.0.0.1:1/x")
     assert (code, "cannot be reached" in err, "hunter2" in err) == (1, True, False)
     code, _, err = await call("--state-url", await databases.empty())

@@ -32,4 +32,4 @@ def test_a_command_that_there_is_not_is_no_question(monkeypatch: pytest.MonkeyPa
         cast("Conversation", conversation), "m", ChatOptions(), Console(file=printed, width=200)
     )
     assert conversation.asked == ["hi", "(new)", "/etc/passwd?", "and /that"]
-    assert printed.getvalue() == f"There is no /hepl. {HELP}\n"
+    assert printed.getvalue() == f"Unknown command /hepl. {HELP}\n"

@@ -118,7 +118,7 @@ def test_a_model_that_the_engine_lacks_is_refused_before_anything_starts(
     [
         (["up", "--prefil", "1"], "--prefil"),
         (["up", "--engine", "steam"], "steam"),
-        (["up", "--model", "/nowhere"], "no directory '/nowhere'"),
+        (["up", "--model", "/nowhere"], "Directory '/nowhere' does not exist"),
         (["config", "show", "oven"], "oven"),
     ],
 )
@@ -173,7 +173,7 @@ async def test_no_etcd_is_said(forked: Forked, checkpoint: str) -> None:
             "0",
         )
         assert done.returncode == 2
-        assert f"etcd does not answer at {endpoint}" in done.stderr
+        assert f"etcd is unreachable at {endpoint}" in done.stderr
         assert (await forked("status", "--etcd-endpoint", endpoint)).returncode == 1
 
 
@@ -219,7 +219,7 @@ async def test_no_frontend_is_said(forked: Forked) -> None:
         for command in (["chat", "hi"], ["models"]):
             done = await forked(*command, "--address", address)
             assert done.returncode == 1
-            assert f"No frontend answers at {address}" in done.stderr
+            assert f"No frontend is reachable at {address}" in done.stderr
             assert "Traceback" not in done.stderr
 
 

@@ -32,18 +32,18 @@ def other(**fields: object) -> router_pb2.CandidateCosts:
     ("one", "said"),
     [
         (CHOSEN, ""),
-        (other(score=0.2001), "as good; the request's id decided"),
+        (other(score=0.2001), "equal; the request id decided"),
         (other(score=0.5, queue_seconds=0.4), "+300.0 ms: queue +300.0"),
         (
             other(score=0.5, prefill_seconds=0.3, transfer_seconds=0.2, batch_seconds=0.01),
             "+300.0 ms: transfer +200.0, prefill +200.0",
         ),
-        (other(exclusion="draining"), "drains"),
+        (other(exclusion="draining"), "is draining"),
         (
             other(exclusion="itl", step_seconds=0.071, itl_limit_seconds=0.045),
-            "its streams would wait for 71.0 ms for a token, not 45.0",
+            "its inter-token latency would be 71.0 ms; the limit is 45.0 ms",
         ),
-        (other(exclusion="itl"), "its streams would wait too long between tokens"),
+        (other(exclusion="itl"), "its streams would exceed the inter-token latency limit"),
         (other(exclusion="of a later release"), "of a later release"),
     ],
 )
@@ -68,10 +68,10 @@ def test_an_explanation_is_some_sentences_and_a_table() -> None:
     out = io.StringIO()
     print_explanation(Console(file=out), "router-0", explanation)
     text = out.getvalue()
-    assert "Request abc: 612 prompt tokens of acme for m, decided by router-0" in text
-    assert "3 of 12 that wait go first." in text
+    assert "Request abc: 612 prompt tokens of tenant acme for m, decided by router-0" in text
+    assert "3 of 12 queued requests go first." in text
     assert "(weight 2) is 20,000 tokens ahead" in text
-    assert "It waited 1,250 ms in routers." in text
+    assert "Time in the routers' queues: 1,250 ms." in text
     assert "512 engine" in text
     assert "+300.0 ms: queue +300.0" in text
 
@@ -81,13 +81,13 @@ def test_a_refusal_is_said_with_its_reason() -> None:
     explanation.refusal.CopyFrom(BatonError(Reason.OVERLOADED, "the queue is full").to_status())
     out = io.StringIO()
     print_explanation(Console(file=out), "router-0", explanation)
-    assert "Now, at router-0: 1 prompt tokens of acme for m." in out.getvalue()
-    assert "Refused, OVERLOADED: the queue is full." in out.getvalue()
+    assert "Now, at router-0: 1 prompt tokens of tenant acme for m." in out.getvalue()
+    assert "Rejected, OVERLOADED: the queue is full." in out.getvalue()
 
 
 def test_a_decode_worker_as_good_as_a_pair_is_kept_free() -> None:
     pair = router_pb2.CandidateCosts(chosen=True, decode_worker="d0", prefill_worker="p0", score=1)
     alone = router_pb2.CandidateCosts(decode_worker="d0", score=1)
     other_pair = router_pb2.CandidateCosts(decode_worker="d1", prefill_worker="p0", score=1)
-    assert why_not(alone, pair) == "as good; it is kept free to decode"
-    assert why_not(other_pair, pair) == "as good; the request's id decided"
+    assert why_not(alone, pair) == "equal; kept free for decode"
+    assert why_not(other_pair, pair) == "equal; the request id decided"

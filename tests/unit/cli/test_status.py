@@ -118,5 +118,5 @@ def test_what_a_router_has_compiled_is_told_beside_its_workers_operators() -> No
     worker = replace(WORKER, operators="compiled operators for x86-64-v4")
     assert compiled_lines([worker, router]) == [
         "All workers: compiled operators for x86-64-v4.",
-        "All routers: prefix index compiled, scores by array operations (there is no C compiler).",
+        "All routers: prefix index compiled, scores in array operations (there is no C compiler).",
     ]

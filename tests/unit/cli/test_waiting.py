@@ -8,16 +8,17 @@ from baton.cli.cluster.local.output.running_requests import waiting_sentence
 @pytest.mark.parametrize(
     ("running", "said"),
     [
-        ({}, "No request runs: stopping at once."),
-        ({"frontend-0": 0}, "No request runs: stopping at once."),
+        ({}, "No requests are running: stopping now."),
+        ({"frontend-0": 0}, "No requests are running: stopping now."),
         (
             {"frontend-0": 1, "frontend-1": 0},
-            "Waiting for 1 request to finish on frontend-0, up to 7.5 s; Ctrl-C again kills.",
+            "Waiting up to 7.5 s for 1 request to finish on frontend-0. Press Ctrl-C again to "
+            "kill.",
         ),
         (
             {"frontend-1": 1, "frontend-0": 12},
-            "Waiting for 13 requests to finish (12 on frontend-0, 1 on frontend-1), up to 7.5 s; "
-            "Ctrl-C again kills.",
+            "Waiting up to 7.5 s for 13 requests to finish (12 on frontend-0, 1 on frontend-1). "
+            "Press Ctrl-C again to kill.",
         ),
     ],
 )

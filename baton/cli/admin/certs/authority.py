@@ -60,9 +60,9 @@ class Authority:
         certificate = x509.load_pem_x509_certificate(cert)
         private = load_pem_private_key(key, None)
         if not isinstance(private, ec.EllipticCurvePrivateKey):
-            raise ValueError("the key is not of an elliptic curve")
+            raise ValueError("the key is not an elliptic curve (EC) key")
         if private.public_key() != certificate.public_key():
-            raise ValueError("the key is not the certificate's")
+            raise ValueError("the key does not match the certificate")
         return cls(certificate, private)
 
     @property

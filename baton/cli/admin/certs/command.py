@@ -8,7 +8,7 @@ from baton.cli.shared.options import CertsOptions, endpoints
 from baton.rpc.tls.identity import ROLES
 
 _ISSUED = """\
-Each process gets its role's folder as files; what replaces an older secret reaches them too:
+Mount each role's directory into the processes of that role. To create or replace the secrets:
 
 {secrets}
 
@@ -16,18 +16,18 @@ Each process gets its role's folder as files; what replaces an older secret reac
   BATON_TLS_KEY=/etc/baton/tls/tls.key
   BATON_TLS_CA=/etc/baton/tls/ca.crt
 
-Processes that run take new files by themselves. ca.key stays here, and is nobody else's."""
+Running processes reload changed files. Keep ca.key here and do not distribute it."""
 _ADDED = """\
-Every role trusts {count} authorities now; the certificates are still of an older one. Give out the
-folders again, wait until all processes have taken them (baton_tls_reloads_total), then make new
-certificates and give them out:
+Every role now trusts {count} authorities; the certificates are still signed by an older one.
+Distribute the directories again and wait until all processes have reloaded them
+(baton_tls_reloads_total). Then create new certificates and distribute them:
 
   baton certs {directory}
 
-and, once those are everywhere too:
+After all processes have reloaded those, remove the old authorities:
 
   baton certs {directory} --drop-old-cas"""
-_DROPPED = "Every role trusts one authority now. Give out the folders again."
+_DROPPED = "Every role now trusts one authority. Distribute the directories again."
 
 
 def certs(options: CertsOptions, console: Console) -> None:
@@ -39,9 +39,9 @@ def certs(options: CertsOptions, console: Console) -> None:
     """
     directory = CertificateDirectory(options.directory)
     if options.new_ca and options.drop_old_cas:
-        raise CommandError("--new-ca and --drop-old-cas are steps of their own: give one of them.")
+        raise CommandError("--new-ca and --drop-old-cas are separate steps: set only one of them.")
     if options.drop_old_cas and not directory.exists:
-        raise CommandError(f"{options.directory} holds no authority: `baton certs` makes one.")
+        raise CommandError(f"{options.directory} has no authority: create one with `baton certs`.")
     try:
         done = _run(directory, options)
         count = len(directory.authorities())
@@ -50,7 +50,7 @@ def certs(options: CertsOptions, console: Console) -> None:
         raise CommandError(f"{where} cannot be read or written: {error.strerror}.") from error
     except ValueError as error:
         raise CommandError(
-            f"{options.directory} holds an authority that cannot be used: {error}."
+            f"The authority in {options.directory} cannot be used: {error}."
         ) from error
     secrets = "\n".join(
         f"  kubectl create secret generic {name}-tls --from-file={options.directory / name} "

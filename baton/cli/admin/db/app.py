@@ -6,13 +6,15 @@ import typer
 
 from baton.cli.shared.options import ConfigFile, LocalName
 
-db_app = typer.Typer(help="The database's schema, and what is old in it.", no_args_is_help=True)
+db_app = typer.Typer(
+    help="Manage the database: schema and old usage records.", no_args_is_help=True
+)
 
 StateUrl = Annotated[
     str,
     typer.Option(
         "--state-url",
-        help="postgresql://user@host/database. Default: state.url of frontends.",
+        help="postgresql://user@host/database. Default: the frontends' state.url.",
         envvar="BATON_STATE_URL",
         show_envvar=True,
     ),
@@ -23,7 +25,7 @@ Optional = Annotated[
     bool,
     typer.Option(
         "--optional",
-        help="End with 0 if it cannot be done within a minute, and say why.",
+        help="If the upgrade cannot finish within a minute, print the reason and exit with 0.",
     ),
 ]
 
@@ -35,7 +37,7 @@ def upgrade(
     cluster: LocalName = "",
     optional: Optional = False,
 ) -> None:
-    """Bring the database's schema to what this release needs."""
+    """Upgrade the database's schema to the one that this release needs."""
     from baton.cli.admin.db import commands
 
     typer.echo(commands.upgrade(state_url, config, cluster, optional=optional))
@@ -43,9 +45,9 @@ def upgrade(
 
 @db_app.command("status")
 def status(state_url: StateUrl = "", config: ConfigFile = None, cluster: LocalName = "") -> None:
-    """Show which schema the database has.
+    """Show the database's schema.
 
-    The exit code is 1 if it is not what this release needs.
+    The exit code is 1 if this release needs another schema.
     """
     from baton.cli.admin.db import commands
 
@@ -54,12 +56,12 @@ def status(state_url: StateUrl = "", config: ConfigFile = None, cluster: LocalNa
 
 @db_app.command("prune")
 def prune(
-    before: Annotated[str, typer.Option(help="A day (UTC), as 2026-11-23.")],
+    before: Annotated[str, typer.Option(help="Day in UTC, for example 2026-11-23.")],
     state_url: StateUrl = "",
     config: ConfigFile = None,
     cluster: LocalName = "",
 ) -> None:
-    """Delete the usage records of requests before a day."""
+    """Delete the usage records of all days before a day."""
     from baton.cli.admin.db import commands
 
     typer.echo(commands.prune(before, state_url, config, cluster))

@@ -46,7 +46,7 @@ def upgrade(url: str, config: Path | None, cluster: str, *, optional: bool = Fal
             raise
         return f"Not upgraded: {error}"
     if done.before == done.after:
-        return f"{place(settings)} has schema {done.after} already."
+        return f"{place(settings)} already has schema {done.after}."
     return f"Upgraded {place(settings)} from {done.before} to {done.after}."
 
 
@@ -74,11 +74,11 @@ def prune(before: str, url: str, config: Path | None, cluster: str) -> str:
         day = date.fromisoformat(before)
     except ValueError:
         raise CommandError(
-            f"--before is {before!r}, and must be a day such as 2026-11-23."
+            f"--before is {before!r}: it must be a day, for example 2026-11-23."
         ) from None
     settings = _settings(url, config, cluster)
     count = _run(delete_before(settings, day))
-    return f"Deleted {count} usage records from before {day} of {place(settings)}."
+    return f"Deleted {count} usage records older than {day} from {place(settings)}."
 
 
 def at(url: str) -> StateSettings:
@@ -107,10 +107,8 @@ def _settings(url: str, config: Path | None, cluster: str) -> StateSettings:
     local = find_local(cluster)
     if local is not None and local.state_url:
         return StateSettings(url=SecretStr(local.state_url))
-    none = f"Cluster {local.cluster!r} runs no database" if local else "No database is named"
-    raise CommandError(
-        f"{none}: say which one with --state-url, BATON_STATE_URL or BATON_STATE_URL_FILE."
-    )
+    none = f"Cluster {local.cluster!r} has no database" if local else "No database is configured"
+    raise CommandError(f"{none}: set --state-url, BATON_STATE_URL or BATON_STATE_URL_FILE.")
 
 
 def _run(work: Coroutine[Any, Any, R]) -> R:

@@ -12,31 +12,33 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-TenantName = Annotated[str, typer.Argument(help="The tenant.")]
+TenantName = Annotated[str, typer.Argument(help="Tenant name.")]
 TierName = Literal["free", "pro", "enterprise"]
-_WEIGHT = "Shares of what workers compute, beside other tenants that wait; 0: 1."
+_WEIGHT = (
+    "Weight of the tenant's share of the workers when several tenants have queued requests. 0: 1."
+)
 
 
 @dataclass(frozen=True)
 class LimitOptions:
-    """Limits that are set; 0 takes one away."""
+    """Limits to set; 0 removes one."""
 
     requests_per_minute: Annotated[
-        int | None, typer.Option(help="Requests that may begin in a minute; 0: any.")
+        int | None, typer.Option(help="Most requests that start per minute. 0: no limit.")
     ] = None
     tokens_per_minute: Annotated[
-        int | None, typer.Option(help="Tokens of prompts and outputs in a minute; 0: any.")
+        int | None, typer.Option(help="Most prompt and output tokens per minute. 0: no limit.")
     ] = None
     requests_at_once: Annotated[
-        int | None, typer.Option(help="Requests that may run at a time; 0: any.")
+        int | None, typer.Option(help="Most concurrent requests. 0: no limit.")
     ] = None
     context_tokens: Annotated[
         int | None,
-        typer.Option(help="Prompt and output of one request; 0: what the tier allows."),
+        typer.Option(help="Most prompt and output tokens of one request. 0: the tier's limit."),
     ] = None
     budget_per_month: Annotated[
         str | None,
-        typer.Option(help="Dollars that requests may cost in a month, as 50.00; 0: any."),
+        typer.Option(help="Most cost per month in dollars, for example 50.00. 0: no limit."),
     ] = None
 
     def given(self) -> dict[str, int]:
@@ -50,10 +52,12 @@ class LimitOptions:
         return found
 
 
-tenants_app = typer.Typer(help="Who has keys: customers or departments.", no_args_is_help=True)
-projects_app = typer.Typer(help="Teams or applications of a tenant.", no_args_is_help=True)
-keys_app = typer.Typer(help="API keys.", no_args_is_help=True)
-audit_app = typer.Typer(help="Who changed what.", no_args_is_help=True)
+tenants_app = typer.Typer(help="Manage tenants: customers or departments.", no_args_is_help=True)
+projects_app = typer.Typer(
+    help="Manage projects: teams or applications of a tenant.", no_args_is_help=True
+)
+keys_app = typer.Typer(help="Manage API keys.", no_args_is_help=True)
+audit_app = typer.Typer(help="Show the audit log.", no_args_is_help=True)
 
 
 @tenants_app.command("create")
@@ -62,14 +66,17 @@ def tenants_create(
     options: ChangeOptions,
     limits: LimitOptions,
     name: TenantName,
-    tier: Annotated[TierName, typer.Option(help="What it pays for.")] = "pro",
+    tier: Annotated[TierName, typer.Option(help="Service tier.")] = "pro",
     kv_bytes: Annotated[
-        str, typer.Option(help="Most KV in each tier of each store, as 1GiB; 0: any.")
+        str,
+        typer.Option(
+            help="Most KV bytes in each tier of each store, for example 1GiB. 0: no quota."
+        ),
     ] = "0",
     weight: Annotated[int, typer.Option(help=_WEIGHT)] = 0,
     json: Json = False,
 ) -> None:
-    """Make a tenant, with a project `default`."""
+    """Create a tenant with the project `default`."""
     from baton.cli.admin.tenancy import commands
 
     target = commands.reach(options, console(), json)
@@ -82,14 +89,17 @@ def tenants_set(
     options: ChangeOptions,
     limits: LimitOptions,
     name: TenantName,
-    tier: Annotated[TierName | None, typer.Option(help="What it pays for.")] = None,
+    tier: Annotated[TierName | None, typer.Option(help="Service tier.")] = None,
     kv_bytes: Annotated[
-        str | None, typer.Option(help="Most KV in each tier of each store, as 1GiB; 0: any.")
+        str | None,
+        typer.Option(
+            help="Most KV bytes in each tier of each store, for example 1GiB. 0: no quota."
+        ),
     ] = None,
     weight: Annotated[int | None, typer.Option(help=_WEIGHT)] = None,
     json: Json = False,
 ) -> None:
-    """Change a tenant; in force within a second."""
+    """Change a tenant, effective within a second."""
     from baton.cli.admin.tenancy import commands
 
     target = commands.reach(options, console(), json)
@@ -99,7 +109,7 @@ def tenants_set(
 @tenants_app.command("disable")
 @expand_options
 def tenants_disable(options: ChangeOptions, name: TenantName, json: Json = False) -> None:
-    """Refuse all keys of a tenant."""
+    """Disable a tenant: reject all its keys."""
     from baton.cli.admin.tenancy import commands
 
     commands.disable_tenant(commands.reach(options, console(), json), name, disabled=True)
@@ -108,7 +118,7 @@ def tenants_disable(options: ChangeOptions, name: TenantName, json: Json = False
 @tenants_app.command("enable")
 @expand_options
 def tenants_enable(options: ChangeOptions, name: TenantName, json: Json = False) -> None:
-    """Take the keys of a disabled tenant again."""
+    """Enable a disabled tenant: accept its keys again."""
     from baton.cli.admin.tenancy import commands
 
     commands.disable_tenant(commands.reach(options, console(), json), name, disabled=False)
@@ -129,10 +139,10 @@ def projects_create(
     options: ChangeOptions,
     limits: LimitOptions,
     tenant: TenantName,
-    name: Annotated[str, typer.Argument(help="The project.")],
+    name: Annotated[str, typer.Argument(help="Project name.")],
     json: Json = False,
 ) -> None:
-    """Make a project."""
+    """Create a project."""
     from baton.cli.admin.tenancy import commands
 
     target = commands.reach(options, console(), json)
@@ -145,10 +155,10 @@ def projects_set(
     options: ChangeOptions,
     limits: LimitOptions,
     tenant: TenantName,
-    name: Annotated[str, typer.Argument(help="The project, by name or id.")],
+    name: Annotated[str, typer.Argument(help="Project name or id.")],
     json: Json = False,
 ) -> None:
-    """Change the limits of a project; in force within a second."""
+    """Change the limits of a project, effective within a second."""
     from baton.cli.admin.tenancy import commands
 
     target = commands.reach(options, console(), json)
@@ -160,10 +170,10 @@ def projects_set(
 def projects_archive(
     options: ChangeOptions,
     tenant: TenantName,
-    name: Annotated[str, typer.Argument(help="The project, by name or id.")],
+    name: Annotated[str, typer.Argument(help="Project name or id.")],
     json: Json = False,
 ) -> None:
-    """Refuse all keys of a project, for good."""
+    """Archive a project: reject all its keys, permanently."""
     from baton.cli.admin.tenancy import commands
 
     commands.archive_project(commands.reach(options, console(), json), tenant, name)
@@ -173,7 +183,7 @@ def projects_archive(
 @expand_options
 def projects_ls(
     options: EtcdOptions,
-    tenant: Annotated[str, typer.Argument(help="Only of this tenant.")] = "",
+    tenant: Annotated[str, typer.Argument(help="Only this tenant.")] = "",
     json: Json = False,
 ) -> None:
     """List projects."""
@@ -189,27 +199,29 @@ def keys_create(
     limits: LimitOptions,
     tenant: TenantName = "default",
     project: Annotated[str, typer.Option(help="The tenant's project, by name or id.")] = "default",
-    name: Annotated[str, typer.Option(help="What it is for.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the key, for people.")] = "",
     scope: Annotated[
         list[str] | None,
-        typer.Option(
-            help="What it may be used for: inference, usage or admin; several times. "
-            "Default: inference."
-        ),
+        typer.Option(help="Scope: inference, usage or admin. Can be repeated. Default: inference."),
     ] = None,
     admin: Annotated[
-        bool, typer.Option("--admin", help="For projects and keys of the tenant: scope admin.")
+        bool,
+        typer.Option(
+            "--admin", help="Same as --scope admin: manage the tenant's projects and keys."
+        ),
     ] = False,
     model: Annotated[
         list[str] | None,
-        typer.Option(help="A model or adapter that it may ask; several times. Default: all."),
+        typer.Option(help="Model or adapter that the key can use. Can be repeated. Default: all."),
     ] = None,
-    expires: Annotated[str, typer.Option(help="After 30d, 12h, 90m or 60s. Default: never.")] = "",
+    expires: Annotated[
+        str, typer.Option(help="Lifetime, as 30d, 12h, 90m or 60s. Default: unlimited.")
+    ] = "",
     json: Json = False,
 ) -> None:
-    """Make a key and print it, once.
+    """Create a key and print its secret, once.
 
-    The tenant `default` is made where it does not exist.
+    The command creates the tenant `default` if it does not exist.
     """
     from baton.cli.admin.tenancy import commands
 
@@ -234,7 +246,7 @@ def keys_set(
     key: Annotated[str, typer.Argument(help="The key's id.")],
     json: Json = False,
 ) -> None:
-    """Change the limits of a key; in force within a second."""
+    """Change the limits of a key, effective within a second."""
     from baton.cli.admin.tenancy import commands
 
     commands.set_key(commands.reach(options, console(), json), key, limits.given())
@@ -245,12 +257,12 @@ def keys_set(
 def keys_rotate(
     options: ChangeOptions,
     key: Annotated[str, typer.Argument(help="The key's id.")],
-    keep: Annotated[str, typer.Option(help="Take the secret before so long, too; 0: no more.")] = (
-        "1h"
-    ),
+    keep: Annotated[
+        str, typer.Option(help="How long the old secret stays valid. 0: revoke it now.")
+    ] = ("1h"),
     json: Json = False,
 ) -> None:
-    """Give a key a new secret and print it, once."""
+    """Create a new secret for a key and print it, once."""
     from baton.cli.admin.tenancy import commands
 
     commands.rotate_key(commands.reach(options, console(), json), key, keep)
@@ -263,7 +275,7 @@ def keys_revoke(
     key: Annotated[str, typer.Argument(help="The key's id.")],
     json: Json = False,
 ) -> None:
-    """Take a key no more, for good; in force within a second."""
+    """Revoke a key, permanently, effective within a second."""
     from baton.cli.admin.tenancy import commands
 
     commands.revoke_key(commands.reach(options, console(), json), key)
@@ -273,10 +285,10 @@ def keys_revoke(
 @expand_options
 def keys_ls(
     options: EtcdOptions,
-    tenant: Annotated[str, typer.Argument(help="Only of this tenant.")] = "",
+    tenant: Annotated[str, typer.Argument(help="Only this tenant.")] = "",
     json: Json = False,
 ) -> None:
-    """List keys and when they were used last, never a secret."""
+    """List keys with the time of their last use, without secrets."""
     from baton.cli.admin.tenancy import commands
 
     commands.list_keys(commands.reach(options, console(), json), tenant)
@@ -287,16 +299,18 @@ def keys_ls(
 def audit_ls(
     options: EtcdOptions,
     tenant: Annotated[
-        str, typer.Option(help="Only of this tenant; _cluster: of priority classes.")
+        str, typer.Option(help="Only this tenant. _cluster: only priority classes.")
     ] = "",
     event: Annotated[
         list[str] | None,
-        typer.Option(help="Only this kind, as api_key.created or api_key; several times."),
+        typer.Option(
+            help="Only this kind, for example api_key.created or api_key. Can be repeated."
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option(help="Most changes to list.", min=1)] = 100,
+    limit: Annotated[int, typer.Option(help="Maximum number of changes to list.", min=1)] = 100,
     json: Json = False,
 ) -> None:
-    """List changes of tenants, projects, keys and classes, the newest first."""
+    """List changes of tenants, projects, keys and classes, newest first."""
     from baton.cli.admin.tenancy import audit, commands
 
     target = commands.reach(options, console(), json)

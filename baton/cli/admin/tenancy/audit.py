@@ -48,7 +48,7 @@ async def _changes(
     """Return tenants with their changes."""
     tenants = [CLUSTER, *(one.id for one in await Administration(etcd, cluster).tenants())]
     if tenant and tenant not in tenants:
-        raise not_found(f"there is no tenant {tenant!r}; `baton tenants ls` lists all")
+        raise not_found(f"tenant {tenant!r} does not exist: list tenants with `baton tenants ls`")
     log, found = AuditLog(etcd, cluster), []
     for owner in [tenant] if tenant else tenants:
         number = 0

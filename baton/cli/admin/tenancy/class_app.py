@@ -11,7 +11,7 @@ from baton.cli.shared.options import ChangeOptions, EtcdOptions, expand_options,
 _TIMES = {"deadline", "ttft_target", "itl_target", "max_wait"}
 
 classes_app = typer.Typer(
-    help="How requests of each priority class wait and share workers.", no_args_is_help=True
+    help="Manage priority classes: queueing and shares of the workers.", no_args_is_help=True
 )
 
 
@@ -20,32 +20,43 @@ class ClassOptions:
     """What is set of a class; 0 takes it back."""
 
     floor: Annotated[
-        float | None, typer.Option(help="Share of the workers that it gets while it waits, 0 to 1.")
+        float | None,
+        typer.Option(
+            help="Guaranteed share of the workers while requests of the class are queued, 0 to 1."
+        ),
     ] = None
     ceiling: Annotated[
-        float | None, typer.Option(help="Share of the workers that it gets at most; 0: any.")
+        float | None, typer.Option(help="Largest share of the workers, 0 to 1. 0: no ceiling.")
     ] = None
     requests_at_once: Annotated[
-        int | None, typer.Option(help="Requests that may run at a time; 0: any.")
+        int | None, typer.Option(help="Most concurrent requests. 0: no limit.")
     ] = None
     weight: Annotated[
-        float | None, typer.Option(help="Its requests cost tenants so much less; 0: 1.")
+        float | None,
+        typer.Option(help="Divides the cost of a request in its tenant's share. 0: 1."),
     ] = None
     deadline: Annotated[
-        float | None, typer.Option(help="Seconds to the first token, at most; 0: any.")
+        float | None, typer.Option(help="Deadline for the first token, in seconds. 0: none.")
     ] = None
     ttft_target: Annotated[
-        float | None, typer.Option(help="Seconds to the first token to aim at; 0: any.")
+        float | None, typer.Option(help="Target for the time to first token, in seconds. 0: none.")
     ] = None
     itl_target: Annotated[
-        float | None, typer.Option(help="Seconds between tokens to keep; 0: as routers are set.")
+        float | None,
+        typer.Option(
+            help="Target for the inter-token latency, in seconds. 0: the routers' setting."
+        ),
     ] = None
     waits: Annotated[
-        bool | None, typer.Option("--wait/--refuse", help="What is done that would come too late.")
+        bool | None,
+        typer.Option(
+            "--wait/--refuse",
+            help="Queue or reject requests that would miss their target or deadline.",
+        ),
     ] = None
     max_wait: Annotated[
         float | None,
-        typer.Option(help="Seconds after which a request is given up; 0: as routers are set."),
+        typer.Option(help="Longest time in the queue, in seconds. 0: the routers' setting."),
     ] = None
 
     def given(self) -> dict[str, Any]:
@@ -65,7 +76,7 @@ def classes_set(
     name: Annotated[str, typer.Argument(help="batch, interactive or premium.")],
     json: Json = False,
 ) -> None:
-    """Change what holds for a class; in force within a second."""
+    """Change the policy of a class, effective within a second."""
     from baton.cli.admin.tenancy import class_commands, commands
 
     target = commands.reach(options, console(), json)
@@ -75,7 +86,7 @@ def classes_set(
 @list_command(classes_app)
 @expand_options
 def classes_ls(options: EtcdOptions, json: Json = False) -> None:
-    """List what holds for each class."""
+    """List the policy of each class."""
     from baton.cli.admin.tenancy import class_commands, commands
 
     class_commands.list_classes(commands.reach(options, console(), json))

@@ -17,7 +17,7 @@ _FLAGS = (
 def set_class(target: Target, name: str, changes: dict[str, Any]) -> None:
     """Change what holds for a class."""
     if not changes:
-        raise CommandError(f"Nothing to change: give one of {_FLAGS}.")
+        raise CommandError(f"Nothing to change: set at least one of {_FLAGS}.")
     changed = target.read(
         lambda etcd: ClassAdministration(etcd, target.cluster).update(name, **changes)
     )
@@ -27,7 +27,7 @@ def set_class(target: Target, name: str, changes: dict[str, Any]) -> None:
 def list_classes(target: Target) -> None:
     """Print what holds for each class."""
     classes = target.read(lambda etcd: ClassAdministration(etcd, target.cluster).classes())
-    table = TextTable(("class", "floor", "ceiling", "at once", "weight", "too late", "seconds"))
+    table = TextTable(("class", "floor", "ceiling", "concurrent", "weight", "late", "seconds"))
     for one in classes:
         table.add(
             one.id,
@@ -35,7 +35,7 @@ def list_classes(target: Target) -> None:
             f"{one.ceiling or 1.0:.0%}",
             str(one.requests_at_once or "any"),
             f"{one.weight or 1.0:g}",
-            "waits" if one.waits else "refused",
+            "queue" if one.waits else "reject",
             _times(one),
         )
     target.list(table, [_fields(one) for one in classes])

@@ -104,7 +104,7 @@ def create_tenant(
     made = target.do(
         lambda admin: admin.create_tenant(name, Tier(tier), most, weight=weight, **limits)
     )
-    target.print(f"Made the tenant {name}, {tier}, with a project default.", **shown(made))
+    target.print(f"Created tenant {name}, tier {tier}, with project default.", **shown(made))
 
 
 def set_tenant(
@@ -124,15 +124,15 @@ def set_tenant(
     if weight is not None:
         changes["weight"] = weight
     if not changes:
-        raise CommandError("Nothing to change: give --tier, --kv-bytes, --weight or a limit.")
+        raise CommandError("Nothing to change: set --tier, --kv-bytes, --weight or a limit.")
     changed = target.do(lambda admin: admin.update_tenant(name, **changes))
-    target.print(f"Changed the tenant {name}.", **shown(changed))
+    target.print(f"Changed tenant {name}.", **shown(changed))
 
 
 def disable_tenant(target: Target, name: str, *, disabled: bool) -> None:
     """Refuse the keys of a tenant, or take them again."""
     changed = target.do(lambda admin: admin.update_tenant(name, disabled=disabled))
-    target.print(f"{'Disabled' if disabled else 'Enabled'} the tenant {name}.", **shown(changed))
+    target.print(f"{'Disabled' if disabled else 'Enabled'} tenant {name}.", **shown(changed))
 
 
 def list_tenants(target: Target) -> None:
@@ -158,20 +158,20 @@ def list_tenants(target: Target) -> None:
 def create_project(target: Target, tenant: str, name: str, limits: dict[str, int]) -> None:
     """Make a project."""
     made = target.do(lambda admin: admin.create_project(tenant, name, **limits))
-    target.print(f"Made the project {name} of {tenant}: {made.id}.", **shown(made))
+    target.print(f"Created project {name} of tenant {tenant}: {made.id}.", **shown(made))
 
 
 def set_project(target: Target, tenant: str, name: str, limits: dict[str, int]) -> None:
     """Change the limits of a project."""
     _require_limits(limits)
     changed = target.do(lambda admin: admin.update_project(tenant, name, **limits))
-    target.print(f"Changed the project {changed.name} of {tenant}.", **shown(changed))
+    target.print(f"Changed project {changed.name} of tenant {tenant}.", **shown(changed))
 
 
 def archive_project(target: Target, tenant: str, name: str) -> None:
     """Archive a project."""
     changed = target.do(lambda admin: admin.archive_project(tenant, name))
-    target.print(f"Archived the project {changed.name} of {tenant}.", **shown(changed))
+    target.print(f"Archived project {changed.name} of tenant {tenant}.", **shown(changed))
 
 
 def list_projects(target: Target, tenant: str) -> None:
@@ -231,7 +231,7 @@ def set_key(target: Target, ident: str, limits: dict[str, int]) -> None:
     """Change the limits of a key."""
     _require_limits(limits)
     changed = target.do(lambda admin: admin.update_key(ident, **limits))
-    target.print(f"Changed the key {ident}.", **shown(changed))
+    target.print(f"Changed key {ident}.", **shown(changed))
 
 
 def rotate_key(target: Target, ident: str, keep: str) -> None:
@@ -244,7 +244,7 @@ def rotate_key(target: Target, ident: str, keep: str) -> None:
 def revoke_key(target: Target, ident: str) -> None:
     """Revoke a key."""
     changed = target.do(lambda admin: admin.revoke_key(ident))
-    target.print(f"Revoked the key {ident}.", **shown(changed))
+    target.print(f"Revoked key {ident}.", **shown(changed))
 
 
 def list_keys(target: Target, tenant: str) -> None:
@@ -301,7 +301,9 @@ def read_bytes(text: str) -> int:
     try:
         return _bytes.validate_python(text)
     except ValidationError:
-        raise CommandError(f"--kv-bytes {text!r} is no number of bytes, such as 1GiB.") from None
+        raise CommandError(
+            f"--kv-bytes {text!r} is not a size in bytes, for example 1GiB."
+        ) from None
 
 
 def read_seconds(flag: str, text: str) -> int:
@@ -312,7 +314,7 @@ def read_seconds(flag: str, text: str) -> int:
     """
     found = _DURATION.fullmatch(text)
     if found is None or not int(found[1]):
-        raise CommandError(f"{flag} {text!r} is no duration, such as 30d, 12h, 90m or 60s.")
+        raise CommandError(f"{flag} {text!r} is not a duration, for example 30d, 12h, 90m or 60s.")
     return int(found[1]) * _SECONDS[found[2]]
 
 
@@ -321,7 +323,7 @@ def _print_secret(target: Target, key: Key, secret: str) -> None:
         target.say(f"Key {key.id} of cluster {target.cluster}, shown once:")
         target.say(f"  {secret}")
         if key.old_secret is not None:
-            target.say(f"The one before is taken until {minute(key.old_secret.until_seconds)}.")
+            target.say(f"The old secret is valid until {minute(key.old_secret.until_seconds)}.")
         return
     target.print("", **shown(key), secret=secret)
 
@@ -330,7 +332,7 @@ def _require_limits(limits: dict[str, int]) -> None:
     if not limits:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in AMOUNTS)
         flags += ", --budget-per-month"
-        raise CommandError(f"Nothing to change: give one of {flags}.")
+        raise CommandError(f"Nothing to change: set at least one of {flags}.")
 
 
 def _limits(record: Tenant | Project | Key) -> str:

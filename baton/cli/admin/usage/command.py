@@ -58,7 +58,7 @@ def usage(options: UsageOptions, console: Console, as_json: bool) -> None:
     _print(totals, by, names, console, compares)
     _tell_passed_over(answer, console)
     if names.problem and source.cluster is not None:
-        console.print(f"project names are not known: {names.problem}", style="dim")
+        console.print(f"project names are unknown: {names.problem}", style="dim")
 
 
 def _range(options: UsageOptions) -> tuple[int, int]:
@@ -79,7 +79,7 @@ def _day(option: str, text: str) -> date | None:
     except ValueError:
         day = date.min
     if not 1970 <= day.year <= 5000:
-        raise CommandError(f"{option} is {text!r}, and must be a day such as 2026-11-23.")
+        raise CommandError(f"{option} is {text!r}: it must be a day, for example 2026-11-23.")
     return day
 
 
@@ -139,8 +139,7 @@ def _print(
 def _tell_passed_over(answer: UsageReport, console: Console) -> None:
     if answer.doubles or answer.damaged:
         console.print(
-            f"passed over: {answer.doubles} copies of records, {answer.damaged} lines that are "
-            "none",
+            f"skipped: {answer.doubles} duplicate records, {answer.damaged} invalid lines",
             style="dim",
         )
 

@@ -27,12 +27,12 @@ class ProjectNames:
         self.problem = ""
         """Why nothing is known."""
         if cluster is None:
-            self.problem = "the cluster is not named"
+            self.problem = "no cluster is named"
             return
         try:
             found = asyncio.run(_projects(cluster.endpoints, cluster.name))
         except (EtcdError, TimeoutError, ValueError) as error:
-            self.problem = str(error) or "etcd does not answer"
+            self.problem = str(error) or "etcd is unreachable"
             return
         self._projects = {one.id: one for one in found}
 
@@ -56,11 +56,11 @@ class ProjectNames:
         ]
         if not found and self.problem:
             raise CommandError(
-                f"--project {wanted!r} is a name, and those are in etcd: give its id, or name the "
-                "cluster with --cluster or its etcd with --etcd-endpoint."
+                f"--project {wanted!r} is a name, and names need etcd: set the project's id, or "
+                "name the cluster with --cluster or its etcd with --etcd-endpoint."
             )
         if not found:
-            raise CommandError(f"--project: there is no project {wanted!r}.")
+            raise CommandError(f"--project: project {wanted!r} does not exist.")
         return tuple(found)
 
 

@@ -25,15 +25,17 @@ class UsageOptions(EtcdOptions):
 
     path: Annotated[
         Path | None,
-        typer.Option(help="Record files. Default: state.url, or usage.jsonl_path of frontends."),
+        typer.Option(help="Record files. Default: the frontends' state.url or usage.jsonl_path."),
     ] = None
     state_url: StateUrl = ""
-    since: Annotated[str, typer.Option(help="First day (UTC), as 2026-11-23.")] = ""
-    until: Annotated[str, typer.Option(help="Last day, likewise.")] = ""
-    tenant: Annotated[str, typer.Option(help="Only of this tenant.")] = ""
-    project: Annotated[str, typer.Option(help="Only of this project, by name or id.")] = ""
+    since: Annotated[str, typer.Option(help="First day in UTC, for example 2026-11-23.")] = ""
+    until: Annotated[str, typer.Option(help="Last day in UTC.")] = ""
+    tenant: Annotated[str, typer.Option(help="Only this tenant.")] = ""
+    project: Annotated[str, typer.Option(help="Only this project, by name or id.")] = ""
     by: Annotated[
         list[By] | None,
-        typer.Option(help="Beside projects: day, key or model; several times. Default: day."),
+        typer.Option(
+            help="Group by day, key or model as well as project. Can be repeated. Default: day."
+        ),
     ] = None
     config: ConfigFile = None

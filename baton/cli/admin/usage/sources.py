@@ -22,7 +22,7 @@ from baton.usage.report.files import RecordFiles, files_of
 from baton.usage.report.question import Question, UsageGroup
 
 _SAY = (
-    "Say where usage records are: --state-url (BATON_STATE_URL) for a Postgres; --path or "
+    "Name the source of usage records: --state-url (BATON_STATE_URL) for Postgres; --path or "
     "usage.jsonl_path (BATON_USAGE_JSONL_PATH) for files."
 )
 _SECONDS = 300.0
@@ -103,8 +103,8 @@ def _state_url(cluster: ClusterAddress) -> str:
         raise CommandError(f"Cluster {cluster.name!r} does not run on this machine. {_SAY}")
     if not local.state_url:
         raise CommandError(
-            f"Cluster {cluster.name!r} keeps no usage: `baton up --auth keys` starts one with a "
-            f"Postgres that does. {_SAY}"
+            f"Cluster {cluster.name!r} keeps no usage records: `baton up --auth keys` starts "
+            f"one with a Postgres that keeps them. {_SAY}"
         )
     return local.state_url
 
@@ -138,7 +138,7 @@ def _from_postgres(settings: StateSettings, question: Question) -> UsageReport:
     except StateError as error:
         raise CommandError(f"{error}.", EXIT_FAILED) from error
     except TooLongError as error:
-        raise CommandError(f"Postgres: {error}; ask for fewer days.", EXIT_FAILED) from error
+        raise CommandError(f"Postgres: {error}; select fewer days.", EXIT_FAILED) from error
 
 
 async def _read(settings: StateSettings, question: Question) -> list[UsageGroup]:

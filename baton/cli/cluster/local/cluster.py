@@ -177,9 +177,9 @@ async def _run(
                 environment |= operators.settings_for(settings.engine, given)
             if settings.tls.cert is not None:
                 raise CommandError(
-                    "baton up speaks plain text inside the cluster, and BATON_TLS_CERT or "
-                    f"{spec.service}.tls.cert is set: unset it. docs/security.md says how "
-                    "processes get certificates."
+                    "`baton up` does not support TLS inside the cluster: unset BATON_TLS_CERT and "
+                    f"{spec.service}.tls.cert. docs/security.md describes how processes get "
+                    "certificates."
                 )
             patience = max(patience, settings.liveness.patience_seconds)
             if isinstance(settings, FrontendSettings):
@@ -252,8 +252,8 @@ def _require_unused(name: str) -> None:
     for one in running_clusters():
         if one.cluster == name:
             raise CommandError(
-                f"A cluster {name!r} runs here already (OpenAI {one.http}): stop it, or give this "
-                "one another name with --cluster or BATON_ETCD_CLUSTER."
+                f"Cluster {name!r} already runs on this machine (OpenAI {one.http}): stop it, or "
+                "set another name with --cluster or BATON_ETCD_CLUSTER."
             )
 
 
@@ -327,5 +327,5 @@ class _SignalHandler:
         elif not self._received:
             self._received = True
             with suppress(OSError):  # the terminal may be gone
-                self._reporter.info("Stopping. Ctrl-C again kills.")
+                self._reporter.info("Stopping. Press Ctrl-C again to kill all processes.")
             self._task.cancel()

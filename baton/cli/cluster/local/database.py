@@ -44,7 +44,7 @@ def own_database(
         find_programs()
         make_directory(directory.database)
     except StartupError as error:
-        reporter.warn(f"Usage is kept in no database. {error}")
+        reporter.warn(f"Usage records are not kept: the cluster has no database. {error}")
         return None, {}
     database = LocalDatabase(directory.database, directory.logs / f"{POSTGRES}.log")
     given = {"BATON_STATE_URL_FILE": str(directory.write_state_url(database.url))}

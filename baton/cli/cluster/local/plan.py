@@ -202,8 +202,8 @@ def _pinned(
     """Return the engines, each with CPU cores of its own."""
     if len(engines) * threads > len(cores):
         raise CommandError(
-            f"--pin gives each of {len(engines)} workers cores of its own, and there are "
-            f"{len(cores)}: start fewer workers, or leave --pin out."
+            f"--pin needs a core for each of {len(engines)} workers, and this machine has "
+            f"{len(cores)}: start fewer workers, or remove --pin."
         )
     pinned = []
     for number, spec in enumerate(engines):
@@ -233,9 +233,11 @@ def _check(options: ClusterOptions) -> None:
             f"--frontends is {options.frontends}: it must be from 1 to {MAX_WORKERS}."
         )
     if options.decode + options.combined == 0:
-        raise CommandError("No worker would decode: start at least --decode 1 or --combined 1.")
+        raise CommandError(
+            "The cluster has no decode worker: set at least --decode 1 or --combined 1."
+        )
     if options.http_port == options.grpc_port != 0:
         raise CommandError(
-            f"HTTP and gRPC cannot share port {options.http_port}: change --http-port or "
+            f"HTTP and gRPC cannot share port {options.http_port}: set another --http-port or "
             "--grpc-port."
         )

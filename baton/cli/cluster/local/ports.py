@@ -23,12 +23,12 @@ def require_free(host: str, port: int, flag: str, variable: str) -> None:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 ours = _user(port)
-                use = f"in use by the cluster {ours.cluster!r} that runs here" if ours else "in use"
-                problem = f"is {use}: stop what uses it, or choose another"
+                use = f"in use by cluster {ours.cluster!r} on this machine" if ours else "in use"
+                problem = f"is {use}: free it, or choose another"
             else:
-                problem = f"cannot be listened on ({error.strerror}): choose another"
+                problem = f"cannot be bound ({error.strerror}): choose another"
             raise CommandError(
-                f"Port {port} on {host} {problem} with {flag} or {variable} (0 takes a free one)."
+                f"Port {port} on {host} {problem} with {flag} or {variable} (0: any free port)."
             ) from error
 
 

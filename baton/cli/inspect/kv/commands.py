@@ -62,7 +62,9 @@ def get(target: StoreTarget, key: str, out: Path | None) -> None:
         CommandError: no such object, more than one, it is corrupt, or the file cannot be written.
     """
     if not key:
-        raise CommandError(f"KEY is 2 to {2 * KEY_BYTES} hexadecimal digits: see `baton kv ls`.")
+        raise CommandError(
+            f"KEY must have 2 to {2 * KEY_BYTES} hexadecimal digits: see `baton kv ls`."
+        )
 
     async def act(stores: Sequence[RemoteStore]) -> bytes:
         found: dict[ObjectId, tuple[RemoteStore, int]] = {}
@@ -71,25 +73,31 @@ def get(target: StoreTarget, key: str, out: Path | None) -> None:
                 found[_object_id(info)] = (store, info.object_bytes)
         if not found:
             raise CommandError(
-                f"no object has a key that begins with {key}: `baton kv ls` lists what there is.",
+                f"no object has a key that starts with {key}: list the keys with `baton kv ls`.",
                 EXIT_FAILED,
             )
         if len(found) > 1:
             raise CommandError(
-                f"{len(found)} objects have a key that begins with {key}: give more digits; "
-                f"`baton kv ls {key}` lists them.",
+                f"{len(found)} objects have a key that starts with {key}: enter more digits, or "
+                "list "
+                f"them with `baton kv ls {key}`.",
                 EXIT_FAILED,
             )
         ((name, (store, length)),) = found.items()
         if not name.is_block:
-            raise CommandError("only the first part of a block can be read.", EXIT_FAILED)
+            raise CommandError(
+                "this object is not the first part of a block; other parts cannot be read.",
+                EXIT_FAILED,
+            )
         before = await _corrupt(store)
         async with _client(store) as client:
             copies, _ = await _fetch(client, [name], length)
         if not copies:
             corrupt = await _corrupt(store) > before
             reason = (
-                "it is corrupt: the store dropped it." if corrupt else "it was evicted just now."
+                "the object is corrupt: the store dropped it."
+                if corrupt
+                else "the store evicted the object during the read."
             )
             raise CommandError(reason, EXIT_FAILED)
         return copies[0]
@@ -108,13 +116,15 @@ def drop(target: StoreTarget, console: Console, keys: Sequence[str]) -> None:
     """Drop objects by their whole keys, from every store that is meant."""
     packed = b"".join(_key(key) for key in keys)
     if len(packed) != KEY_BYTES * len(keys):
-        raise CommandError(f"a key has {2 * KEY_BYTES} hexadecimal digits: see `baton kv ls`.")
+        raise CommandError(
+            f"each key must have {2 * KEY_BYTES} hexadecimal digits: see `baton kv ls`."
+        )
 
     async def act(stores: Sequence[RemoteStore]) -> int:
         responses = [await store.call("Drop", pb.DropRequest(keys=packed)) for store in stores]
         return sum(response.dropped for response in responses)
 
-    console.print(f"{run(target, act)} objects dropped", highlight=False)
+    console.print(f"dropped {run(target, act)} objects", highlight=False)
 
 
 def verify(target: StoreTarget, console: Console) -> None:
@@ -136,7 +146,7 @@ def verify(target: StoreTarget, console: Console) -> None:
         total += corrupt
     show(console, made)
     if total:
-        raise CommandError(f"{total} corrupt objects were found and dropped.", EXIT_FAILED)
+        raise CommandError(f"found and dropped {total} corrupt objects.", EXIT_FAILED)
 
 
 async def _verify(store: RemoteStore) -> tuple[int, int, int]:
@@ -186,7 +196,9 @@ async def _fetch(
 async def _client(store: RemoteStore) -> AsyncIterator[KvStoreClient]:
     async with KvStoreClient(lambda: store.address, "baton-kv", secrets.token_hex(8)) as client:
         if not await client.wait_connected(CALL_SECONDS):
-            raise CommandError(f"cannot attach to the store at {store.address}.", EXIT_FAILED)
+            raise CommandError(
+                f"the store at {store.address} does not accept connections.", EXIT_FAILED
+            )
         yield client
 
 
@@ -200,8 +212,8 @@ def _key(text: str) -> bytes:
         key = bytes.fromhex(text)
     except ValueError as error:
         raise CommandError(
-            f"{text!r} is not a key: an even number of hexadecimal digits."
+            f"{text!r} is not a key: it must have an even number of hexadecimal digits."
         ) from error
     if len(key) > KEY_BYTES:
-        raise CommandError(f"{text!r} is longer than a key: {2 * KEY_BYTES} hexadecimal digits.")
+        raise CommandError(f"{text!r} is too long: a key has {2 * KEY_BYTES} hexadecimal digits.")
     return key

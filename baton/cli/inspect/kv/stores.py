@@ -40,10 +40,12 @@ class RemoteStore:
             return await getattr(self.stub, method)(request, timeout=CALL_SECONDS)
         except BatonError as error:
             if error.code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED):
-                raise CommandError(f"the store at {self.address} refuses: {error}.") from error
+                raise CommandError(
+                    f"the store at {self.address} rejected the request: {error}."
+                ) from error
             raise CommandError(
-                f"the store at {self.address} does not answer ({error}): check with `baton status` "
-                f"whether it runs, or name another with --store. {certificate_hint()}",
+                f"the store at {self.address} is unreachable ({error}): check with `baton status` "
+                f"whether it runs, or set another --store. {certificate_hint()}",
                 EXIT_FAILED,
             ) from error
 
@@ -83,15 +85,15 @@ async def _addresses(cluster: ClusterAddress) -> list[str]:
     async with watch_cluster(cluster.endpoints, cluster.name) as view:
         if not view.synced:
             raise CommandError(
-                f"etcd does not answer at {', '.join(cluster.endpoints)}: start a cluster with "
-                f"`baton up`, or name a store with --store host:port. {certificate_hint()}",
+                f"etcd is unreachable at {', '.join(cluster.endpoints)}: start a cluster with "
+                f"`baton up`, or set --store host:port. {certificate_hint()}",
                 EXIT_FAILED,
             )
         members = sorted(view.instances.values(), key=lambda member: member.id)
     addresses = [m.address for m in members if m.role == cluster_pb2.ROLE_KVSTORE]
     if not addresses:
         raise CommandError(
-            f"cluster {cluster.name!r} has no store: start one with `baton up`, or name one with "
+            f"cluster {cluster.name!r} has no store: start one with `baton up`, or set "
             "--store host:port.",
             EXIT_FAILED,
         )

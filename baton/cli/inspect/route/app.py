@@ -11,7 +11,7 @@ from baton.cli.shared.options import EtcdOptions, expand_options
 if TYPE_CHECKING:
     from rich.console import Console
 
-route_app = typer.Typer(help="Where requests run, and why.", no_args_is_help=True)
+route_app = typer.Typer(help="Explain the placement of requests.", no_args_is_help=True)
 
 
 @route_app.command("explain")
@@ -20,15 +20,16 @@ def route_explain(
     options: EtcdOptions,
     described: DescribedRequest,
     request: Annotated[
-        str, typer.Argument(help="Id of a request, one of the latest 1,000 of a router.")
+        str, typer.Argument(help="Request id. Each router keeps its latest 1,000 requests.")
     ] = "",
-    router: Annotated[str, typer.Option(help="Ask only this router, by its id.")] = "",
+    router: Annotated[str, typer.Option(help="Query only this router, by id.")] = "",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say why a request ran where it did, or where one would run now.
+    """Explain where a request ran, or where one would run now.
 
-    Give the id of a request, as its client was told it, or describe one by
-    --prompt, --prompt-file or --prompt-tokens. Nothing is placed.
+    Name the id that the client received, or describe a request with
+    --prompt, --prompt-file or --prompt-tokens. The router does not place
+    the described request.
     """
     from baton.cli.inspect.route import explain
 

@@ -36,7 +36,7 @@ async def query_of(
     cards = view.cards(model)
     if not cards:
         there = ", ".join(view.model_names) or "none"
-        raise CommandError(f"no worker serves the model {model!r}; there are: {there}.")
+        raise CommandError(f"no worker serves model {model!r}. Models: {there}.")
     digest = _adapter_digest(view, model, described.adapter)
     tokens: tuple[int, ...] = ()
     if described.text:
@@ -82,7 +82,7 @@ def _frontend(view: ClusterView) -> str:
     )
     if not frontends:
         raise CommandError(
-            "The cluster has no frontend to tokenize the prompt: name one with --frontend, or give "
+            "The cluster has no frontend to tokenize the prompt: set --frontend or "
             "--prompt-tokens.",
             EXIT_FAILED,
         )
@@ -93,7 +93,7 @@ def _only_model(view: ClusterView) -> str:
     names = view.model_names
     if len(names) != 1:
         there = ", ".join(names) or "none"
-        raise CommandError(f"Which model? Name one with --model; there are: {there}.")
+        raise CommandError(f"The cluster serves several models: set --model. Models: {there}.")
     return names[0]
 
 
@@ -104,7 +104,7 @@ def _adapter_digest(view: ClusterView, model: str, adapter: str) -> bytes:
         for one in member.adapters:
             if member.model == model and one.name == adapter:
                 return one.digest
-    raise CommandError(f"no worker of {model!r} has the adapter {adapter!r}.")
+    raise CommandError(f"no worker of model {model!r} serves adapter {adapter!r}.")
 
 
 async def _salt(etcd: Etcd, cluster: str, tenant: str) -> bytes:
@@ -132,8 +132,8 @@ def _tokenize(described: DescribedRequest, model: str, address: str) -> tuple[in
             )
         except BatonClientError as error:
             raise CommandError(
-                f"the frontend at {address} does not tokenize the prompt ({error}): name another "
-                "one with --frontend, or give --prompt-tokens.",
+                f"the frontend at {address} failed to tokenize the prompt ({error}): set another "
+                "--frontend, or --prompt-tokens.",
                 EXIT_FAILED,
             ) from error
     if not found.token_ids:

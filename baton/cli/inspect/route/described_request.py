@@ -13,40 +13,47 @@ PriorityName = Literal["batch", "interactive", "premium"]
 class DescribedRequest:
     """A request that does not exist."""
 
-    model: Annotated[str, typer.Option(help="Its model. Default: the only one.")] = ""
-    prompt: Annotated[str, typer.Option(help="Its text.")] = ""
+    model: Annotated[str, typer.Option(help="Model. Default: the only one.")] = ""
+    prompt: Annotated[str, typer.Option(help="Prompt text.")] = ""
     prompt_file: Annotated[
         Path | None,
-        typer.Option(help="A file with its text.", exists=True, dir_okay=False, readable=True),
+        typer.Option(help="File with the prompt text.", exists=True, dir_okay=False, readable=True),
     ] = None
-    chat: Annotated[bool, typer.Option("--chat", help="The text is a chat's one message.")] = False
+    chat: Annotated[
+        bool, typer.Option("--chat", help=("Send the text as a chat with one message."))
+    ] = False
     prompt_tokens: Annotated[
-        int, typer.Option(help="Or how long it is: nothing of it is cached.", min=0)
+        int, typer.Option(help="Prompt length, instead of a text. None of it is cached.", min=0)
     ] = 0
-    max_tokens: Annotated[int, typer.Option(help="Longest output.", min=1)] = 256
-    tenant: Annotated[str, typer.Option(help="Whose it is.")] = "default"
+    max_tokens: Annotated[int, typer.Option(help="Maximum output tokens.", min=1)] = 256
+    tenant: Annotated[str, typer.Option(help="Tenant of the request.")] = "default"
     priority: Annotated[
-        PriorityName | None, typer.Option(help="Its class. Default: the tenant's.")
+        PriorityName | None, typer.Option(help="Priority class. Default: the tenant's.")
     ] = None
-    adapter: Annotated[str, typer.Option(help="One of the model's adapters.")] = ""
+    adapter: Annotated[str, typer.Option(help="Adapter of the model.")] = ""
     deadline: Annotated[
-        float, typer.Option(help="Seconds to the first token, at most; 0: any.", min=0)
+        float, typer.Option(help="Deadline for the first token, in seconds. 0: none.", min=0)
     ] = 0
     ttft_target: Annotated[
-        float, typer.Option(help="Seconds to the first token to aim at; 0: any.", min=0)
+        float, typer.Option(help="Target for the time to first token, in seconds. 0: none.", min=0)
     ] = 0
     frontend: Annotated[
         str,
         typer.Option(
-            help="Frontend that tokenizes, host:port of gRPC. Default: the one that runs here.",
+            help="Frontend that tokenizes the prompt, gRPC host:port. Default: the cluster's.",
             envvar="BATON_ADDRESS",
         ),
     ] = ""
-    frontend_tls: Annotated[bool, typer.Option("--frontend-tls", help="It serves TLS.")] = False
+    frontend_tls: Annotated[
+        bool, typer.Option("--frontend-tls", help=("Use TLS to the frontend."))
+    ] = False
     frontend_ca: Annotated[
         Path | None,
         typer.Option(
-            help="The authority to trust there, in PEM.", exists=True, dir_okay=False, readable=True
+            help="Authority that signed the frontend's certificate, in PEM.",
+            exists=True,
+            dir_okay=False,
+            readable=True,
         ),
     ] = None
 

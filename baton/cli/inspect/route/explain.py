@@ -60,19 +60,19 @@ def explain(
     is_described = bool(described.text or described.prompt_tokens)
     if bool(request_id) == is_described:
         raise CommandError(
-            "Give the id of a request, or describe one by --prompt, --prompt-file or "
+            "Name a request id, or describe a request with --prompt, --prompt-file or "
             "--prompt-tokens."
         )
     if described.text and described.prompt_tokens:
-        raise CommandError("--prompt-tokens is for a prompt without text: leave one of them out.")
+        raise CommandError("--prompt-tokens replaces the prompt text: set only one of them.")
     at = options.resolve()
     logs.configure("route", "route", level="error")
     answers = asyncio.run(_ask(at.endpoints, at.name, described, request_id, router))
     known = [answer for answer in answers if answer.explanations]
     if not known:
         raise CommandError(
-            f"No router knows a request {request_id!r}: each keeps its latest 1,000 decisions, "
-            "while it runs.",
+            f"No router has a decision for request {request_id!r}: each running router keeps its "
+            "latest 1,000 decisions.",
             EXIT_FAILED,
         )
     if as_json:
@@ -93,8 +93,8 @@ async def _ask(
     async with watch_cluster(endpoints, cluster) as view, ChannelPool() as channels:
         if not view.synced:
             raise CommandError(
-                f"etcd does not answer at {', '.join(endpoints)}: start a cluster with `baton up`, "
-                f"or say where its etcd is with --etcd-endpoint. {certificate_hint()}",
+                f"etcd is unreachable at {', '.join(endpoints)}: start a cluster with `baton up`, "
+                f"or set --etcd-endpoint. {certificate_hint()}",
                 EXIT_FAILED,
             )
         routers = _routers(view, cluster, router)
@@ -143,13 +143,13 @@ async def _describe(
         async with Etcd(endpoints, certificate=etcd_certificate.current()) as etcd:
             return await query_of(view, etcd, cluster, described)
     except EtcdError as error:
-        raise CommandError(f"etcd does not answer: {error}.", EXIT_FAILED) from error
+        raise CommandError(f"etcd is unreachable: {error}.", EXIT_FAILED) from error
 
 
 def _failed(error: BatonError) -> CommandError:
     if error.reason in (Reason.INVALID_FIELD, Reason.PERMISSION_DENIED):
-        return CommandError(f"the router refuses: {error}.")
-    return CommandError(f"no router answers ({error}). {certificate_hint()}", EXIT_FAILED)
+        return CommandError(f"the router rejected the request: {error}.")
+    return CommandError(f"no router is reachable ({error}). {certificate_hint()}", EXIT_FAILED)
 
 
 def _plain(answer: Answer) -> dict[str, Any]:

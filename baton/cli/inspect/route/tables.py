@@ -15,13 +15,13 @@ _WHY_OUT = {
     "tokenizer": "has another tokenizer",
     "adapter": "does not serve the adapter",
     "excluded": "failed this request before",
-    "draining": "drains",
-    "stale": "its reports stopped",
-    "memory": "has too little memory for it",
-    "itl": "its streams would wait too long between tokens",
-    "unpaired": "no decode worker could take its KV",
-    "shortlist": "others that prefill are better by themselves",
-    "disaggregation": "nothing is left to choose of where to prefill",
+    "draining": "is draining",
+    "stale": "its load reports are stale",
+    "memory": "has too few free KV pages",
+    "itl": "its streams would exceed the inter-token latency limit",
+    "unpaired": "no decode worker can receive its KV",
+    "shortlist": "other prefill workers score better",
+    "disaggregation": "the prefill is already placed",
 }
 _NEGLIGIBLE_SECONDS = 5e-4
 
@@ -67,7 +67,7 @@ def why_not(one: router_pb2.CandidateCosts, chosen: router_pb2.CandidateCosts | 
         return ""
     if one.exclusion == "itl" and one.itl_limit_seconds:
         step, limit = _milliseconds(one.step_seconds), _milliseconds(one.itl_limit_seconds)
-        return f"its streams would wait for {step} ms for a token, not {limit}"
+        return f"its inter-token latency would be {step} ms; the limit is {limit} ms"
     if one.exclusion:
         return _WHY_OUT.get(one.exclusion, one.exclusion)
     if chosen is None:
@@ -75,8 +75,8 @@ def why_not(one: router_pb2.CandidateCosts, chosen: router_pb2.CandidateCosts | 
     more = one.score - chosen.score
     if more <= max(_NEGLIGIBLE_SECONDS, 0.01 * chosen.score):
         if chosen.prefill_worker and not one.prefill_worker:
-            return "as good; it is kept free to decode"
-        return "as good; the request's id decided"
+            return "equal; kept free for decode"
+        return "equal; the request id decided"
     worse = sorted(
         (
             (value - other, name)
@@ -89,7 +89,7 @@ def why_not(one: router_pb2.CandidateCosts, chosen: router_pb2.CandidateCosts | 
 
 
 def _sentences(router: str, explanation: router_pb2.Explanation) -> list[str]:
-    what = f"{explanation.prompt_tokens} prompt tokens of {explanation.tenant or 'nobody'}"
+    what = f"{explanation.prompt_tokens} prompt tokens of tenant {explanation.tenant or 'none'}"
     what += f" for {explanation.model}"
     if explanation.request_id:
         ago = max(0.0, time.time() - explanation.decided_seconds)
@@ -99,15 +99,15 @@ def _sentences(router: str, explanation: router_pb2.Explanation) -> list[str]:
     if explanation.HasField("turn"):
         turn, order = explanation.turn, explanation.turn.order
         lines.append(
-            f"Order: {turn.ahead} of {turn.waiting} that wait go first. Tier {order.tier}, class "
-            f"{order.priority_class}; its tenant (weight {turn.weight:g}) is "
+            f"Queue: {turn.ahead} of {turn.waiting} queued requests go first. Tier {order.tier}, "
+            f"class {order.priority_class}; its tenant (weight {turn.weight:g}) is "
             f"{order.tenant_lead:,.0f} tokens ahead; key {order.key:.3f} s."
         )
     if explanation.request_id:
-        lines.append(f"It waited {explanation.waited_seconds * 1e3:,.0f} ms in routers.")
+        lines.append(f"Time in the routers' queues: {explanation.waited_seconds * 1e3:,.0f} ms.")
     if explanation.HasField("refusal"):
         error = BatonError.from_status(explanation.refusal)
-        lines.append(f"Refused, {error.reason.name}: {error.message}.")
+        lines.append(f"Rejected, {error.reason.name}: {error.message}.")
     if explanation.reason:
         lines.append(f"Chosen: {explanation.reason}.")
     return lines

@@ -67,10 +67,10 @@ async def test_what_a_store_holds_can_be_seen_got_verified_and_dropped(
             assert file.read_bytes() == block(some, SIZE)
             code, _, err = await call("get", "ffff", *at)
             assert code == 1
-            assert "no object has a key that begins with ffff" in err
+            assert "no object has a key that starts with ffff" in err
             code, _, err = await call("get", "6b", *at)
             assert code == 1
-            assert "give more digits" in err
+            assert "enter more digits" in err
             code, _, err = await call("get", keys[some].hex(), "--out", str(tmp_path / "no/f"), *at)
             assert code == 2
             assert "No such file or directory" in err
@@ -83,7 +83,7 @@ async def test_what_a_store_holds_can_be_seen_got_verified_and_dropped(
             running.store.arena.view(slot)[100] ^= 1
             code, out, err = await call("verify", *at)
             assert code == 1
-            assert "1 corrupt objects were found" in err
+            assert "found and dropped 1 corrupt objects" in err
             # The bytes on disk, if there are any, are right ones.
             left, _ = await get(client, [slot.object_id.key], SIZE)
             number = keys.index(slot.object_id.key)
@@ -91,7 +91,7 @@ async def test_what_a_store_holds_can_be_seen_got_verified_and_dropped(
 
             code, out, _ = await call("drop", keys[some].hex(), keys_of(1, "none")[0].hex(), *at)
             assert code == 0
-            assert out.startswith("1 objects")
+            assert out.startswith("dropped 1 objects")
             assert await get(client, [keys[some]], SIZE) == ({}, {0})
         await running.at_baseline()
 
@@ -101,12 +101,12 @@ async def test_bad_input_is_a_sentence(call: Call, tmp_path: Path) -> None:
         at = ("--store", running.address)
         for arguments, says in (
             (("ls", "xyz"), "hexadecimal"),
-            (("get", "ab" * 17), "longer than a key"),
+            (("get", "ab" * 17), "is too long: a key has"),
             (("drop", "abcd"), "32 hexadecimal digits"),
             (("drop",), "keys"),
             (("get", ""), "2 to 32 hexadecimal digits"),
             (("ls", "--limit", "0"), "--limit"),
-            (("ls", "--tenant", "t" * 129), "refuses: tenant: has at most 128 bytes"),
+            (("ls", "--tenant", "t" * 129), "rejected the request: tenant: has at most 128 bytes"),
             (("verify", "all"), "extra argument"),
         ):
             code, _, err = await call(*arguments, *at)
@@ -114,9 +114,9 @@ async def test_bad_input_is_a_sentence(call: Call, tmp_path: Path) -> None:
             assert says in err
     code, _, err = await call("stat", *at)
     assert code == 1
-    assert "No store answers" in err
+    assert "No store is reachable" in err
     # gRPC would take 65537 for 1.
     for address in ("nowhere", "127.0.0.1:65537", "127.0.0.1:0", ":50051", "127.0.0.1:x"):
         code, _, err = await call("stat", "--store", address)
         assert code == 2
-        assert "is not host:port with a port of 1 to 65535" in err
+        assert "is not host:port with a port from 1 to 65535" in err

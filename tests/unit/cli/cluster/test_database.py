@@ -65,7 +65,7 @@ def test_without_a_postgres_keys_work_and_it_is_said(
 
     monkeypatch.setattr("baton.cli.cluster.local.database.find_programs", none)
     assert own_database(None, "keys", directory, Reporter(Console())) == (None, {})
-    assert "Usage is kept in no database. There is no Postgres here" in capsys.readouterr().out
+    assert "Usage records are not kept: the cluster has no database." in capsys.readouterr().out
     assert not directory.database.exists()
 
 

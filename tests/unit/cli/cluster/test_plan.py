@@ -159,7 +159,7 @@ def test_pinned_engines_compute_on_cores_of_their_own() -> None:
 
 
 def test_too_few_cores_to_pin_are_refused() -> None:
-    with pytest.raises(CommandError, match=r"4 workers .* there are 2"):
+    with pytest.raises(CommandError, match=r"4 workers, .* machine has 2"):
         specs_of(ClusterOptions(pin=True))
 
 

@@ -18,11 +18,11 @@ def test_a_second_cluster_is_told_of_the_first(
         server.bind(("127.0.0.1", 0))
         server.listen()
         port = server.getsockname()[1]
-        with pytest.raises(CommandError, match=f"Port {port} on 127.0.0.1 is in use: stop"):
+        with pytest.raises(CommandError, match=f"Port {port} on 127.0.0.1 is in use: free"):
             require_free("127.0.0.1", port, "--http-port", "BATON_HTTP_PORT")
         with RunDirectory(base_directory()) as run:
             run.publish(LocalCluster((), "local", "127.0.0.1:1", f"127.0.0.1:{port}"))
             with pytest.raises(
-                CommandError, match="in use by the cluster 'local' that runs here: stop"
+                CommandError, match="in use by cluster 'local' on this machine: free"
             ):
                 require_free("127.0.0.1", port, "--http-port", "BATON_HTTP_PORT")

@@ -26,7 +26,7 @@ def compile_router(reporter: Reporter) -> None:
     missing = [library for library in of_router() if library.find() is None]
     if missing:
         absent = begin(ROUTER, missing)
-        reporter.info(f"The router runs plain Python, which is slower: {absent.sentence}")
+        reporter.info(f"The router uses plain Python, which is slower: {absent.sentence}")
 
 
 def begin(part: str, missing: Sequence[Library]) -> Absent:
@@ -41,18 +41,20 @@ def begin(part: str, missing: Sequence[Library]) -> Absent:
             library.find_compiler()
     except CompileError as error:
         package = missing[0].language.package
-        return Absent(str(error), f"{error}. Install one, such as {package}, and start again.")
+        return Absent(
+            str(error), f"{error}. Install one, for example {package}, and start the cluster again."
+        )
     logs = [str(library.log) for library in missing if library.log.exists()]
-    failed = f"; it failed before: {', '.join(logs)}" if logs else ""
+    failed = f"; an earlier compilation failed: {', '.join(logs)}" if logs else ""
     try:
         if not any(library.is_being_built() for library in missing):
             _spawn(part)
     except OSError as error:
         reason = f"{directory()} cannot be written ({error.strerror})"
-        return Absent(reason, f"{reason}. Set BATON_NATIVE_DIRECTORY to a directory of yours.")
+        return Absent(reason, f"{reason}. Set BATON_NATIVE_DIRECTORY to a writable directory.")
     return Absent(
-        f"it was being compiled as the cluster started{failed}",
-        f"what it lacks is being compiled in the background, for the next start{failed}.",
+        f"compilation was in progress when the cluster started{failed}",
+        f"the missing parts compile in the background for the next start{failed}.",
     )
 
 

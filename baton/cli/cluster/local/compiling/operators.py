@@ -16,8 +16,8 @@ from baton.settings import EngineSettings
 NATIVE_ENV = "BATON_ENGINE_NATIVE"
 REASON_ENV = "BATON_ENGINE_NATIVE_REASON"
 _WITHOUT = {
-    "torch": "The engines run plain torch",
-    "vllm": "Grammars mask vLLM's logits in plain torch",
+    "torch": "The engines use plain torch operators",
+    "vllm": "Grammar masks of vLLM use plain torch operators",
 }
 """What the kinds of engines that use operators do where there are none."""
 

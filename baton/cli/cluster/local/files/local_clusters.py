@@ -73,15 +73,16 @@ def find_local(name: str) -> LocalCluster | None:
         found = [one for one in running if one.cluster == name]
         if running and not found:
             raise CommandError(
-                f"No cluster {name!r} runs here. Name one that does, or the etcd of {name!r} with "
-                "--etcd-endpoint or BATON_ETCD_ENDPOINTS. Clusters that run here:"
+                f"Cluster {name!r} does not run on this machine. Name one that does, or set its "
+                "etcd with "
+                "--etcd-endpoint or BATON_ETCD_ENDPOINTS. Clusters on this machine:"
                 f"{_listed(running)}"
             )
     else:
         found = [one for one in running if not one.demo]
     if len(found) > 1:
-        say = "Name the etcd of one with --etcd-endpoint." if name else "Name one with --cluster."
-        raise CommandError(f"Several clusters run here. {say}{_listed(found)}")
+        say = "Set the etcd of one with --etcd-endpoint." if name else "Name one with --cluster."
+        raise CommandError(f"Several clusters run on this machine. {say}{_listed(found)}")
     return found[0] if found else None
 
 
@@ -116,7 +117,7 @@ def _read(run: Path) -> LocalCluster | None:
         return None
     except (OSError, msgspec.DecodeError) as error:
         raise CommandError(
-            f"{path} cannot be read ({error}), so it is not known which cluster runs there: use "
-            "the release of Baton that started it, or stop it.",
+            f"{path} cannot be read ({error}), so its cluster is unknown: use the release of "
+            "Baton that started the cluster, or stop it.",
             EXIT_FAILED,
         ) from error

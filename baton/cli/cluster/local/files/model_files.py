@@ -30,14 +30,14 @@ def require(path: Path, with_weights: bool) -> Path:
     """
     if not path.is_dir():
         raise CommandError(
-            f"There is no directory {str(path)!r}: --model takes a Hugging Face checkpoint's."
+            f"Directory {str(path)!r} does not exist: set --model to a Hugging Face checkpoint."
         )
     missing = [name for name in ("config.json", "tokenizer.json") if not (path / name).is_file()]
     if with_weights and not any(path.glob("*.safetensors")):
         missing.append("*.safetensors")
     if missing:
         raise CommandError(
-            f"The checkpoint {str(path)!r} lacks {', '.join(missing)}: download it again, or "
-            "give another directory with --model."
+            f"The checkpoint {str(path)!r} has no {', '.join(missing)}: download it again, or "
+            "set --model to another directory."
         )
     return path.resolve()

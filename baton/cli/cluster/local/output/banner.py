@@ -44,7 +44,7 @@ def banner(cluster: Cluster, key: str, width: int | None) -> list[Text]:
         f'.chat("Hello", model="{model}").iter_text()]'
     )
     lines = [
-        f"Up after {cluster.start_seconds:.1f} s: {summary(cluster.specs)}.",
+        f"Ready after {cluster.start_seconds:.1f} s: {summary(cluster.specs)}.",
         f"  cluster  {cluster.name}",
         f"  model    {model}",
         *_wrapped("engine", engine(cluster.card) if cluster.card else "", width),
@@ -65,7 +65,7 @@ def banner(cluster: Cluster, key: str, width: int | None) -> list[Text]:
         f"  {f'BATON_API_KEY={key} ' if key else ''}{program('baton')} chat "
         f"--cluster {cluster.name}{' --tls' if cluster.tls else ''}",
         f"  {program('baton')} status --cluster {cluster.name}",
-        "Ctrl-C stops it.",
+        "Press Ctrl-C to stop the cluster.",
     ]
     return [Text(line) for line in lines]
 
@@ -75,16 +75,18 @@ def engine(card: ModelCard) -> str:
     named = ", ".join(filter(None, (card.engine, card.dtype)))
     if not named:
         return ""
-    return f"{named}: {card.inexact_reason or 'the same tokens in any batch, at any worker'}"
+    return f"{named}: {card.inexact_reason or 'the same tokens in any batch, on any worker'}"
 
 
 def context(card: ModelCard) -> str:
     """Return how long a prompt and its answer may be together, and what bounds that."""
     tokens, own = card.context_tokens, card.checkpoint_context_tokens
     reasons = {
-        CONTEXT_LIMIT_CHECKPOINT: ", the checkpoint's own",
-        CONTEXT_LIMIT_SETTING: f" of the checkpoint's {own}: set by BATON_ENGINE_CONTEXT_TOKENS",
-        CONTEXT_LIMIT_KV_MEMORY: f" of the checkpoint's {own}: BATON_ENGINE_KV_BYTES holds no more",
+        CONTEXT_LIMIT_CHECKPOINT: ", from the checkpoint",
+        CONTEXT_LIMIT_SETTING: (
+            f" of the checkpoint's {own}, limited by BATON_ENGINE_CONTEXT_TOKENS"
+        ),
+        CONTEXT_LIMIT_KV_MEMORY: f" of the checkpoint's {own}, limited by BATON_ENGINE_KV_BYTES",
     }
     return f"{tokens} tokens{reasons.get(card.context_limit, '')}"
 

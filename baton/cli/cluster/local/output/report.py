@@ -33,7 +33,7 @@ class Reporter:
     def died(self, name: str, pid: int, code: int, lived: float, log_path: Path) -> None:
         """Print that a process ended that should be running."""
         self.warn(
-            f"{name} (pid {pid}) {exit_reason(code)} after {lived:.1f} s. Its log {log_path} ends "
-            "with:",
+            f"{name} (pid {pid}) {exit_reason(code)} after {lived:.1f} s. The last lines of "
+            f"{log_path}:",
             readable(tail(log_path)),
         )

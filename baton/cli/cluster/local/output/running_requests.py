@@ -28,14 +28,16 @@ def waiting_sentence(running: Mapping[str, int], seconds: float) -> str:
     """
     busy = {name: count for name, count in sorted(running.items()) if count}
     if not busy:
-        return "No request runs: stopping at once."
+        return "No requests are running: stopping now."
     requests = "1 request" if sum(busy.values()) == 1 else f"{sum(busy.values())} requests"
     where = (
         f"on {next(iter(busy))}"
         if len(busy) == 1
         else f"({', '.join(f'{count} on {name}' for name, count in busy.items())})"
     )
-    return f"Waiting for {requests} to finish {where}, up to {seconds:g} s; Ctrl-C again kills."
+    return (
+        f"Waiting up to {seconds:g} s for {requests} to finish {where}. Press Ctrl-C again to kill."
+    )
 
 
 async def _count(metrics_address: str) -> int:

@@ -127,7 +127,7 @@ def tail(log_path: Path, lines: int = TAIL_LINES) -> list[str]:
 def exit_reason(code: int) -> str:
     """Return how a process ended: `ended with code 1`, `was killed by SIGKILL`."""
     if code >= 0:
-        return f"ended with code {code}"
+        return f"exited with code {code}"
     try:
         return f"was killed by {signal.Signals(-code).name}"
     except ValueError:

@@ -88,7 +88,7 @@ class Supervisor:
             )
             if not done:
                 raise CommandError(
-                    f"After {seconds:g} s these do not serve: {', '.join(sorted(missing))}.",
+                    f"Not ready after {seconds:g} s: {', '.join(sorted(missing))}.",
                     EXIT_FAILED,
                 )
             for task in done:
@@ -127,8 +127,8 @@ class Supervisor:
         )
         if not self._view.synced:
             raise CommandError(
-                f"etcd does not answer at {', '.join(self._endpoints)}: start it, or leave "
-                "--etcd-endpoint and BATON_ETCD_ENDPOINTS out to have one started."
+                f"etcd is unreachable at {', '.join(self._endpoints)}: start it, or unset "
+                "--etcd-endpoint and BATON_ETCD_ENDPOINTS so that `baton up` starts one."
             )
         await self._view.require_absent((spec.id for spec in self._specs), self._cluster)
 
@@ -148,7 +148,7 @@ class Supervisor:
             try:
                 await child.start()
                 if self._serving and name in _SERVERS:
-                    self._reporter.info(f"{name} serves again (pid {child.pid}).")
+                    self._reporter.info(f"{name} is ready again (pid {child.pid}).")
                 pid = child.pid or 0
                 code = await self._wait_end(name, child, pid)
             except StartupError as error:  # a server ended before it served
@@ -161,11 +161,12 @@ class Supervisor:
             wait = policy.died(clock() - begun)
             if wait is None:
                 self._reporter.warn(
-                    f"{name} died {LIMIT} times within {QUICK_SECONDS:g} s of its start and is not "
-                    f"restarted again; the others keep running. Its log: {child.log_path}"
+                    f"{name} exited {LIMIT} times within {QUICK_SECONDS:g} s of its start and is "
+                    "not "
+                    f"restarted again. The other processes keep running. Log: {child.log_path}"
                 )
                 return
-            self._reporter.info(f"{name} is restarted in {wait:.1f} s.")
+            self._reporter.info(f"Restarting {name} in {wait:.1f} s.")
             self._report_recovery(name)
             await asyncio.sleep(wait)
 
@@ -179,7 +180,7 @@ class Supervisor:
 
     async def _kill_frozen(self, name: str, pid: int) -> None:
         why = await frozen(pid, lambda: self._probe(name), self._patience)
-        self._reporter.warn(f"{name} (pid {pid}) {why} and is killed.")
+        self._reporter.warn(f"Killing {name} (pid {pid}): it {why}.")
         with suppress(ProcessLookupError):  # it ended just now
             os.kill(pid, signal.SIGKILL)
         await asyncio.Event().wait()  # whoever waits for its end cancels this
@@ -198,7 +199,7 @@ class Supervisor:
 
         async def wait_and_report() -> None:
             await self.view.wait_serving({name}, not_incarnation=old)
-            self._reporter.info(f"{name} serves again (pid {self._children[name].pid}).")
+            self._reporter.info(f"{name} is ready again (pid {self._children[name].pid}).")
 
         for task in [task for task in self._recovery_tasks if task.get_name() == name]:
             task.cancel()  # it died again before it served
@@ -213,7 +214,7 @@ def _failed_to_start(name: str, child: Child, code: int) -> CommandError:
         return CommandError(f"{name} cannot start: {last[-1]}", EXIT_USAGE)
     lines = "".join(f"\n  | {printable(line)}" for line in readable(last))
     return CommandError(
-        f"{name} {exit_reason(code)} while starting. Its log {child.log_path} ends with:{lines}",
+        f"{name} {exit_reason(code)} while starting. The last lines of {child.log_path}:{lines}",
         EXIT_FAILED,
     )
 

@@ -68,7 +68,7 @@ async def frozen(pid: int, probe: Probe, patience: float) -> str:
             return f"is not alive ({found})"
         silent = asked if found == SILENT else None
         if silent is not None and silent.seconds >= HANGING_PARTS * patience:
-            return f"has not answered for {HANGING_PARTS * patience:g} s"
+            return f"has not responded for {HANGING_PARTS * patience:g} s"
 
 
 def is_stopped(pid: int) -> bool:

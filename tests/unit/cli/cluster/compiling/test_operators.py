@@ -62,7 +62,7 @@ def test_one_start_keeps_to_plain_torch_though_they_are_built_meanwhile(
     said = Said()
     first = said.choice.settings_for(CPU, ())
     assert first[NATIVE_ENV] == "off"
-    assert "was being compiled" in first[REASON_ENV]
+    assert "compilation was in progress" in first[REASON_ENV]
     assert machine == [OPERATORS]
     monkeypatch.setattr(operators, "built", lambda: pytest.fail("decided twice"))
     assert said.choice.settings_for(CPU, ()) == first
@@ -77,7 +77,7 @@ def test_without_a_compiler_it_says_what_to_do(
     monkeypatch.setenv("PATH", str(tmp_path))
     said = Said()
     assert "no C++ compiler" in said.choice.settings_for(CPU, ())[REASON_ENV]
-    assert "Install one, such as g++" in said.text
+    assert "Install one, for example g++" in said.text
     assert machine == []
 
 
@@ -93,7 +93,7 @@ def test_what_failed_before_is_tried_again_and_its_log_named(machine: list[str])
 
 def test_a_builder_that_runs_is_enough(machine: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_build.Library, "is_being_built", lambda _: True)
-    assert "was being compiled" in Said().choice.settings_for(CPU, ())[REASON_ENV]
+    assert "compilation was in progress" in Said().choice.settings_for(CPU, ())[REASON_ENV]
     assert machine == []
 
 
@@ -144,7 +144,7 @@ def test_vllms_masks_are_compiled_for_the_next_start_and_its_settings_are_let_be
     for _ in range(2):
         assert said.choice.settings_for(EngineSettings(kind="vllm"), ()) == {}
     assert machine == [OPERATORS]
-    assert said.text.count("being compiled in the background") == 1
+    assert said.text.count("compile in the background") == 1
 
 
 def test_what_a_router_lacks_is_compiled_for_the_next_start(
@@ -156,7 +156,7 @@ def test_what_a_router_lacks_is_compiled_for_the_next_start(
     said = Said()
     compile_router(said.reporter)
     assert machine == [ROUTER]
-    assert said.text.startswith("The router runs plain Python, which is slower: what it lacks is ")
+    assert said.text.startswith("The router uses plain Python, which is slower: the missing parts ")
     scores.build()
     compile_router(Reporter(Console(stderr=True)))
     assert machine == [ROUTER]
@@ -170,5 +170,5 @@ def test_without_a_c_compiler_a_router_runs_without_and_says_what_to_do(
     said = Said()
     compile_router(said.reporter)
     assert "no C compiler" in said.text
-    assert "Install one, such as gcc" in said.text
+    assert "Install one, for example gcc" in said.text
     assert machine == []

@@ -43,5 +43,5 @@ def test_an_engine_that_reads_no_weights_needs_none(checkpoint: Path) -> None:
 
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="no directory"):
+    with pytest.raises(CommandError, match="does not exist"):
         require(tmp_path / "absent", with_weights=True)

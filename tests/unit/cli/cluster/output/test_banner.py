@@ -34,16 +34,16 @@ CLUSTER = Cluster(
 @pytest.mark.parametrize(
     ("limit", "tokens", "said"),
     [
-        (cluster_pb2.CONTEXT_LIMIT_CHECKPOINT, 4096, "4096 tokens, the checkpoint's own"),
+        (cluster_pb2.CONTEXT_LIMIT_CHECKPOINT, 4096, "4096 tokens, from the checkpoint"),
         (
             cluster_pb2.CONTEXT_LIMIT_SETTING,
             100,
-            "100 tokens of the checkpoint's 4096: set by BATON_ENGINE_CONTEXT_TOKENS",
+            "100 tokens of the checkpoint's 4096, limited by BATON_ENGINE_CONTEXT_TOKENS",
         ),
         (
             cluster_pb2.CONTEXT_LIMIT_KV_MEMORY,
             512,
-            "512 tokens of the checkpoint's 4096: BATON_ENGINE_KV_BYTES holds no more",
+            "512 tokens of the checkpoint's 4096, limited by BATON_ENGINE_KV_BYTES",
         ),
         (cluster_pb2.CONTEXT_LIMIT_UNSPECIFIED, 64, "64 tokens"),
     ],
@@ -58,7 +58,7 @@ def test_the_context_is_told_with_what_bounds_it(
 def test_it_is_told_where_tokens_depend_on_the_batch() -> None:
     assert engine(ModelCard()) == "", "a worker of an older release"
     assert engine(ModelCard(engine="torch", dtype="float64")) == (
-        "torch, float64: the same tokens in any batch, at any worker"
+        "torch, float64: the same tokens in any batch, on any worker"
     )
     card = ModelCard(engine="torch", dtype="bfloat16", inexact_reason="this CPU has AMX")
     lines = [line.plain for line in banner(replace(CLUSTER, card=card), "", None)]
@@ -87,7 +87,16 @@ def test_sentences_fit_a_narrow_terminal_and_paths_are_whole() -> None:
 
 def test_in_a_file_each_fact_is_one_line() -> None:
     lines = [line.plain.split()[0] for line in banner(replace(CLUSTER, card=None), "", None)]
-    assert lines[:8] == ["Up", "cluster", "model", "OpenAI", "gRPC", "etcd", "metrics", "targets"]
+    assert lines[:8] == [
+        "Ready",
+        "cluster",
+        "model",
+        "OpenAI",
+        "gRPC",
+        "etcd",
+        "metrics",
+        "targets",
+    ]
 
 
 @pytest.mark.parametrize("key", ["", "sk-baton-x"])

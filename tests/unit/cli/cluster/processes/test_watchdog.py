@@ -51,7 +51,7 @@ async def test_a_process_that_answers_nothing_hangs_one_that_answers_late_does_n
         return "" if asked < 20 and asked % 3 == 0 else SILENT
 
     async with within(10):
-        assert await frozen(os.getpid(), probe, patience=0.05) == "has not answered for 0.5 s"
+        assert await frozen(os.getpid(), probe, patience=0.05) == "has not responded for 0.5 s"
     assert asked > 20
 
 
