@@ -70,7 +70,7 @@ def test_nothing_else_is_there(names: set[str]) -> None:
     made = {name for name in names if name.startswith(("baton/v1/", "baton/internal/", INFO))}
     ours = sources("baton") | {
         BUNDLED + name
-        for name in sources("services", "models")
+        for name in sources("services", "simulator", "models")
         if not name.startswith("models/baton-tiny/train/")
     }
     assert names - made == ours | {"baton/_commit"}
