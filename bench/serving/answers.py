@@ -15,9 +15,9 @@ from baton.v1 import common_pb2
 from baton.worker.wire.tokenizer_files import TokenizerFiles
 from bench.harness.checkpoints import tokenizer_only
 from bench.harness.table import Table
-from services.frontend.generation.state.output import Output
-from services.frontend.models.model import Model
-from services.frontend.output.definitions import Tool, ToolUse
+from services.frontend.generation.state.output import ChoiceOutput
+from services.frontend.models.model import ServedModel
+from services.frontend.output.definitions import ToolDefinition, ToolUse
 from services.frontend.output.formats import FAMILIES, AnswerReader, answer_format
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.text.tokenizer import Tokenizer
@@ -28,7 +28,7 @@ PROSE = (
     "The fox went to the river, and it was very quiet there: nobody had come. Then 3 < 5 rains.\n"
 )
 PARAMETERS = {"type": "object", "properties": {"text": {"type": "string"}}}
-USE = ToolUse((Tool("write", {}, PARAMETERS),))
+USE = ToolUse((ToolDefinition("write", {}, PARAMETERS),))
 CALLS = {
     "hermes": '<tool_call>\n{"name": "write", "arguments": {"text": "',
     "qwen3_coder": "<tool_call>\n<function=write>\n<parameter=text>\n",
@@ -48,7 +48,7 @@ class Reading:
 
     def seconds(self) -> float:
         """Return the seconds that its tokens take, one by one."""
-        output = Output(self.request, 0)
+        output = ChoiceOutput(self.request, 0)
         output.push(self.before)
         begun = time.perf_counter()
         for token in self.tokens:
@@ -61,7 +61,7 @@ def reading(tokenizer: Tokenizer, before: str, reader: AnswerReader | None) -> R
     card = cluster_pb2.ModelCard(name="m", context_tokens=1 << 20, vocab_tokens=1 << 20)
     request = ResolvedRequest(
         context=common_pb2.RequestContext(request_id="r", model="m"),
-        model=Model("m", tokenizer, (card,)),
+        model=ServedModel("m", tokenizer, (card,)),
         prompt=[0],
         sampling=common_pb2.SamplingParams(seed=1, max_tokens=1 << 20),
         stop=(),

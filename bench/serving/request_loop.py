@@ -38,12 +38,12 @@ from services.frontend.admin.routes import OrganizationRoutes
 from services.frontend.generation.assigned.suspects import Suspects
 from services.frontend.generation.inference import Inference
 from services.frontend.http.middleware import RequestMiddleware
-from services.frontend.http.protocol.connection import Connection
+from services.frontend.http.protocol.connection import HttpServerConnection
 from services.frontend.models.registry import Registry
 from services.frontend.openai.handlers import Handlers
 from services.frontend.placement.placement import PlacementFinder, Routers
 from services.frontend.placement.query_times import QueryTimes
-from services.frontend.placement.router_client import Placed
+from services.frontend.placement.router_client import PlacementReply
 from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests.claims import Claims
 from services.frontend.routes import route_table, routed_app
@@ -91,14 +91,14 @@ class Router(Routers):
     def __init__(self, target: router_pb2.Target) -> None:
         self._target = target
 
-    async def place(self, query: router_pb2.PlaceQuery, times: QueryTimes) -> Placed:
+    async def place(self, query: router_pb2.PlaceQuery, times: QueryTimes) -> PlacementReply:
         times.fill_in(query)
         query.SerializeToString()
         loop = asyncio.get_running_loop()
         answer = loop.create_future()
         loop.call_soon(answer.set_result, None)
         await answer
-        return Placed(router_pb2.Placement(decode=self._target), None, "router", 0.0)
+        return PlacementReply(router_pb2.Placement(decode=self._target), None, "router", 0.0)
 
 
 class Transport(asyncio.Transport):
@@ -162,7 +162,7 @@ class Frontend:
         def refuse(error: Exception) -> bytes:
             raise error
 
-        kind = Connection.limited(refuse, settings.http, settings.limits.stall_seconds)
+        kind = HttpServerConnection.limited(refuse, settings.http, settings.limits.stall_seconds)
         config = uvicorn.Config(
             app, http=kind, ws="none", log_config=None, access_log=False, proxy_headers=False
         )

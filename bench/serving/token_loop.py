@@ -26,8 +26,8 @@ from bench.harness.checkpoints import tokenizer_only
 from services.frontend.generation.assigned.assignments import GenerationContext
 from services.frontend.generation.assigned.suspects import Suspects
 from services.frontend.generation.generation import Generation
-from services.frontend.models.model import Model, ResolvedModel
-from services.frontend.openai.multi_prompt import Batch
+from services.frontend.models.model import ResolvedModel, ServedModel
+from services.frontend.openai.multi_prompt import GenerationBatch
 from services.frontend.openai.response.encoder import ChunkEncoder
 from services.frontend.openai.response.options import ResponseOptions
 from services.frontend.openai.response.templates import CHAT
@@ -93,7 +93,7 @@ class Wire:
         self.written += 1
 
 
-async def serve(model: Model, anywhere: Any, wire: Any, number: int) -> None:
+async def serve(model: ServedModel, anywhere: Any, wire: Any, number: int) -> None:
     """One streamed answer."""
     sampling = SamplingParams(max_tokens=STEPS + 1, ignore_eos=True)
     request = GenerationRequest(
@@ -117,7 +117,7 @@ async def serve(model: Model, anywhere: Any, wire: Any, number: int) -> None:
         2.0,
         192 * 1024,
     )
-    batch: Any = Batch()
+    batch: Any = GenerationBatch()
     batch.generations = [Generation(resolved, context, "chat", trace.INVALID_SPAN, lambda _: None)]
     options = ResponseOptions(
         f"chatcmpl-{number:024}", 1, model.name, "fp", 1, 1, False, False, False
@@ -142,7 +142,7 @@ async def cost() -> float:
     """Return microseconds of CPU per token."""
     tokenizer = Tokenizer.load(TokenizerFiles.read(tokenizer_only("token-loop")))
     card = cluster_pb2.ModelCard(name="m", context_tokens=4096, vocab_tokens=8192)
-    model = Model("m", tokenizer, (card,))
+    model = ServedModel("m", tokenizer, (card,))
     connection = DetachedConnection()
     wires = [Wire() for _ in range(STREAMS)]
     serving = [

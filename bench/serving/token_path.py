@@ -22,7 +22,7 @@ from bench.harness.machine import cpu_seconds
 from bench.harness.table import Table
 from bench.serving.load.generator import run
 from bench.serving.load.streams import Load, report
-from services.frontend.text.chat_template import Message
+from services.frontend.text.chat_template import ChatMessage
 from services.frontend.text.tokenizer import Tokenizer
 
 PROMPT_TOKENS = 128
@@ -48,7 +48,7 @@ def prompts(model: Path, count: int, seed: int = 1, tokens: int = PROMPT_TOKENS)
     made: list[str] = []
     while len(made) < count:
         text = ""
-        while (length := len(tokenizer.encode_chat([Message("user", text)]))) < tokens:
+        while (length := len(tokenizer.encode_chat([ChatMessage("user", text)]))) < tokens:
             missing = tokens - length
             word = "".join(draw.choices("abdefgiklmnoprstu", k=draw.randint(1, 8)))
             text += f" {word}" if missing > 6 else draw.choice("abcdefghijklmnopqrstuvwxyz,.")

@@ -31,7 +31,7 @@ from bench.harness.table import Table
 from services.frontend.generation.accounting.metering import Metering, RequestMeter, cost_of
 from services.frontend.generation.progress import RequestProgress
 from services.frontend.generation.state.usage import RequestUsage
-from services.frontend.models.model import Model
+from services.frontend.models.model import ServedModel
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import ResolvedRequest
 
@@ -52,7 +52,7 @@ def request_of(number: int) -> ResolvedRequest:
         context=common_pb2.RequestContext(
             request_id=f"req-{number:024x}", tenant="default", model="org/model"
         ),
-        model=Model("org/model", cast(Any, None), (card,)),
+        model=ServedModel("org/model", cast(Any, None), (card,)),
         prompt=[1] * PROMPT_TOKENS,
         sampling=common_pb2.SamplingParams(),
         stop=(),

@@ -66,7 +66,7 @@ class RequestLimits:
         """The last one with each router that was told something."""
         self._closed: set[str] = set()
         """Routers whose sessions closed since the last tick."""
-        self._waiting: dict[_Waiting, None] = {}
+        self._waiting: dict[_WaitingRequest, None] = {}
         """The oldest first."""
         self._flushing = False
         self._heard = asyncio.Event()
@@ -151,7 +151,7 @@ class RequestLimits:
             self._flush_soon()
             if outcome is None:
                 future: asyncio.Future[LimitReservation | LimitRefusal] = self._loop.create_future()
-                waiting = _Waiting(limits, tokens, hold, requests, future)
+                waiting = _WaitingRequest(limits, tokens, hold, requests, future)
                 outcome = await self._wait(waiting)
         finally:
             if hold is not None and not isinstance(outcome, LimitReservation):
@@ -172,7 +172,7 @@ class RequestLimits:
         limits.tell_requests()
         self._flush_soon()
 
-    async def _wait(self, waiting: "_Waiting") -> LimitReservation | LimitRefusal:
+    async def _wait(self, waiting: "_WaitingRequest") -> LimitReservation | LimitRefusal:
         self._waiting[waiting] = None
         timer = Timer(WAIT_SECONDS, partial(self._give_up, waiting))
         try:
@@ -184,7 +184,7 @@ class RequestLimits:
             timer.cancel()
             self._waiting.pop(waiting, None)
 
-    def _decline(self, waiting: "_Waiting") -> None:
+    def _decline(self, waiting: "_WaitingRequest") -> None:
         """Give back what came in the moment in which the request was cancelled."""
         future = waiting.outcome
         if future.done() and not future.cancelled() and future.exception() is None:
@@ -192,7 +192,7 @@ class RequestLimits:
             if isinstance(outcome, LimitReservation):
                 self.settle(outcome, 0)
 
-    def _give_up(self, waiting: "_Waiting") -> None:
+    def _give_up(self, waiting: "_WaitingRequest") -> None:
         if not waiting.outcome.done():
             count_unanswered()
             waiting.outcome.set_exception(
@@ -264,7 +264,7 @@ class RequestLimits:
             self._flush_soon()
 
 
-class _Waiting:
+class _WaitingRequest:
     """A request that waits for routers' answers."""
 
     __slots__ = ("hold", "limits", "outcome", "requests", "tokens")

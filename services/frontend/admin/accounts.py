@@ -15,14 +15,14 @@ from services.frontend.admin.bodies import (
     read,
     seconds,
 )
-from services.frontend.admin.call import Call
+from services.frontend.admin.call import AdminCall
 from services.frontend.admin.objects import Object
-from services.frontend.admin.query import Query
+from services.frontend.admin.query import QueryString
 
 
-async def list_accounts(call: Call) -> Object:
+async def list_accounts(call: AdminCall) -> Object:
     """List service accounts."""
-    query = Query(call.query, ("after", "limit"))
+    query = QueryString(call.query, ("after", "limit"))
     limit, after = query.limit(), query.text("after")
     directory = await call.directory()
     ids = directory.accounts_of.of(call.project(directory).id)
@@ -31,7 +31,7 @@ async def list_accounts(call: Call) -> Object:
     return objects.page(shown, has_more=has_more)
 
 
-async def create_account(call: Call) -> Object:
+async def create_account(call: AdminCall) -> Object:
     """Create a service account, and a key for it unless the request opts out."""
     body = read(AccountCreate, call.body)
     expires = seconds(body.expires_in_seconds)
@@ -46,12 +46,12 @@ async def create_account(call: Call) -> Object:
     return shown | {"api_key": objects.new_key(key, secret)}
 
 
-async def retrieve_account(call: Call) -> Object:
+async def retrieve_account(call: AdminCall) -> Object:
     """Return a service account."""
     return objects.account(call.account(await call.directory()))
 
 
-async def update_account(call: Call) -> Object:
+async def update_account(call: AdminCall) -> Object:
     """Rename a service account; its role is `member`."""
     body = read(AccountUpdate, call.body)
     if body.role not in (None, "member"):
@@ -65,7 +65,7 @@ async def update_account(call: Call) -> Object:
     return objects.account(await call.admin.rename_account(project, account.id, body.name))
 
 
-async def delete_account(call: Call) -> Object:
+async def delete_account(call: AdminCall) -> Object:
     """Delete a service account permanently; its keys are rejected."""
     directory = await call.directory()
     account = call.account(directory)
@@ -73,7 +73,7 @@ async def delete_account(call: Call) -> Object:
     return objects.deleted("organization.project.service_account", account.id)
 
 
-async def create_account_key(call: Call) -> Object:
+async def create_account_key(call: AdminCall) -> Object:
     """Create another key for a service account."""
     body = read(KeyCreate, call.body)
     expires = seconds(body.expires_in_seconds)
@@ -87,7 +87,7 @@ async def create_account_key(call: Call) -> Object:
 
 
 async def _make_key(
-    call: Call,
+    call: AdminCall,
     project: Project,
     account: ServiceAccount,
     name: str,

@@ -4,18 +4,18 @@ from collections.abc import Callable
 
 from baton.tenancy.records.audit import PAGE, AuditRecord
 from services.frontend.admin import objects
-from services.frontend.admin.call import Call
+from services.frontend.admin.call import AdminCall
 from services.frontend.admin.objects import Object
-from services.frontend.admin.query import Query
+from services.frontend.admin.query import QueryString
 
 _TIMES = ("effective_at[gt]", "effective_at[gte]", "effective_at[lt]", "effective_at[lte]")
 _LISTS = ("actor_ids", "event_types", "project_ids", "resource_ids")
 _MAX_TIME = 10**11
 
 
-async def list_audit_logs(call: Call) -> Object:
+async def list_audit_logs(call: AdminCall) -> Object:
     """List the audit log's changes."""
-    query = Query(call.query, ("after", "limit", *_TIMES, *_LISTS))
+    query = QueryString(call.query, ("after", "limit", *_TIMES, *_LISTS))
     limit, after = query.limit(), query.text("after")
     wanted = _filter(query)
     found: list[AuditRecord] = []
@@ -29,7 +29,7 @@ async def list_audit_logs(call: Call) -> Object:
     return objects.page(shown, has_more=len(found) > limit)
 
 
-def _filter(query: Query) -> Callable[[AuditRecord], bool]:
+def _filter(query: QueryString) -> Callable[[AuditRecord], bool]:
     above, least, below, most = (query.whole(name, 0, _MAX_TIME, None) for name in _TIMES)
     least = max(least or 0, 0 if above is None else above + 1)
     most = min(_MAX_TIME if most is None else most, _MAX_TIME if below is None else below - 1)

@@ -83,7 +83,7 @@ class Organizations:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AdminCall:
     """One request. Its tenant is its key's: nothing of another one is there for it."""
 
     organizations: Organizations

@@ -12,16 +12,16 @@ from services.frontend.admin.bodies import (
     read,
     seconds,
 )
-from services.frontend.admin.call import Call, is_live
+from services.frontend.admin.call import AdminCall, is_live
 from services.frontend.admin.objects import Object
-from services.frontend.admin.query import Query
+from services.frontend.admin.query import QueryString
 
 _ACCESS = ("active", "any", "inactive")
 
 
-async def list_keys(call: Call) -> Object:
+async def list_keys(call: AdminCall) -> Object:
     """List all keys of a project, except those of deleted owners."""
-    query = Query(call.query, ("after", "limit", "owner_project_access"))
+    query = QueryString(call.query, ("after", "limit", "owner_project_access"))
     limit, after = query.limit(), query.text("after")
     access = query.one_of("owner_project_access", _ACCESS)
     directory = await call.directory()
@@ -39,7 +39,7 @@ async def list_keys(call: Call) -> Object:
     return objects.page(shown, has_more=has_more)
 
 
-async def retrieve_key(call: Call) -> Object:
+async def retrieve_key(call: AdminCall) -> Object:
     """Return a project's key."""
     directory = await call.directory()
     key = call.key(directory)
@@ -48,7 +48,7 @@ async def retrieve_key(call: Call) -> Object:
     return objects.project_key(key, owner, uses.get(key.id))
 
 
-async def update_key(call: Call) -> Object:
+async def update_key(call: AdminCall) -> Object:
     """Change the permissions and the remaining lifetime of a project's key."""
     body = read(KeyUpdate, call.body)
     expires = seconds(body.expires_in_seconds)
@@ -63,16 +63,16 @@ async def update_key(call: Call) -> Object:
     return objects.project_key(key, owner, uses.get(key.id))
 
 
-async def delete_key(call: Call) -> Object:
+async def delete_key(call: AdminCall) -> Object:
     """Revoke a project's key permanently."""
     key = call.key(await call.directory())
     await call.admin.revoke_key(key.id)
     return objects.deleted("organization.project.api_key", key.id)
 
 
-async def list_admin_keys(call: Call) -> Object:
+async def list_admin_keys(call: AdminCall) -> Object:
     """List the tenant's admin keys."""
-    query = Query(call.query, ("after", "limit", "order"))
+    query = QueryString(call.query, ("after", "limit", "order"))
     limit, after = query.limit(), query.text("after")
     descending = query.one_of("order", ("asc", "desc")) == "desc"
     directory = await call.directory()
@@ -94,7 +94,7 @@ async def list_admin_keys(call: Call) -> Object:
     return objects.page(shown, has_more=has_more)
 
 
-async def create_admin_key(call: Call) -> Object:
+async def create_admin_key(call: AdminCall) -> Object:
     """Create an admin key in the project of the calling key."""
     body = read(AdminKeyCreate, call.body)
     key, secret = await call.admin.create_key(
@@ -106,14 +106,14 @@ async def create_admin_key(call: Call) -> Object:
     return objects.admin_key(key, None) | {"value": secret}
 
 
-async def retrieve_admin_key(call: Call) -> Object:
+async def retrieve_admin_key(call: AdminCall) -> Object:
     """Return an admin key."""
     key = call.admin_key(await call.directory())
     uses = await call.admin.last_uses_of([key.id])
     return objects.admin_key(key, uses.get(key.id))
 
 
-async def delete_admin_key(call: Call) -> Object:
+async def delete_admin_key(call: AdminCall) -> Object:
     """Revoke an admin key permanently. The calling key cannot revoke itself, so one remains."""
     key = call.admin_key(await call.directory())
     if key.id == call.who.key.id:

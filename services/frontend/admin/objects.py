@@ -23,7 +23,7 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class RawBody:
     """An answer that is no JSON."""
 
     data: bytes

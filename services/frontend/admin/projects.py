@@ -4,14 +4,14 @@ from baton.errors import BatonError, Reason
 from baton.tenancy.directory.listing import page
 from services.frontend.admin import objects
 from services.frontend.admin.bodies import ProjectCreate, ProjectUpdate, read
-from services.frontend.admin.call import Call
+from services.frontend.admin.call import AdminCall
 from services.frontend.admin.objects import Object
-from services.frontend.admin.query import Query
+from services.frontend.admin.query import QueryString
 
 
-async def list_projects(call: Call) -> Object:
+async def list_projects(call: AdminCall) -> Object:
     """List projects, and archived ones on request."""
-    query = Query(call.query, ("after", "include_archived", "limit"))
+    query = QueryString(call.query, ("after", "include_archived", "limit"))
     archived = query.one_of("include_archived", ("false", "true")) == "true"
     limit, after = query.limit(), query.text("after")
     directory = await call.directory()
@@ -25,18 +25,18 @@ async def list_projects(call: Call) -> Object:
     return objects.page(shown, has_more=has_more)
 
 
-async def create_project(call: Call) -> Object:
+async def create_project(call: AdminCall) -> Object:
     """Create a project."""
     body = read(ProjectCreate, call.body)
     return objects.project(await call.admin.create_project(call.tenant, body.name))
 
 
-async def retrieve_project(call: Call) -> Object:
+async def retrieve_project(call: AdminCall) -> Object:
     """Return a project."""
     return objects.project(call.project(await call.directory()))
 
 
-async def update_project(call: Call) -> Object:
+async def update_project(call: AdminCall) -> Object:
     """Rename a project."""
     body = read(ProjectUpdate, call.body)
     project = call.project(await call.directory())
@@ -46,7 +46,7 @@ async def update_project(call: Call) -> Object:
     return objects.project(changed)
 
 
-async def archive_project(call: Call) -> Object:
+async def archive_project(call: AdminCall) -> Object:
     """Archive a project permanently; its keys are rejected."""
     project = call.project(await call.directory())
     if project.archived_seconds:

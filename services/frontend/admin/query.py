@@ -14,7 +14,7 @@ DEFAULT_LIMIT = 20
 MAX_LIMIT = 100
 
 
-class Query:
+class QueryString:
     """The fields of one query string; lists are `name[]=…`, as openai-python writes them.
 
     Args:

@@ -4,23 +4,23 @@ from baton.tenancy.limits.spec import MAX_AMOUNT
 from baton.tenancy.records.tenants import Project
 from services.frontend.admin import objects
 from services.frontend.admin.bodies import RateLimitUpdate, amount, read
-from services.frontend.admin.call import Call, missing
+from services.frontend.admin.call import AdminCall, missing
 from services.frontend.admin.objects import Object
-from services.frontend.admin.query import Query
+from services.frontend.admin.query import QueryString
 
 IDENT = "rl-all-models"
 
 
-async def list_rate_limits(call: Call) -> Object:
+async def list_rate_limits(call: AdminCall) -> Object:
     """List the limits of a project: one object for all models together."""
-    query = Query(call.query, ("after", "before", "limit"))
+    query = QueryString(call.query, ("after", "before", "limit"))
     query.limit()
     project = call.project(await call.directory())
     beyond = query.text("after") or query.text("before")
     return objects.page([] if beyond else [_shown(project)], has_more=False)
 
 
-async def update_rate_limit(call: Call) -> Object:
+async def update_rate_limit(call: AdminCall) -> Object:
     """Set limits of a project; limits that are left out do not change."""
     body = read(RateLimitUpdate, call.body)
     limits = {

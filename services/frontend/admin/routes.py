@@ -12,8 +12,8 @@ from baton.settings import HttpSettings
 from baton.telemetry.logs import get_logger
 from baton.tenancy.records.tenants import Scope as KeyScope
 from services.frontend.admin import accounts, audit, keys, projects, rate_limits, spend
-from services.frontend.admin.call import Call, Organizations
-from services.frontend.admin.objects import Object, Text
+from services.frontend.admin.call import AdminCall, Organizations
+from services.frontend.admin.objects import Object, RawBody
 from services.frontend.admin.usage import completions, costs, teams
 from services.frontend.generation.inference import stopping
 from services.frontend.http.asgi import Receive, Scope, Send
@@ -31,7 +31,7 @@ MAX_AT_ONCE = 64
 MAX_BODY_BYTES = 64 * 1024
 _RETRY_SECONDS = 1.0
 
-Handler = Callable[[Call], Awaitable[Object | Text]]
+Handler = Callable[[AdminCall], Awaitable[Object | RawBody]]
 
 log = get_logger(__name__)
 
@@ -168,14 +168,14 @@ class OrganizationRoutes:
             body = b"" if action.method != "POST" else await self._read(scope, receive)
             accept, ids = header(scope, b"accept"), scope["path_params"]
             query, of_project = scope["query_string"], action.template.startswith(_OF_PROJECT)
-            call = Call(self._organizations, who, ids, query, body, accept, of_project)
+            call = AdminCall(self._organizations, who, ids, query, body, accept, of_project)
             answer = await self._run(action, call)
             if action.method != "GET":
                 await self._organizations.wait_visible(who.tenant.id)
         finally:
             self._running -= 1
         headers = ((b"cache-control", b"no-store"),)
-        if isinstance(answer, Text):
+        if isinstance(answer, RawBody):
             kind = (b"content-type", answer.content_type)
             await send_bytes(send, answer.data, 200, (kind, *headers))
         else:
@@ -188,7 +188,7 @@ class OrganizationRoutes:
             raise stopping()
         return data
 
-    async def _run(self, action: Action, call: Call) -> Object | Text:
+    async def _run(self, action: Action, call: AdminCall) -> Object | RawBody:
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
                 return await action.handler(call)

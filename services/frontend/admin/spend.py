@@ -11,16 +11,16 @@ from baton.tenancy.limits.spec import MAX_BUDGET, Subject
 from baton.tenancy.records.tenants import Project, SpendAlert, Tenant
 from services.frontend.admin import objects
 from services.frontend.admin.bodies import SpendAlertBody, SpendLimitUpdate, read
-from services.frontend.admin.call import Call, missing
+from services.frontend.admin.call import AdminCall, missing
 from services.frontend.admin.objects import Object
-from services.frontend.admin.query import Query
+from services.frontend.admin.query import QueryString
 
 CENT = NANODOLLARS // 100
 MAX_CENTS = MAX_BUDGET // CENT
 _FIXED = {"currency": "USD", "interval": "month"}
 
 
-async def retrieve_limit(call: Call) -> Object:
+async def retrieve_limit(call: AdminCall) -> Object:
     """Return a budget."""
     whose, _ = await _whose(call)
     if not whose.budget_nanodollars_per_month:
@@ -28,7 +28,7 @@ async def retrieve_limit(call: Call) -> Object:
     return await _limit(call, whose)
 
 
-async def update_limit(call: Call) -> Object:
+async def update_limit(call: AdminCall) -> Object:
     """Set a budget."""
     body = read(SpendLimitUpdate, call.body)
     cents = _checked(body)
@@ -36,7 +36,7 @@ async def update_limit(call: Call) -> Object:
     return await _limit(call, await call.admin.spend.set_limit(whose, cents * CENT))
 
 
-async def delete_limit(call: Call) -> Object:
+async def delete_limit(call: AdminCall) -> Object:
     """Delete a budget."""
     whose, _ = await _whose(call)
     if not whose.budget_nanodollars_per_month:
@@ -45,9 +45,9 @@ async def delete_limit(call: Call) -> Object:
     return {"object": f"{_kind(whose)}.spend_limit.deleted", "deleted": True}
 
 
-async def list_alerts(call: Call) -> Object:
+async def list_alerts(call: AdminCall) -> Object:
     """List alerts in order of creation."""
-    query = Query(call.query, ("after", "before", "limit", "order"))
+    query = QueryString(call.query, ("after", "before", "limit", "order"))
     limit, after, before = query.limit(), query.text("after"), query.text("before")
     whose, _ = await _whose(call)
     alerts = sorted(whose.spend_alerts, key=lambda one: one.id)
@@ -61,14 +61,14 @@ async def list_alerts(call: Call) -> Object:
     return objects.page(shown, has_more=len(found) > limit)
 
 
-async def create_alert(call: Call) -> Object:
+async def create_alert(call: AdminCall) -> Object:
     """Create an alert."""
     alert = _read_alert(call, "")
     whose, _ = await _whose(call)
     return _alert(whose, await call.admin.spend.create_alert(whose, alert))
 
 
-async def retrieve_alert(call: Call) -> Object:
+async def retrieve_alert(call: AdminCall) -> Object:
     """Return an alert."""
     whose, ids = await _whose(call)
     found = next((one for one in whose.spend_alerts if one.id == ids[0]), None)
@@ -77,21 +77,21 @@ async def retrieve_alert(call: Call) -> Object:
     return _alert(whose, found)
 
 
-async def update_alert(call: Call) -> Object:
+async def update_alert(call: AdminCall) -> Object:
     """Replace an alert."""
     whose, ids = await _whose(call)
     alert = _read_alert(call, ids[0])
     return _alert(whose, await call.admin.spend.update_alert(whose, alert))
 
 
-async def delete_alert(call: Call) -> Object:
+async def delete_alert(call: AdminCall) -> Object:
     """Delete an alert."""
     whose, ids = await _whose(call)
     await call.admin.spend.delete_alert(whose, ids[0])
     return objects.deleted(f"{_kind(whose)}.spend_alert", ids[0])
 
 
-async def _whose(call: Call) -> tuple[Tenant | Project, Sequence[str]]:
+async def _whose(call: AdminCall) -> tuple[Tenant | Project, Sequence[str]]:
     """Return the record that is meant, and the ids of the path behind it."""
     directory = await call.directory()
     if call.of_project:
@@ -99,7 +99,7 @@ async def _whose(call: Call) -> tuple[Tenant | Project, Sequence[str]]:
     return directory.tenants[call.tenant], call.ids
 
 
-async def _limit(call: Call, whose: Tenant | Project) -> Object:
+async def _limit(call: AdminCall, whose: Tenant | Project) -> Object:
     subject = Subject.PROJECT if isinstance(whose, Project) else Subject.TENANT
     spent = await call.admin.spending.of(subject, whose.id)
     budget = whose.budget_nanodollars_per_month
@@ -130,7 +130,7 @@ def _kind(whose: Tenant | Project) -> str:
     return "project" if isinstance(whose, Project) else "organization"
 
 
-def _read_alert(call: Call, ident: str) -> SpendAlert:
+def _read_alert(call: AdminCall, ident: str) -> SpendAlert:
     body = read(SpendAlertBody, call.body)
     cents, channel = _checked(body), body.notification_channel
     if channel.type != "email":

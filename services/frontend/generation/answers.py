@@ -12,8 +12,8 @@ from baton.errors import BatonError, Reason, invalid_field
 from baton.request.grammar import Grammar
 from baton.settings import TextSettings
 from baton.structured.json_schema.bounds import Bounds
-from services.frontend.models.model import Model
-from services.frontend.output.definitions import Calls, Tool, ToolUse
+from services.frontend.models.model import ServedModel
+from services.frontend.output.definitions import CallMode, ToolDefinition, ToolUse
 from services.frontend.output.formats import (
     THINK,
     THINK_END,
@@ -31,7 +31,7 @@ _GRAMMAR = "grammar"
 """The feature of models whose workers keep to grammars."""
 
 
-class Plan(NamedTuple):
+class AnswerPlan(NamedTuple):
     """A request that says the grammar of its answers, and what reads them."""
 
     request: GenerationRequest
@@ -52,7 +52,7 @@ class Answers:
         self._bounds = Bounds(settings.json_max_digits, settings.json_max_levels)
         self._formats: WeakKeyDictionary[Tokenizer, AnswerFormat] = WeakKeyDictionary()
 
-    async def check_form(self, request: GenerationRequest, model: Model) -> GenerationRequest:
+    async def check_form(self, request: GenerationRequest, model: ServedModel) -> GenerationRequest:
         """Return a request whose form can be kept, with bounds where its schema sets none.
 
         Raises:
@@ -69,8 +69,8 @@ class Answers:
         return request if kept is form else _with_grammar(request, kept)
 
     async def plan(
-        self, request: GenerationRequest, model: Model, prompt: Sequence[int], seed: int
-    ) -> Plan:
+        self, request: GenerationRequest, model: ServedModel, prompt: Sequence[int], seed: int
+    ) -> AnswerPlan:
         """Decide how the answers of a request are written and read.
 
         Args:
@@ -85,7 +85,7 @@ class Answers:
         """
         form = request.sampling.grammar
         if not isinstance(request.prompt, ChatPrompt):
-            return Plan(request, None)
+            return AnswerPlan(request, None)
         found, use = self._format(model.tokenizer), request.tools
         if use is not None:
             _check(use, found, model)
@@ -93,13 +93,13 @@ class Answers:
         grammar = await self._grammar(request, found, model, prompt)
         if grammar is not None and grammar is not form:
             request = _with_grammar(request, grammar)
-        return Plan(request, reader)
+        return AnswerPlan(request, reader)
 
     async def _grammar(
         self,
         request: GenerationRequest,
         found: AnswerFormat,
-        model: Model,
+        model: ServedModel,
         prompt: Sequence[int],
     ) -> Grammar | None:
         """Return the grammar of all that an answer is: reasoning, calls, a form."""
@@ -124,7 +124,7 @@ class Answers:
                 raise invalid_field(form_field, str(error)) from None
         call_form = found.family.form if found.family is not None else None
         if written is not None and call_form is not None:
-            if written.calls is not Calls.NONE:
+            if written.calls is not CallMode.NONE:
                 schemas = await self._schemas(written, model)
                 tools = written.callable_tools
                 writer.calls(call_form, tools, schemas, parallel=written.parallel)
@@ -136,12 +136,12 @@ class Answers:
         except ValueError as error:
             raise invalid_field(field, str(error)) from None
         await check_grammar(grammar, field, model.tokenizer)
-        if written is not None and written.calls is Calls.REQUIRED:
+        if written is not None and written.calls is CallMode.REQUIRED:
             field = written.choice_field
         await check_bans_of(grammar, field, request.sampling, model.tokenizer, request.names)
         return grammar
 
-    async def _schemas(self, use: ToolUse, model: Model) -> dict[str, Mapping[str, Any]]:
+    async def _schemas(self, use: ToolUse, model: ServedModel) -> dict[str, Mapping[str, Any]]:
         """Return the schemas of the arguments; of a tool that is not strict, what of its own can be
         kept, or any object where nothing can."""
         schemas: dict[str, Mapping[str, Any]] = {}
@@ -151,7 +151,9 @@ class Answers:
             schemas[tool.name] = await self._schema(tool, field, model)
         return schemas
 
-    async def _schema(self, tool: Tool, field: str, model: Model) -> Mapping[str, Any]:
+    async def _schema(
+        self, tool: ToolDefinition, field: str, model: ServedModel
+    ) -> Mapping[str, Any]:
         schema = arguments_schema(tool)
         try:
             grammar = Grammar.of("json_schema", json.dumps(schema))
@@ -176,9 +178,9 @@ def _with_grammar(request: GenerationRequest, grammar: Grammar) -> GenerationReq
     return replace(request, sampling=sampling)
 
 
-def _check(use: ToolUse, found: AnswerFormat, model: Model) -> None:
+def _check(use: ToolUse, found: AnswerFormat, model: ServedModel) -> None:
     """Refuse what the model, or its workers, cannot do."""
-    if use.calls is Calls.NONE:
+    if use.calls is CallMode.NONE:
         return
     if not model.tokenizer.template.writes_tools:
         raise _unsupported(
@@ -195,7 +197,7 @@ def _check(use: ToolUse, found: AnswerFormat, model: Model) -> None:
     if _GRAMMAR in model.features:
         return
     asked = ""
-    if use.calls is Calls.REQUIRED:
+    if use.calls is CallMode.REQUIRED:
         asked = use.choice_field
     elif not use.parallel:  # functions are called one at a time
         asked = use.field if use.functions else "parallel_tool_calls"

@@ -19,7 +19,7 @@ from services.frontend.generation.progress import RequestProgress
 from services.frontend.generation.state import actions
 from services.frontend.generation.state.reconcile import reconcile
 from services.frontend.placement.placement import Placement
-from services.frontend.requests.claims import Claim
+from services.frontend.requests.claims import RequestClaim
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.event_buffer import EventBuffer
@@ -109,7 +109,7 @@ class Generation:
         self._report_deadline_passed = False
 
     @property
-    def claim(self) -> Claim | None:
+    def claim(self) -> RequestClaim | None:
         """That no other execution of it runs."""
         return self._context.claim
 

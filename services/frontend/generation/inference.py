@@ -29,7 +29,7 @@ from services.frontend.generation.generation import Generation
 from services.frontend.generation.prompts import PromptEncoder, size_of
 from services.frontend.generation.turns import LoopTurns
 from services.frontend.metrics import ACTIVE
-from services.frontend.models.model import Model, ResolvedModel
+from services.frontend.models.model import ResolvedModel, ServedModel
 from services.frontend.models.registry import Registry
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.waiting import WorkerWaitQueue
@@ -287,7 +287,7 @@ class Inference:
         prompt: Prompt,
         record: RequestRecord,
         options: PromptOptions = WHOLE_PROMPT,
-    ) -> tuple[Model, list[int]]:
+    ) -> tuple[ServedModel, list[int]]:
         """Return the model and the ids of a prompt.
 
         Args:
@@ -318,7 +318,7 @@ class Inference:
 
     async def tokenizing_model(
         self, model_name: str, prompt: Prompt, record: RequestRecord
-    ) -> Model:
+    ) -> ServedModel:
         """Return the model of a request about tokens; the only one may be left unnamed, as of vLLM.
 
         Raises:

@@ -15,7 +15,7 @@ from baton.request.stream_events import (
 )
 from baton.v1 import common_pb2
 from services.frontend.generation.assigned.assignments import GenerationContext, WorkerAssignments
-from services.frontend.generation.state.output import Output
+from services.frontend.generation.state.output import ChoiceOutput
 from services.frontend.generation.state.reconcile import worker_lost
 from services.frontend.generation.state.usage import RequestUsage
 from services.frontend.metrics import FIRST_TOKEN
@@ -47,7 +47,7 @@ class RequestProgress:
         self, request: ResolvedRequest, context: GenerationContext, buffer: EventBuffer
     ) -> None:
         self.request = request
-        self.outputs = [Output(request, choice) for choice in range(request.n)]
+        self.outputs = [ChoiceOutput(request, choice) for choice in range(request.n)]
         self._scored_tokens = 1
         """Leading prompt tokens whose log probabilities the client has; the first has none."""
         self.usage = RequestUsage(len(request.prompt), context.arrived)
@@ -60,7 +60,7 @@ class RequestProgress:
         return total - len(self.request.output_so_far)
 
     @property
-    def unplaced(self) -> list[Output]:
+    def unplaced(self) -> list[ChoiceOutput]:
         """Outputs that go on and that no worker decodes, now."""
         placed = {one.choice for one in self.streams.open.values() if one.phase is Phase.DECODE}
         return [one for one in self.outputs if not one.ended and one.choice not in placed]
@@ -181,5 +181,5 @@ class RequestProgress:
                 events.append(_finished(output, output.reason or finish_reason))
 
 
-def _finished(output: Output, reason: FinishReason) -> ChoiceFinished:
+def _finished(output: ChoiceOutput, reason: FinishReason) -> ChoiceFinished:
     return ChoiceFinished(output.choice, reason, output.stop_string, output.stop_token_id)

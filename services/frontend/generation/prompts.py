@@ -4,7 +4,7 @@ from functools import partial
 
 from services.frontend.generation.assigned.placements import TOKEN_BYTES
 from services.frontend.generation.turns import LoopTurns
-from services.frontend.models.model import Model
+from services.frontend.models.model import ServedModel
 from services.frontend.requests import validate
 from services.frontend.requests.context import ContextLimit
 from services.frontend.requests.request import (
@@ -45,7 +45,7 @@ class PromptEncoder:
 
     async def encode(
         self,
-        model: Model,
+        model: ServedModel,
         prompt: Prompt,
         context: ContextLimit,
         options: PromptOptions = WHOLE_PROMPT,

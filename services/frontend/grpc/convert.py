@@ -18,7 +18,7 @@ from services.frontend.requests.request import (
     TokenPrompt,
 )
 from services.frontend.requests.validate import check_messages
-from services.frontend.text.chat_template import Message
+from services.frontend.text.chat_template import ChatMessage
 
 J = TypeVar("J", dict[str, Any], list[Any])
 
@@ -82,7 +82,7 @@ def _conversation(
     messages = request.messages
     check_messages(len(messages), max_messages)
     made = [
-        Message(
+        ChatMessage(
             one.role,
             one.content,
             one.name,

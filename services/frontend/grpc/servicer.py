@@ -18,7 +18,7 @@ from baton.v1 import inference_pb2, inference_pb2_grpc
 from services.frontend.access.authenticator import Authenticator
 from services.frontend.generation.inference import Inference
 from services.frontend.grpc.convert import generation_request, tokenized
-from services.frontend.grpc.session.session import Session
+from services.frontend.grpc.session.session import GrpcSession
 from services.frontend.metrics import SLOW_CLIENTS
 from services.frontend.requests.rate_limits import rate_limits
 from services.frontend.requests.record import RequestRecord, begin, current, finish
@@ -57,7 +57,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self._inference = inference
         self._authenticator = authenticator
         self._max_session_requests = max_session_requests
-        self._sessions: set[Session] = set()
+        self._sessions: set[GrpcSession] = set()
 
     def drain(self) -> None:
         """End each session after its last request; `inference` refuses new ones."""
@@ -83,7 +83,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         context: ServerCall,
     ) -> None:
         admit = self._session_admission(context)
-        session = Session(self._inference, context, self._max_session_requests, admit)
+        session = GrpcSession(self._inference, context, self._max_session_requests, admit)
         self._sessions.add(session)
         try:
             await session.serve()

@@ -6,19 +6,19 @@ from typing import Any
 
 from baton.errors import invalid_field
 from baton.v1 import inference_pb2
-from services.frontend.output.definitions import Calls, Tool, ToolUse
+from services.frontend.output.definitions import CallMode, ToolDefinition, ToolUse
 from services.frontend.requests.tools import check_tools_count
-from services.frontend.text.chat_template import ToolCall
+from services.frontend.text.chat_template import ChatToolCall
 
 _CALLS = {
-    inference_pb2.TOOL_CHOICE_MODE_UNSPECIFIED: Calls.AUTO,
-    inference_pb2.TOOL_CHOICE_MODE_NONE: Calls.NONE,
-    inference_pb2.TOOL_CHOICE_MODE_AUTO: Calls.AUTO,
-    inference_pb2.TOOL_CHOICE_MODE_REQUIRED: Calls.REQUIRED,
+    inference_pb2.TOOL_CHOICE_MODE_UNSPECIFIED: CallMode.AUTO,
+    inference_pb2.TOOL_CHOICE_MODE_NONE: CallMode.NONE,
+    inference_pb2.TOOL_CHOICE_MODE_AUTO: CallMode.AUTO,
+    inference_pb2.TOOL_CHOICE_MODE_REQUIRED: CallMode.REQUIRED,
 }
 
 
-def tools_of(tools: Sequence[inference_pb2.Tool]) -> tuple[Tool, ...]:
+def tools_of(tools: Sequence[inference_pb2.Tool]) -> tuple[ToolDefinition, ...]:
     """Return the tools of a request; their names and schemas are not checked.
 
     Raises:
@@ -39,22 +39,22 @@ def tool_use_of(request: inference_pb2.ChatRequest) -> ToolUse | None:
     if calls is None:
         raise invalid_field("tool_choice.mode", f"{choice.mode} is no mode")
     if not tools:
-        if choice.names or calls is Calls.REQUIRED:
+        if choice.names or calls is CallMode.REQUIRED:
             raise invalid_field("tool_choice", "there are no tools to choose from")
         return None
     parallel = request.parallel_tool_calls or not request.HasField("parallel_tool_calls")
-    if calls is Calls.REQUIRED and len(choice.names) == 1:
+    if calls is CallMode.REQUIRED and len(choice.names) == 1:
         parallel = False
     allowed = frozenset(choice.names) if choice.names else None
     return ToolUse(tools, calls, allowed, parallel)
 
 
-def calls_of(calls: Sequence[inference_pb2.ToolCall]) -> list[ToolCall]:
+def calls_of(calls: Sequence[inference_pb2.ToolCall]) -> list[ChatToolCall]:
     """Return the calls of a message; their arguments are not checked."""
-    return [ToolCall(call.id, call.name, call.arguments) for call in calls]
+    return [ChatToolCall(call.id, call.name, call.arguments) for call in calls]
 
 
-def _tool(index: int, tool: inference_pb2.Tool) -> Tool:
+def _tool(index: int, tool: inference_pb2.Tool) -> ToolDefinition:
     parameters: dict[str, Any] | None = None
     if tool.parameters:
         try:
@@ -71,4 +71,4 @@ def _tool(index: int, tool: inference_pb2.Tool) -> Tool:
     if parameters is not None:
         function["parameters"] = parameters
     definition = {"type": "function", "function": function}
-    return Tool(tool.name, definition, parameters, tool.strict)
+    return ToolDefinition(tool.name, definition, parameters, tool.strict)

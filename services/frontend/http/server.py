@@ -18,7 +18,7 @@ from baton.settings import HttpSettings, StartupError
 from baton.telemetry.logs import get_logger
 from services.frontend.http.asgi import ASGIApp
 from services.frontend.http.ending import ServerEnding
-from services.frontend.http.protocol.connection import Connection
+from services.frontend.http.protocol.connection import HttpServerConnection
 from services.frontend.http.protocol.refusals import refusal
 from services.frontend.requests.record import begin, finish
 from services.frontend.requests.request_id import identify
@@ -62,7 +62,7 @@ class HttpServer:
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http=Connection.limited(
+                http=HttpServerConnection.limited(
                     _refuse,
                     settings,
                     stall_seconds,
@@ -136,8 +136,12 @@ class HttpServer:
             await asyncio.sleep(_LOOK_SECONDS)
 
     @property
-    def _open(self) -> list[Connection]:
-        return [one for one in self._server.server_state.connections if isinstance(one, Connection)]
+    def _open(self) -> list[HttpServerConnection]:
+        return [
+            one
+            for one in self._server.server_state.connections
+            if isinstance(one, HttpServerConnection)
+        ]
 
     def bind(self) -> None:
         """Take the port; clients are refused before `start`.
@@ -210,7 +214,7 @@ class _Server(uvicorn.Server):
         self.up.set()
 
     def _connect(self) -> asyncio.Protocol:
-        kind = cast(type[Connection], self.config.http_protocol_class)
+        kind = cast(type[HttpServerConnection], self.config.http_protocol_class)
         return kind(self.config, self.server_state, {})
 
 

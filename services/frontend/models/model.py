@@ -11,7 +11,7 @@ from services.frontend.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class ServedModel:
     """A model as it can be asked now."""
 
     name: str
@@ -97,7 +97,7 @@ class Model:
 class ResolvedModel(NamedTuple):
     """What the names in a request stand for."""
 
-    model: Model
+    model: ServedModel
     adapter: str
     """The name of one of its adapters; empty: the model itself."""
     adapter_digest: bytes

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import cluster_pb2
-from services.frontend.models.model import Model, ResolvedModel
+from services.frontend.models.model import ResolvedModel, ServedModel
 from services.frontend.text.tokenizer import Tokenizer
 
 N = TypeVar("N")
@@ -40,7 +40,7 @@ class Registry:
         self._tokenizers: dict[bytes, Tokenizer] = {}
         self._refused: dict[bytes, str] = {}
         """Tokenizers that cannot be used, with the reason."""
-        self._models: dict[str, Model] = {}
+        self._models: dict[str, ServedModel] = {}
         self._listed: set[str] = set()
         """Names of those that could be asked since they came."""
         self._names: dict[str, None] = {}
@@ -149,7 +149,7 @@ class Registry:
             if self.can_serve(name):
                 self._listed.add(name)
 
-    def listed(self) -> list[Model]:
+    def listed(self) -> list[ServedModel]:
         """Return the models that are served now, by name."""
         return [self._models[name] for name in sorted(self._listed)]
 
@@ -161,7 +161,7 @@ class Registry:
             return "; ".join(self._not_loaded(name).message for name in self._cards)
         return f"no worker that decodes {', '.join(sorted(self._models))} is connected"
 
-    def _refresh(self, name: str, known: Model | None) -> None:
+    def _refresh(self, name: str, known: ServedModel | None) -> None:
         """Choose the tokenizer of a model anew; `known` is the model as it was."""
         of_name = self._cards.get(name, {})
         usable = [digest for digest in of_name if digest in self._tokenizers]
@@ -176,7 +176,7 @@ class Registry:
             digest = max(usable, key=lambda one: (digests.count(one), one == in_use, one))
         served = (name, digest)
         workers = [w for w in self._workers.values() if (w.model, w.tokenizer_digest) == served]
-        self._models[name] = Model(
+        self._models[name] = ServedModel(
             name,
             self._tokenizers[digest],
             tuple(of_name[digest]),

@@ -18,8 +18,8 @@ from services.frontend.http.protocol.connection import connection_of
 from services.frontend.http.responses import send_bytes, send_json
 from services.frontend.http.routes import Route
 from services.frontend.http.values import check_values
-from services.frontend.models.model import Model
-from services.frontend.openai.multi_prompt import Batch
+from services.frontend.models.model import ServedModel
+from services.frontend.openai.multi_prompt import GenerationBatch
 from services.frontend.openai.request.parse import (
     EXECUTION_HEADER,
     RequestNames,
@@ -173,7 +173,7 @@ class Handlers:
         send: Send,
     ) -> None:
         template = CHAT if isinstance(body, ChatBody) else COMPLETION
-        batch, wire = Batch(), connection_of(scope)
+        batch, wire = GenerationBatch(), connection_of(scope)
         try:
             async with WhileConnected(wire):  # a long prompt may wait to be tokenized
                 await batch.start(self._inference, requests, record.current())
@@ -195,7 +195,7 @@ def _names(scope: Scope) -> RequestNames:
     return RequestNames(request_id.get(), header(scope, EXECUTION_HEADER))
 
 
-def _model(model: Model, adapter: str) -> dict[str, Any]:
+def _model(model: ServedModel, adapter: str) -> dict[str, Any]:
     """An adapter is a model whose parent is the one that it changes, as vLLM has it."""
     return {
         "id": adapter or model.name,

@@ -16,7 +16,7 @@ Sink = Callable[[int, list[Event]], bool]
 must not wait."""
 
 
-class Batch:
+class GenerationBatch:
     """Runs requests at once; the first that fails fails all. `close` in a `finally`, always."""
 
     def __init__(self) -> None:

@@ -9,14 +9,14 @@ from services.frontend.http.asgi import Send
 from services.frontend.http.disconnect import WhileConnected
 from services.frontend.http.protocol.connection import Wire
 from services.frontend.http.responses import KEEP_ALIVE, EventStream, error_event, send_json
-from services.frontend.openai.multi_prompt import Batch
+from services.frontend.openai.multi_prompt import GenerationBatch
 from services.frontend.openai.response.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.requests import record
 
 log = get_logger(__name__)
 
 
-async def answer_whole(batch: Batch, whole: WholeEncoder, wire: Wire, send: Send) -> None:
+async def answer_whole(batch: GenerationBatch, whole: WholeEncoder, wire: Wire, send: Send) -> None:
     """Run the requests to their ends and send one response.
 
     Raises:
@@ -38,7 +38,7 @@ async def answer_whole(batch: Batch, whole: WholeEncoder, wire: Wire, send: Send
 
 
 async def answer_stream(
-    batch: Batch,
+    batch: GenerationBatch,
     chunks: ChunkEncoder,
     wire: Wire,
     send: Send,
@@ -100,7 +100,7 @@ def _last_event(error: BatonError) -> bytes:
 class _Idle:
     """Sends a comment some time after the last write, with one timer and no work per write."""
 
-    def __init__(self, stream: EventStream, batch: Batch, seconds: float) -> None:
+    def __init__(self, stream: EventStream, batch: GenerationBatch, seconds: float) -> None:
         self._stream = stream
         self._batch = batch
         self._seconds = seconds

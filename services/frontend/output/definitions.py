@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class ToolDefinition:
     """A function that the model may call."""
 
     name: str
@@ -19,7 +19,7 @@ class Tool:
     """Its calls keep to the schema, or the request is refused."""
 
 
-class Calls(Enum):
+class CallMode(Enum):
     """Whether an answer has calls."""
 
     NONE = "none"
@@ -31,9 +31,9 @@ class Calls(Enum):
 class ToolUse:
     """What a request says of tools."""
 
-    tools: tuple[Tool, ...]
+    tools: tuple[ToolDefinition, ...]
     """All that the model is told of; at least one."""
-    calls: Calls = Calls.AUTO
+    calls: CallMode = CallMode.AUTO
     allowed: frozenset[str] | None = None
     """Names of those that may be called; None: all."""
     parallel: bool = True
@@ -56,9 +56,9 @@ class ToolUse:
         return f"{self.field}[{index}]" + ("" if self.functions else ".function")
 
     @property
-    def callable_tools(self) -> tuple[Tool, ...]:
+    def callable_tools(self) -> tuple[ToolDefinition, ...]:
         """Those that may be called, in their order."""
-        if self.calls is Calls.NONE:
+        if self.calls is CallMode.NONE:
             return ()
         return tuple(
             tool for tool in self.tools if self.allowed is None or tool.name in self.allowed

@@ -10,7 +10,7 @@ from baton.kv.keys import token_bytes
 from services.frontend.output.definitions import ToolUse
 from services.frontend.output.families import hermes, llama3, mistral, qwen3_coder
 from services.frontend.output.families.family import Family
-from services.frontend.output.lexer import Lexer, State, Table
+from services.frontend.output.lexer import Lexer, LexerState, Table
 from services.frontend.output.states import Expect, Space, Words
 from services.frontend.text.tokenizer import Tokenizer
 
@@ -145,7 +145,7 @@ def family_of(template: str) -> Family | None:
     return None
 
 
-def _with_reasoning(family: Family) -> dict[str, State]:
+def _with_reasoning(family: Family) -> dict[str, LexerState]:
     return {
         **family.states,
         "think_or_not": Expect({THINK: "think_begun"}, family.start),

@@ -14,7 +14,7 @@ from typing import Any
 
 from baton.request.grammar import Grammar
 from baton.structured.json_schema.bounds import Bounds
-from services.frontend.output.definitions import Calls, Tool
+from services.frontend.output.definitions import CallMode, ToolDefinition
 from services.frontend.output.families.family import CallForm
 from services.frontend.output.lexer import QUOTES
 from services.frontend.output.xml_grammar import write_parameters
@@ -32,7 +32,7 @@ _SPACE = r"/[ \t\r\n]{1,4}/"
 _META = re.compile(r"[\\.+*?()|\[\]{}^$/]")
 
 
-def arguments_schema(tool: Tool) -> Mapping[str, Any]:
+def arguments_schema(tool: ToolDefinition) -> Mapping[str, Any]:
     """Return the schema of a tool's arguments, which are an object.
 
     Of a function whose parameters are named, others are none of its, unless it says so.
@@ -92,7 +92,7 @@ class AnswerGrammar:
     def calls(
         self,
         form: CallForm,
-        tools: Sequence[Tool],
+        tools: Sequence[ToolDefinition],
         schemas: Mapping[str, Mapping[str, Any]],
         *,
         parallel: bool,
@@ -114,7 +114,7 @@ class AnswerGrammar:
         self._rules.append(f"calls: ({opening}) call {more} {self.literal(form.close)}")
         return "calls"
 
-    def answer(self, form: CallForm, calls: Calls, body: str) -> str:
+    def answer(self, form: CallForm, calls: CallMode, body: str) -> str:
         """Return a rule: an answer that is calls, or may be calls or `body`.
 
         Args:
@@ -126,15 +126,15 @@ class AnswerGrammar:
         if not tag:
             optional = form.optional_tag
             marked = f"({self.literal(optional)})? calls" if optional in self._tags else "calls"
-            if calls is Calls.REQUIRED:
+            if calls is CallMode.REQUIRED:
                 return marked
             text = body or r"/([ \t\r\n]*[^{ \t\r\n](?s:.*))?/"
-            return f"({text} | {marked})" if calls is Calls.AUTO else (body or _TEXT)
+            return f"({text} | {marked})" if calls is CallMode.AUTO else (body or _TEXT)
         special = tag in self._tags
-        if calls is Calls.NONE:
+        if calls is CallMode.NONE:
             return body or (_TEXT if special else self._without(tag))
         tagged = f"{self.literal(tag)} calls"
-        if calls is Calls.REQUIRED:
+        if calls is CallMode.REQUIRED:
             return tagged
         if body:
             return f"({body} | {tagged})"

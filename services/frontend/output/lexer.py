@@ -24,14 +24,14 @@ _FIRST_MARKER = 0xD800
 """Markers stand for special tokens: surrogates, which no text that was UTF-8 has."""
 
 
-class State(Protocol):
+class LexerState(Protocol):
     """One state of a table. Immutable: what it must remember lies in `Lexer.memory`."""
 
     def run(self, lexer: "Lexer") -> bool:
         """Read on from `lexer.at`; return False where more text is needed."""
         ...
 
-    def bound(self, bind: Callable[[str], str]) -> "State":
+    def bound(self, bind: Callable[[str], str]) -> "LexerState":
         """Return the same state with each terminal as a vocabulary has it."""
         ...
 
@@ -40,7 +40,7 @@ class State(Protocol):
 class Table:
     """The states of a family, and the markers of special tokens, for one vocabulary."""
 
-    states: Mapping[str, State]
+    states: Mapping[str, LexerState]
     start: str
     markers: Mapping[int, str]
     """By token id: what stands for it in the lexer's text."""
@@ -52,7 +52,7 @@ class Table:
     @classmethod
     def bind(
         cls,
-        states: Mapping[str, State],
+        states: Mapping[str, LexerState],
         start: str,
         tags: Mapping[str, int],
         is_special: Callable[[int], bool] = bool,
@@ -119,7 +119,7 @@ class Lexer:
         self._schemas = schemas
         self._make_id = make_id
         self._parts: list[Part] = []
-        self._state: State
+        self._state: LexerState
         self._first: str | None
         self._mark: tuple[int, int, str] | None = None
         """Where the text begins that may be a call, where its tag ends, and which state follows if

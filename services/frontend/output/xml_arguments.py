@@ -85,7 +85,7 @@ def _find(root: Mapping[str, Any], reference: str) -> Any:
 
 
 @dataclass(slots=True)
-class _Progress:
+class _ParameterProgress:
     given: int = 0
     """Parameters that were begun."""
     types: frozenset[str] | None = None
@@ -114,8 +114,8 @@ class XmlArguments:
 
     def run(self, lexer: Lexer) -> bool:
         if lexer.memory is None:
-            lexer.memory = _Progress()
-        here: _Progress = lexer.memory
+            lexer.memory = _ParameterProgress()
+        here: _ParameterProgress = lexer.memory
         return self._between(lexer, here) if here.types is None else self._value(lexer, here)
 
     def bound(self, bind: Callable[[str], str]) -> "XmlArguments":
@@ -123,7 +123,7 @@ class XmlArguments:
             self, parameter=bind(self.parameter), end=bind(self.end), close=bind(self.close)
         )
 
-    def _between(self, lexer: Lexer, here: _Progress) -> bool:
+    def _between(self, lexer: Lexer, here: _ParameterProgress) -> bool:
         rest = lexer.buffer[lexer.at :]
         bare = rest.lstrip(SPACE)
         if bare.startswith(self.parameter):
@@ -148,7 +148,7 @@ class XmlArguments:
         lexer.end_call()
         return lexer.go(self.then)
 
-    def _value(self, lexer: Lexer, here: _Progress) -> bool:
+    def _value(self, lexer: Lexer, here: _ParameterProgress) -> bool:
         buffer, at = lexer.buffer, lexer.at
         if here.at_start:
             if at == len(buffer):

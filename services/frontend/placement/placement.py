@@ -11,9 +11,9 @@ from baton.telemetry.tracing import inject
 from services.frontend.metrics import RANDOM_PLACEMENTS
 from services.frontend.placement.fallback import random_placement
 from services.frontend.placement.query_times import QueryTimes
-from services.frontend.placement.router_client import KNOWS_NOBODY, Placed
+from services.frontend.placement.router_client import KNOWS_NOBODY, PlacementReply
 from services.frontend.placement.session import RouterUnavailableError, Ticket
-from services.frontend.requests.claims import Claim
+from services.frontend.requests.claims import RequestClaim
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.ticket_use import TicketUse
 from services.frontend.workers.workers import Workers
@@ -49,7 +49,7 @@ class Placement:
 class Routers(Protocol):
     """Who is asked for placements: a `RouterClient`, or a stand-in of a benchmark."""
 
-    async def place(self, query: router_pb2.PlaceQuery, times: QueryTimes) -> Placed:
+    async def place(self, query: router_pb2.PlaceQuery, times: QueryTimes) -> PlacementReply:
         """Return a placement; raise as `RouterClient.place` does."""
 
 
@@ -78,7 +78,7 @@ class PlacementFinder:
         *,
         attempt: int,
         excluded: Set[str],
-        claim: Claim | None = None,
+        claim: RequestClaim | None = None,
         before: Set[str] = frozenset(),
         outputs: Sequence[int],
         times: QueryTimes,

@@ -29,7 +29,7 @@ _MAX_ASKED = 8
 """Routers that are asked in all: one that takes queries and is lost each time ends somewhere."""
 
 
-class Placed(NamedTuple):
+class PlacementReply(NamedTuple):
     """A placement of a router."""
 
     decision: router_pb2.Placement
@@ -94,7 +94,7 @@ class RouterClient:
         if self._open:
             await asyncio.wait(self._open)
 
-    async def place(self, query: router_pb2.PlaceQuery, times: QueryTimes) -> Placed:
+    async def place(self, query: router_pb2.PlaceQuery, times: QueryTimes) -> PlacementReply:
         """Return a placement, whose ticket is to be released when its streams end.
 
         A query may wait in a router for long. One that is lost meanwhile is no failed attempt: the
@@ -145,7 +145,7 @@ class RouterClient:
             ticket = Ticket(session, placement.ticket, claimed=query.HasField("claim"))
             if waited:
                 QUEUE_SECONDS.observe(waited)
-            return Placed(placement, ticket, session.instance.id, waited)
+            return PlacementReply(placement, ticket, session.instance.id, waited)
         raise refused or RouterUnavailableError
 
     def follow(self, instance: cluster_pb2.Instance, *, alive: bool) -> None:

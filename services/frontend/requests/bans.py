@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from baton.errors import BatonError, invalid_field
 from baton.request.grammar import Grammar
 from baton.sampling import SamplingParams
-from services.frontend.models.model import Model
+from services.frontend.models.model import ServedModel
 from services.frontend.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _BAN = -100.0
 """The least bias, which OpenAI calls a ban."""
 
 
-def check_bans(sampling: SamplingParams, model: Model, names: Mapping[str, str]) -> None:
+def check_bans(sampling: SamplingParams, model: ServedModel, names: Mapping[str, str]) -> None:
     """Check that a first token is left by the parameters that allow or forbid some.
 
     Raises:
@@ -42,7 +42,7 @@ def check_bans(sampling: SamplingParams, model: Model, names: Mapping[str, str])
             raise _nothing_left(fields, "no token that could be sampled")
 
 
-def _bans(sampling: SamplingParams, model: Model) -> Iterator[tuple[str, frozenset[int]]]:
+def _bans(sampling: SamplingParams, model: ServedModel) -> Iterator[tuple[str, frozenset[int]]]:
     """Yield what forbids tokens at the beginning of an output, and which."""
     for field, runs in (
         ("bad_word_ids", sampling.bad_word_ids),

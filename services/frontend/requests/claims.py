@@ -18,7 +18,7 @@ def _ignore(_: BatonError) -> None:
     """It has ended."""
 
 
-class Claim:
+class RequestClaim:
     """One execution of a request whose client claims it."""
 
     __slots__ = ("execution", "key", "on_superseded", "take_over")
@@ -42,10 +42,10 @@ class Claims:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._table: ExecutionTable[Claim] = ExecutionTable()
-        self._running: dict[int, Claim] = {}
+        self._table: ExecutionTable[RequestClaim] = ExecutionTable()
+        self._running: dict[int, RequestClaim] = {}
 
-    def begin(self, request: GenerationRequest, tenant: str) -> Claim | None:
+    def begin(self, request: GenerationRequest, tenant: str) -> RequestClaim | None:
         """Note that a request runs; None where it claims no execution.
 
         Args:
@@ -59,7 +59,7 @@ class Claims:
         if not request.execution_id:
             return None
         key = sha256(f"{tenant}\0{request.execution_id}\0{request.prompt_index}".encode())
-        claim = Claim(key.digest()[:_KEY_BYTES], request.take_over)
+        claim = RequestClaim(key.digest()[:_KEY_BYTES], request.take_over)
         if not claim.take_over:
             self._table.check(claim.key, claim.execution, self._clock())
         replaced = self._table.begin(claim.key, claim.execution, claim)
@@ -68,7 +68,7 @@ class Claims:
             self.supersede(replaced[0])
         return claim
 
-    def end(self, claim: Claim, *, finished: bool) -> None:
+    def end(self, claim: RequestClaim, *, finished: bool) -> None:
         """Note that an execution ended: `finished`, or before."""
         self._running.pop(claim.execution, None)
         claim.on_superseded = _ignore  # its id is remembered for a while, and nothing else of it

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from baton.errors import BatonError, Reason
 from baton.tenancy.limits.spec import Subject, whose
 from services.frontend.metrics import LIMIT_REFUSALS
-from services.frontend.models.model import Model
+from services.frontend.models.model import ServedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class ContextLimit:
     """What people call it, where that is not its id."""
 
     @classmethod
-    def of(cls, model: Model, allowed: "ContextLimit | None") -> "ContextLimit":
+    def of(cls, model: ServedModel, allowed: "ContextLimit | None") -> "ContextLimit":
         """Return the model's, or what is allowed if that is shorter."""
         if allowed is not None and allowed.tokens < model.context_tokens:
             return allowed

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from baton.sampling import SamplingParams
 from baton.v1 import common_pb2
-from services.frontend.models.model import Model
+from services.frontend.models.model import ServedModel
 from services.frontend.output.definitions import ToolUse
 from services.frontend.output.formats import AnswerReader
-from services.frontend.text.chat_template import PLAIN, Message, TemplateOptions
+from services.frontend.text.chat_template import PLAIN, ChatMessage, TemplateOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class TokenPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    messages: Sequence[Message]
+    messages: Sequence[ChatMessage]
     options: TemplateOptions = PLAIN
 
 
@@ -106,7 +106,7 @@ class ResolvedRequest:
 
     context: common_pb2.RequestContext
     """Who asks, for which model; attempt is 0."""
-    model: Model
+    model: ServedModel
     prompt: Sequence[int]
     """At least one token; with max_tokens it fits into the model's context."""
     sampling: common_pb2.SamplingParams

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from baton.errors import invalid_field
 from services.frontend.output.definitions import ToolUse
-from services.frontend.text.chat_template import Message
+from services.frontend.text.chat_template import ChatMessage
 from services.frontend.text.json_depth import MAX_DEPTH, deeper
 
 MAX_TOOLS = 128
@@ -49,7 +49,7 @@ def check_tools(use: ToolUse) -> None:
             raise invalid_field(use.choice_field, f"{name[:64]!r} is none of the {use.field}")
 
 
-def check_calls(messages: Sequence[Message]) -> None:
+def check_calls(messages: Sequence[ChatMessage]) -> None:
     """Check the calls in a conversation. They are history, which stands as the model wrote it:
     `max_tokens` may have cut arguments, and names need be none of a tool's.
 

@@ -16,7 +16,7 @@ from baton.rpc.request_id import MAX_REQUEST_ID, clean_request_id
 from baton.settings import FrontendLimits
 from baton.tenancy.directory.principal import LOCAL, Principal
 from baton.v1 import common_pb2
-from services.frontend.models.model import Model, ResolvedModel
+from services.frontend.models.model import ResolvedModel, ServedModel
 from services.frontend.output.formats import AnswerReader
 from services.frontend.requests.bans import check_bans
 from services.frontend.requests.context import ContextLimit
@@ -94,7 +94,7 @@ def check(request: GenerationRequest, limits: FrontendLimits, principal: Princip
             )
 
 
-def with_defaults(request: GenerationRequest, model: Model) -> GenerationRequest:
+def with_defaults(request: GenerationRequest, model: ServedModel) -> GenerationRequest:
     """Return the request with the model's own parameters where it says none."""
     missing = {
         name: value
@@ -106,7 +106,7 @@ def with_defaults(request: GenerationRequest, model: Model) -> GenerationRequest
     return dataclasses.replace(request, sampling=replace(request.sampling, **missing))
 
 
-def check_model(request: GenerationRequest, model: Model) -> None:
+def check_model(request: GenerationRequest, model: ServedModel) -> None:
     """Check what depends on the model, but the prompt: token ids, and what its workers can do.
 
     Raises:
@@ -263,7 +263,7 @@ def check_prompt(prompt: Prompt, limits: FrontendLimits) -> None:
             check_calls(messages)
 
 
-def check_tokens(field: str, ids: Sequence[int], model: Model) -> None:
+def check_tokens(field: str, ids: Sequence[int], model: ServedModel) -> None:
     """Check token ids that are to become text; `field` is what the client calls them.
 
     Raises:

@@ -17,7 +17,7 @@ _IN_STRING = re.compile(r'["\\]')
 _CLOSERS = {"{": "}", "[": "]"}
 
 
-class CallArguments(dict[str, Any]):
+class ArgumentsObject(dict[str, Any]):
     """An object with the members that can be read, which is written as the model wrote it.
 
     Its text stands wherever a template writes it, as JSON or as text, so that what the model

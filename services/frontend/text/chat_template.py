@@ -14,7 +14,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from baton.errors import BatonError, Reason
-from services.frontend.text.call_arguments import CallArguments
+from services.frontend.text.call_arguments import ArgumentsObject
 
 _MAX_ERROR = 300
 _HOLDER = "\ufdd1%d\ufdd1"
@@ -24,7 +24,7 @@ NO_TOKENS: Mapping[str, Any] = MappingProxyType({"bos_token": "", "eos_token": "
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class ChatToolCall:
     """A call of a tool by the assistant."""
 
     id: str
@@ -34,13 +34,13 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ChatMessage:
     """One turn of a conversation."""
 
     role: str
     content: str
     name: str = ""
-    tool_calls: Sequence[ToolCall] = ()
+    tool_calls: Sequence[ChatToolCall] = ()
     """Of the assistant."""
     tool_call_id: str = ""
     """Of a tool: the call that it answers."""
@@ -98,7 +98,7 @@ class ChatTemplate:
         """Whether the model is told of tools: some templates never look at them."""
         return self._with_tools.names_tools
 
-    def render(self, messages: Sequence[Message], options: TemplateOptions = PLAIN) -> str:
+    def render(self, messages: Sequence[ChatMessage], options: TemplateOptions = PLAIN) -> str:
         """Return the conversation as text, up to where the assistant's next words begin.
 
         Raises:
@@ -189,7 +189,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
     return environment
 
 
-def _as_dict(message: Message) -> dict[str, Any]:
+def _as_dict(message: ChatMessage) -> dict[str, Any]:
     # `developer` is OpenAI's newer word for `system`; templates know only the older one.
     role = "system" if message.role == "developer" else message.role
     entry: dict[str, Any] = {"role": role, "content": message.content}
@@ -204,8 +204,8 @@ def _as_dict(message: Message) -> dict[str, Any]:
     return entry
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": CallArguments(call.arguments)}
+def _call(call: ChatToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": ArgumentsObject(call.arguments)}
     return {"id": call.id, "type": "function", "function": function}
 
 
@@ -234,7 +234,7 @@ def _held(value: Any, as_written: list[str], *, laid_out: bool) -> Any:
     """Return JSON with a holder in the place of each call's arguments, whose texts are added to
     `as_written`; where JSON is laid out on lines, of those alone that are no object."""
     match value:
-        case CallArguments() if not (laid_out and value.whole):
+        case ArgumentsObject() if not (laid_out and value.whole):
             as_written.append(value.text)
             return _HOLDER % (len(as_written) - 1)
         case dict():

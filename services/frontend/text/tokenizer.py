@@ -21,10 +21,10 @@ from baton.worker.wire.tokenizer_files import TokenizerFiles
 from services.frontend.text.call_arguments import read_arguments
 from services.frontend.text.chat_template import (
     PLAIN,
+    ChatMessage,
     ChatTemplate,
-    Message,
+    ChatToolCall,
     TemplateOptions,
-    ToolCall,
 )
 from services.frontend.text.detokenizer import (
     ByteDetokenizer,
@@ -209,7 +209,7 @@ class Tokenizer:
 
     def encode_chat(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[ChatMessage],
         most: int = _ANY,
         *,
         special: bool = False,
@@ -252,7 +252,7 @@ class Tokenizer:
                 runs[tuple(self._encode(text, _ANY, add_special_tokens=False))] = None
         return tuple(run for run in runs if run)
 
-    def _mark(self, messages: Sequence[Message]) -> Sequence[Message]:
+    def _mark(self, messages: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
         mark = self._special_tokens.mark
         return [
             replace(
@@ -270,7 +270,7 @@ class Tokenizer:
             for message in messages
         ]
 
-    def _mark_call(self, call: ToolCall) -> ToolCall:
+    def _mark_call(self, call: ChatToolCall) -> ChatToolCall:
         """Mark a call's arguments as they are written, unless an escape hides a special token."""
         text = self._special_tokens.mark(call.arguments)
         values = self._mark_values(read_arguments(call.arguments))

@@ -24,7 +24,7 @@ _REMEMBER_SECONDS = 10.0
 log = get_logger(__name__)
 
 
-class _Member:
+class _PoolMember:
     """A worker that is in the cluster."""
 
     def __init__(self, target: router_pb2.Target, can_pause: bool) -> None:
@@ -62,7 +62,7 @@ class WorkerPool:
         self._has_died = has_died
         self._settings = settings
         self._stream_ids = itertools.count(1)
-        self._members: dict[str, _Member] = {}
+        self._members: dict[str, _PoolMember] = {}
         self._connections: dict[tuple[str, str], WorkerConnection] = {}
         self._lost_workers: dict[str, str] = {}
         """Incarnations by instance id. Those that left are forgotten after a moment."""
@@ -148,7 +148,7 @@ class WorkerPool:
             target = router_pb2.Target(
                 instance_id=instance_id, incarnation=incarnation, address=instance.address
             )
-            member = self._members[instance_id] = _Member(target, PAUSE in instance.features)
+            member = self._members[instance_id] = _PoolMember(target, PAUSE in instance.features)
             self.get(target).can_pause = member.can_pause
         else:
             self._note_gone(instance_id, incarnation)

@@ -12,7 +12,7 @@ from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.rpc.server.server import Server
 from baton.settings import FrontendPlacement, GrpcSettings
 from services.frontend.placement.query_times import QueryTimes
-from services.frontend.placement.router_client import Placed, RouterClient
+from services.frontend.placement.router_client import PlacementReply, RouterClient
 from services.frontend.placement.session import RouterUnavailableError
 from tests.support.doubles.queueing_router import QueueingRouter
 from tests.support.wait import eventually
@@ -52,7 +52,7 @@ class Routers:
         asked = any(double.sessions for double in self.doubles)
         return list(self.alive) if asked else self.alive[:1]
 
-    def ask(self, name: str, waited: float = 0.0) -> "asyncio.Task[Placed]":
+    def ask(self, name: str, waited: float = 0.0) -> "asyncio.Task[PlacementReply]":
         query = router_pb2.PlaceQuery()
         query.context.request_id = name
         now = monotonic()
@@ -60,7 +60,7 @@ class Routers:
             self.client.place(query, QueryTimes(now - waited, now + 60.0, 5.0))
         )
 
-    async def queue(self, *names: str) -> "list[asyncio.Task[Placed]]":
+    async def queue(self, *names: str) -> "list[asyncio.Task[PlacementReply]]":
         """Let the first router queue queries."""
         first = self.doubles[0]
         asked = [self.ask(name) for name in names]

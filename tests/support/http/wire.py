@@ -11,7 +11,7 @@ from uvicorn.server import ServerState
 from baton.errors import BatonError
 from baton.settings import HttpSettings
 from services.frontend.http.asgi import ASGIApp
-from services.frontend.http.protocol.connection import Connection
+from services.frontend.http.protocol.connection import HttpServerConnection
 from services.frontend.http.responses import encode
 
 
@@ -65,7 +65,7 @@ class Wire:
     """
 
     def __init__(self, application: ASGIApp, settings: HttpSettings | None = None) -> None:
-        kind = Connection.limited(_refuse, settings or HttpSettings(), 10.0)
+        kind = HttpServerConnection.limited(_refuse, settings or HttpSettings(), 10.0)
         kind.unread_seconds = 60.0  # segments come a turn of the loop apart, however long that is
         config = uvicorn.Config(application, http=kind, log_config=None, proxy_headers=False)
         config.load()

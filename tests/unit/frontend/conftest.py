@@ -8,7 +8,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from baton.internal.v1 import cluster_pb2
 from baton.v1 import common_pb2
-from services.frontend.models.model import Model
+from services.frontend.models.model import ServedModel
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.text.chat_template import ChatTemplate
 from services.frontend.text.tokenizer import Tokenizer
@@ -67,7 +67,7 @@ def backend(request: pytest.FixtureRequest) -> tokenizers.Tokenizer:
 
 
 @pytest.fixture(scope="session")
-def model() -> Model:
+def model() -> ServedModel:
     """A byte-level model; token `ord(letter) - 33` is the letter, 0 is `!` and ends sequences."""
     tokenizer = Tokenizer(byte_level(), ChatTemplate(None))
     card = cluster_pb2.ModelCard(
@@ -80,11 +80,11 @@ def model() -> Model:
         eos_token_ids=[0],
         features=["logprobs"],
     )
-    return Model("m", tokenizer, (card,))
+    return ServedModel("m", tokenizer, (card,))
 
 
 @pytest.fixture(scope="session")
-def request_for(model: Model) -> Callable[..., ResolvedRequest]:
+def request_for(model: ServedModel) -> Callable[..., ResolvedRequest]:
     """Makes requests: stop strings, then fields of SamplingParams."""
 
     def make(*stop: str, n: int = 1, **sampling: object) -> ResolvedRequest:

@@ -10,7 +10,7 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2
 from baton.v1 import common_pb2
-from services.frontend.models.model import Model
+from services.frontend.models.model import ServedModel
 from services.frontend.models.registry import Registry
 from services.frontend.placement.fallback import random_placement
 from services.frontend.requests.request import ResolvedRequest
@@ -38,7 +38,7 @@ def reason_of(registry: Registry, name: str) -> Reason:
     return caught.value.reason
 
 
-def test_a_model_needs_a_tokenizer_and_a_worker(model: Model) -> None:
+def test_a_model_needs_a_tokenizer_and_a_worker(model: ServedModel) -> None:
     registry = Registry(lambda _: True)
     assert reason_of(registry, "a") is Reason.NO_WORKER, "nothing is known yet"
     registry.set_cards([card("b"), card("a"), card("other", digest=B, tokenizer_bytes=7)])
@@ -54,7 +54,7 @@ def test_a_model_needs_a_tokenizer_and_a_worker(model: Model) -> None:
     assert reason_of(registry, "a") is Reason.NO_WORKER
 
 
-def test_a_model_is_listed_once_a_worker_that_decodes_it_is_connected(model: Model) -> None:
+def test_a_model_is_listed_once_a_worker_that_decodes_it_is_connected(model: ServedModel) -> None:
     connected: set[str] = set()
     registry = Registry(lambda worker: worker.id in connected)
 
@@ -86,7 +86,7 @@ def test_a_model_is_listed_once_a_worker_that_decodes_it_is_connected(model: Mod
     assert not listed()
 
 
-def test_a_tokenizer_that_no_card_names_is_forgotten(model: Model) -> None:
+def test_a_tokenizer_that_no_card_names_is_forgotten(model: ServedModel) -> None:
     registry = Registry(lambda _: True)
     registry.set_cards([card("a"), card("b")])
     registry.add_tokenizer(A, model.tokenizer)
@@ -97,7 +97,7 @@ def test_a_tokenizer_that_no_card_names_is_forgotten(model: Model) -> None:
     assert registry.missing() == {A}
 
 
-def test_a_refused_tokenizer_is_not_asked_for_again(model: Model) -> None:
+def test_a_refused_tokenizer_is_not_asked_for_again(model: ServedModel) -> None:
     registry = Registry(lambda _: True)
     registry.set_cards([card("a"), card("none", digest=b"")])
     registry.refuse_tokenizer(A, "it is damaged")
@@ -110,7 +110,7 @@ def test_a_refused_tokenizer_is_not_asked_for_again(model: Model) -> None:
     assert registry.get("a").model.tokenizer_digest == B
 
 
-def test_a_model_with_two_tokenizers_keeps_to_that_of_most_workers(model: Model) -> None:
+def test_a_model_with_two_tokenizers_keeps_to_that_of_most_workers(model: ServedModel) -> None:
     registry = Registry(lambda _: True)
     registry.set_cards(
         [card("m", b"1", A, eos_token_ids=[1]), card("m", b"1", B, eos_token_ids=[2])]
@@ -137,7 +137,7 @@ def test_a_model_with_two_tokenizers_keeps_to_that_of_most_workers(model: Model)
     assert move(1, A, alive=False) == B
 
 
-def test_a_model_can_do_what_all_its_layouts_can(model: Model) -> None:
+def test_a_model_can_do_what_all_its_layouts_can(model: ServedModel) -> None:
     registry = Registry(lambda _: True)
     registry.set_cards(
         [
@@ -159,7 +159,7 @@ def adapters(**digests: bytes) -> list[cluster_pb2.Adapter]:
     return [cluster_pb2.Adapter(name=name, digest=digest) for name, digest in digests.items()]
 
 
-def test_an_adapter_is_found_by_its_own_name_and_beside_its_model(model: Model) -> None:
+def test_an_adapter_is_found_by_its_own_name_and_beside_its_model(model: ServedModel) -> None:
     registry = Registry(lambda _: True)
     registry.set_cards([card("m"), card("n")])
     registry.add_tokenizer(A, model.tokenizer)
@@ -190,7 +190,7 @@ def test_an_adapter_is_found_by_its_own_name_and_beside_its_model(model: Model) 
         assert caught.value.retry_after is not None
 
 
-def test_an_adapter_of_two_models_is_asked_for_with_its_model(model: Model) -> None:
+def test_an_adapter_of_two_models_is_asked_for_with_its_model(model: ServedModel) -> None:
     registry = Registry(lambda _: True)
     registry.set_cards([card("m"), card("n")])
     registry.add_tokenizer(A, model.tokenizer)
@@ -206,7 +206,7 @@ def test_an_adapter_of_two_models_is_asked_for_with_its_model(model: Model) -> N
     assert registry.get("n", "sql").adapter_digest == b"n"
 
 
-def test_an_adapter_with_two_digests_keeps_to_that_of_most_workers(model: Model) -> None:
+def test_an_adapter_with_two_digests_keeps_to_that_of_most_workers(model: ServedModel) -> None:
     registry = Registry(lambda _: True)
     registry.set_cards([card("m")])
     registry.add_tokenizer(A, model.tokenizer)
@@ -226,7 +226,7 @@ def test_an_adapter_with_two_digests_keeps_to_that_of_most_workers(model: Model)
     assert move(4, b"old", alive=False) == b"new"
 
 
-def test_a_model_is_exact_while_no_worker_that_decodes_is_not(model: Model) -> None:
+def test_a_model_is_exact_while_no_worker_that_decodes_is_not(model: ServedModel) -> None:
     registry = Registry(lambda _: True)
     registry.set_cards([card("m")])
     registry.add_tokenizer(A, model.tokenizer)
@@ -245,7 +245,7 @@ def test_a_model_is_exact_while_no_worker_that_decodes_is_not(model: Model) -> N
 
 
 def test_chance_pairs_workers_of_one_layout_and_tokenizer(
-    model: Model, request_for: Callable[..., ResolvedRequest]
+    model: ServedModel, request_for: Callable[..., ResolvedRequest]
 ) -> None:
     prefill, decode = cluster_pb2.ROLE_PREFILL, cluster_pb2.ROLE_DECODE
     members = [
@@ -268,7 +268,7 @@ def test_chance_pairs_workers_of_one_layout_and_tokenizer(
     assert alone is not None
     assert not alone.HasField("prefill")
     assert random_placement(view, request, lambda one: one.id != "d1", random.Random(0)) is None
-    other = replace(request, model=Model("other", model.tokenizer, model.cards))
+    other = replace(request, model=ServedModel("other", model.tokenizer, model.cards))
     assert random_placement(view, other, anyone, random.Random(0)) is None
     for digest, placed in ((b"1", True), (b"2", False)):
         context = common_pb2.RequestContext(model="m", adapter="sql")
@@ -279,9 +279,9 @@ def test_chance_pairs_workers_of_one_layout_and_tokenizer(
             assert not placement.HasField("prefill")
 
 
-def test_a_model_says_what_computes_it_and_whether_tokens_are_the_same(model: Model) -> None:
-    def served(*cards: cluster_pb2.ModelCard) -> Model:
-        return Model("m", model.tokenizer, cards)
+def test_a_model_says_what_computes_it_and_whether_tokens_are_the_same(model: ServedModel) -> None:
+    def served(*cards: cluster_pb2.ModelCard) -> ServedModel:
+        return ServedModel("m", model.tokenizer, cards)
 
     exact = card("m", engine="torch", dtype="float64")
     rounded = card("m", b"2", engine="vllm", dtype="bfloat16", inexact_reason="it has AMX")

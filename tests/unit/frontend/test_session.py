@@ -25,7 +25,7 @@ from services.frontend.grpc.session.session import (
     BEGIN_PER_TURN,
     MAX_CANCELS,
     MESSAGE_BYTES,
-    Session,
+    GrpcSession,
 )
 from services.frontend.requests.record import RequestRecord
 from tests.support.clock import DEADLINE_SECONDS
@@ -90,7 +90,7 @@ class Running:
     def __init__(self, most: int) -> None:
         self.inference, self.call = Inference(), ScriptedCall()
         inference: Any = self.inference
-        self.session = Session(inference, self.call, most, lambda: LOCAL)
+        self.session = GrpcSession(inference, self.call, most, lambda: LOCAL)
         self.serving = asyncio.create_task(self.session.serve())
 
     async def start(self, *ids: int) -> list[Generation]:

@@ -7,7 +7,7 @@ from baton.errors import invalid_field
 from baton.tenancy.directory.principal import Principal
 from baton.tenancy.records.tenants import Scope
 from baton.usage.report.question import MAX_SECONDS, Column, Question
-from services.frontend.admin.query import Query
+from services.frontend.admin.query import QueryString
 from services.frontend.admin.usage.buckets import Range, read_token
 from services.frontend.requests.validate import unsupported
 
@@ -57,7 +57,9 @@ class Asked:
         return replace(self.question, begin=self.range.begin, end=max(end, self.range.begin))
 
 
-def read_times(query: Query, now: float, widths: Mapping[str, Width]) -> tuple[Range, int, bytes]:
+def read_times(
+    query: QueryString, now: float, widths: Mapping[str, Width]
+) -> tuple[Range, int, bytes]:
     """Return what is left of the range, buckets per page, and what must stay the same.
 
     Args:
@@ -85,7 +87,7 @@ def read_times(query: Query, now: float, widths: Mapping[str, Width]) -> tuple[R
 
 
 def read(
-    query: Query, who: Principal, now: float, widths: Mapping[str, Width], groups: Groups
+    query: QueryString, who: Principal, now: float, widths: Mapping[str, Width], groups: Groups
 ) -> Asked:
     """Return what is asked for.
 
@@ -136,7 +138,7 @@ def _seen(who: Principal, asked: tuple[str, ...] | None) -> tuple[str, ...] | No
     return tuple(one for one in asked if one in seen)
 
 
-def _some(query: Query, name: str) -> tuple[str, ...] | None:
+def _some(query: QueryString, name: str) -> tuple[str, ...] | None:
     values = query.many(name)
     check_texts(name, values)
     return tuple(values) or None
@@ -153,7 +155,7 @@ def check_texts(name: str, values: Sequence[str]) -> None:
             raise invalid_field(name, f"{value!r} is no name or id")
 
 
-def _flag(query: Query, name: str) -> bool | None:
+def _flag(query: QueryString, name: str) -> bool | None:
     value = query.text(name)
     if value not in ("", "true", "false"):
         raise invalid_field(name, f"{value!r} is neither true nor false")

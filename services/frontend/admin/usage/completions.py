@@ -3,9 +3,9 @@
 from time import time
 
 from baton.usage.report.question import Labels, Question, Sums
-from services.frontend.admin.call import Call, missing
-from services.frontend.admin.objects import Object, Text
-from services.frontend.admin.query import Query
+from services.frontend.admin.call import AdminCall, missing
+from services.frontend.admin.objects import Object, RawBody
+from services.frontend.admin.query import QueryString
 from services.frontend.admin.usage.asked import (
     WIDTHS,
     Asked,
@@ -38,17 +38,17 @@ _GROUPS: Groups = {
 }
 
 
-async def usage(call: Call) -> Object | Text:
+async def usage(call: AdminCall) -> Object | RawBody:
     """Return the usage of requests in time buckets, for `completions`. Buckets of OpenAI's other
     kinds are empty."""
     kind = call.ids[0]
     if kind in OTHERS:
-        query = Query(call.query, known(*_FILTERS, *_FILTERS_OF_OTHERS))
+        query = QueryString(call.query, known(*_FILTERS, *_FILTERS_OF_OTHERS))
         times, limit, identity = read_times(query, time(), WIDTHS)
         return empty_page(Asked(times, limit, (), Question(), identity))
     if kind != COMPLETIONS:
         missing("kind of usage", kind)
-    query = Query(call.query, known(*_FILTERS))
+    query = QueryString(call.query, known(*_FILTERS))
     asked = read(query, call.who, time(), WIDTHS, _GROUPS)
     groups = await call.organizations.usage.groups(asked.page_question())
 

@@ -6,9 +6,9 @@ from msgspec import Raw
 
 from baton.request.prices import dollars
 from baton.usage.report.question import Labels, Sums
-from services.frontend.admin.call import Call
-from services.frontend.admin.objects import Object, Text
-from services.frontend.admin.query import Query
+from services.frontend.admin.call import AdminCall
+from services.frontend.admin.objects import Object, RawBody
+from services.frontend.admin.query import QueryString
 from services.frontend.admin.usage.asked import COST_WIDTHS, Groups, known, read
 from services.frontend.admin.usage.page import page
 from services.frontend.admin.usage.reader import encoded
@@ -20,9 +20,9 @@ _GROUPS: Groups = {
 }
 
 
-async def costs(call: Call) -> Text:
+async def costs(call: AdminCall) -> RawBody:
     """Return the cost of requests per day (UTC)."""
-    query = Query(call.query, known("project_ids", "api_key_ids", "line_items"))
+    query = QueryString(call.query, known("project_ids", "api_key_ids", "line_items"))
     asked = read(query, call.who, time(), COST_WIDTHS, _GROUPS)
     groups = await call.organizations.usage.groups(asked.page_question())
     items = "line_item" in asked.group_by

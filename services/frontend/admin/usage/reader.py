@@ -14,7 +14,7 @@ from baton.request.prices import Price, PriceTable
 from baton.telemetry.logs import get_logger
 from baton.usage.report.question import Question, UsageGroup
 from baton.usage.report.table import Freshness, TooLongError, UsageTable
-from services.frontend.admin.objects import Object, Text
+from services.frontend.admin.objects import Object, RawBody
 
 QUERY_SECONDS = 4.0
 """For one question, waiting for others included."""
@@ -91,14 +91,14 @@ class UsageReader:
         return self._table
 
 
-async def encoded(make: Callable[[], Object]) -> Text:
+async def encoded(make: Callable[[], Object]) -> RawBody:
     """Return an answer as JSON, made and written on a thread: the event loop has no time for large
     ones."""
 
     def run() -> bytes:
         return msgspec.json.encode(make())
 
-    return Text(await asyncio.to_thread(run), b"application/json")
+    return RawBody(await asyncio.to_thread(run), b"application/json")
 
 
 async def _told(answer: Awaitable[T]) -> T:

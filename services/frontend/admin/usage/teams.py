@@ -14,9 +14,9 @@ from baton.tenancy.directory.directory import Directory
 from baton.usage.report.question import Question, UsageGroup
 from baton.usage.report.table import Freshness, yielding
 from baton.usage.report.totals import PRICE_COLUMNS, Totals, shown, total_of, totals_by
-from services.frontend.admin.call import Call, missing
-from services.frontend.admin.objects import Object, Text
-from services.frontend.admin.query import Query
+from services.frontend.admin.call import AdminCall, missing
+from services.frontend.admin.objects import Object, RawBody
+from services.frontend.admin.query import QueryString
 from services.frontend.admin.usage.asked import check_texts, seen_projects
 from services.frontend.admin.usage.reader import MAX_GROUPS, UsageReader, encoded
 
@@ -42,10 +42,10 @@ class Days:
         return _second(self.first), _second(self.last + timedelta(days=1))
 
 
-async def team_usage(call: Call) -> Text:
+async def team_usage(call: AdminCall) -> RawBody:
     """Return usage and cost per team (project), day (UTC) and model, with a provider's prices for
     comparison; as JSON or CSV."""
-    query = Query(call.query, _FIELDS)
+    query = QueryString(call.query, _FIELDS)
     as_csv = _as_csv(query, call.accept)
     days = read_days(query, datetime.fromtimestamp(time(), UTC).date())
     directory = call.organizations.known
@@ -76,11 +76,11 @@ async def team_usage(call: Call) -> Text:
         return Report(groups, names, reader).as_csv()
 
     if as_csv:
-        return Text(await asyncio.to_thread(make_csv), b"text/csv; charset=utf-8")
+        return RawBody(await asyncio.to_thread(make_csv), b"text/csv; charset=utf-8")
     return await encoded(make)
 
 
-def read_days(query: Query, today: date) -> Days:
+def read_days(query: QueryString, today: date) -> Days:
     """Return the days that are asked for; today if none is.
 
     Raises:
@@ -102,7 +102,7 @@ def read_days(query: Query, today: date) -> Days:
     return days
 
 
-def _day(query: Query, name: str) -> date | None:
+def _day(query: QueryString, name: str) -> date | None:
     text = query.text(name)
     if not text:
         return None
@@ -119,14 +119,14 @@ def _second(day: date) -> int:
     return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
 
 
-def _as_csv(query: Query, accept: str) -> bool:
+def _as_csv(query: QueryString, accept: str) -> bool:
     wanted = query.text("format")
     if wanted not in ("", "json", "csv"):
         raise invalid_field("format", f"{wanted!r} is neither json nor csv")
     return wanted == "csv" or (not wanted and "text/csv" in accept.lower())
 
 
-def _teams(query: Query, call: Call, directory: Directory) -> tuple[str, ...] | None:
+def _teams(query: QueryString, call: AdminCall, directory: Directory) -> tuple[str, ...] | None:
     """Return the ids of the teams that are asked for; None: all of the tenant.
 
     Raises:

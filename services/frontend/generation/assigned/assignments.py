@@ -23,13 +23,13 @@ from services.frontend.generation.state.actions import (
     StreamAction,
     UpdateSources,
 )
-from services.frontend.generation.state.output import Output
+from services.frontend.generation.state.output import ChoiceOutput
 from services.frontend.generation.state.reconcile import worker_lost
 from services.frontend.generation.state.usage import RequestUsage
 from services.frontend.metrics import HANDED_BACK, HANDED_OVER
 from services.frontend.placement.placement import Placement, PlacementFinder
 from services.frontend.placement.waiting import WorkerWaitQueue
-from services.frontend.requests.claims import Claim
+from services.frontend.requests.claims import RequestClaim
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.connection import ConnectionLostError
 from services.frontend.workers.event_buffer import EventBuffer
@@ -50,7 +50,7 @@ class GenerationContext:
     """Remembers which requests workers were lost of."""
     suspect: bool
     """It is one of them."""
-    claim: Claim | None
+    claim: RequestClaim | None
     """That no other execution of it runs; None: its id is new."""
     block_key_chains: Sequence[router_pb2.Chain]
     cache_salt: bytes
@@ -78,7 +78,7 @@ class WorkerAssignments:
     def __init__(
         self,
         request: ResolvedRequest,
-        outputs: Sequence[Output],
+        outputs: Sequence[ChoiceOutput],
         context: GenerationContext,
         buffer: EventBuffer,
         usage: RequestUsage,

@@ -9,7 +9,7 @@ from services.frontend.requests.request import ResolvedRequest
 from services.frontend.text.stop_strings import StopScanner
 
 
-class Output:
+class ChoiceOutput:
     """What a choice has said so far. Tokens come in order; pieces of any size give the same text.
 
     It ends by the rules that the engine ends by (end of sequence, stop tokens, max_tokens), and by

@@ -27,7 +27,7 @@ from services.frontend.generation.state.actions import (
     StartPrefill,
     UpdateSources,
 )
-from services.frontend.generation.state.output import Output
+from services.frontend.generation.state.output import ChoiceOutput
 from services.frontend.placement.placement import Placement
 from services.frontend.workers.stream import Phase, WorkerStream, WorkerStreamState
 
@@ -56,7 +56,7 @@ def stream_lost() -> BatonError:
 
 
 def reconcile(
-    outputs: Sequence[Output],
+    outputs: Sequence[ChoiceOutput],
     streams: Collection[WorkerStream],
     failed: Sequence[WorkerStream],
     *,

@@ -48,7 +48,7 @@ class SessionCall(Protocol):
     def release_requests(self) -> None: ...
 
 
-class Session:
+class GrpcSession:
     """Runs the requests of one stream. Lives on the event loop, ends with its call.
 
     What one turn of the loop brings for all requests leaves as one message. While the client does

@@ -56,7 +56,7 @@ class Wire(Protocol):
     def cut(self) -> None: ...
 
 
-class Connection(RequestReader):
+class HttpServerConnection(RequestReader):
     """A client's connection, on the event loop, which owns its timers and ends with it.
 
     `limited` makes the class that a server uses.
@@ -87,7 +87,7 @@ class Connection(RequestReader):
         ending: ServerEnding | None = None,
         addresses: ClientAddresses | None = None,
         unfinished: Unfinished | None = None,
-    ) -> type["Connection"]:
+    ) -> type["HttpServerConnection"]:
         """Return a class of a server's connections with these limits, that refuses so."""
         limits = {
             "header_seconds": settings.header_timeout_seconds,

@@ -8,7 +8,7 @@ from services.frontend.openai.request.functions import FUNCTION, answered_call, 
 from services.frontend.openai.request.schema import MessageBody
 from services.frontend.requests.request import ChatPrompt
 from services.frontend.requests.validate import check_messages, unsupported
-from services.frontend.text.chat_template import PLAIN, Message, TemplateOptions
+from services.frontend.text.chat_template import PLAIN, ChatMessage, TemplateOptions
 
 _MAY_BE_SILENT = frozenset({"assistant", "tool", FUNCTION})
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
@@ -30,13 +30,13 @@ def conversation(
     return ChatPrompt([_message(messages, index) for index in range(len(messages))], options)
 
 
-def _message(messages: Sequence[MessageBody], index: int) -> Message:
+def _message(messages: Sequence[MessageBody], index: int) -> ChatMessage:
     message, where = messages[index], f"messages[{index}]"
     if message.audio:
         raise unsupported(f"{where}.audio")
     content, thought = _content(message, where)
     answers = message.role == FUNCTION
-    return Message(
+    return ChatMessage(
         "tool" if answers else message.role,
         content,
         message.name or "",

@@ -7,9 +7,9 @@ from typing import Any
 from baton.errors import invalid_field
 from services.frontend.openai.request.schema import ChatBody, MessageBody
 from services.frontend.openai.request.tools import arguments_of, read_calls, tool_of
-from services.frontend.output.definitions import Calls, ToolUse
+from services.frontend.output.definitions import CallMode, ToolUse
 from services.frontend.requests.tools import check_tools_count
-from services.frontend.text.chat_template import ToolCall
+from services.frontend.text.chat_template import ChatToolCall
 
 FUNCTION = "function"
 """The role of a message that answers a call."""
@@ -48,7 +48,7 @@ def read_function_use(body: ChatBody) -> ToolUse | None:
     return ToolUse(tools, calls, allowed, parallel=False, functions=True)
 
 
-def calls_of(messages: Sequence[MessageBody], at: int) -> list[ToolCall]:
+def calls_of(messages: Sequence[MessageBody], at: int) -> list[ChatToolCall]:
     """Return the calls of a message, or its `function_call`; their arguments are not checked.
 
     Raises:
@@ -60,7 +60,7 @@ def calls_of(messages: Sequence[MessageBody], at: int) -> list[ToolCall]:
         return read_calls(where, message.tool_calls)
     if message.tool_calls:
         raise invalid_field(f"{where}.function_call", "does not go with tool_calls")
-    return [ToolCall(_call_id(at), call.name, arguments_of(call))]
+    return [ChatToolCall(_call_id(at), call.name, arguments_of(call))]
 
 
 def answered_call(messages: Sequence[MessageBody], at: int) -> str:
@@ -78,13 +78,13 @@ def _call_id(at: int) -> str:
     return f"{at:0{_ID_DIGITS}d}"
 
 
-def _choice(choice: Any) -> tuple[Calls, frozenset[str] | None]:
+def _choice(choice: Any) -> tuple[CallMode, frozenset[str] | None]:
     """Return whether there is a call, and which functions may be called."""
     match choice:
         case None | "auto":
-            return Calls.AUTO, None
+            return CallMode.AUTO, None
         case "none":
-            return Calls.NONE, None
+            return CallMode.NONE, None
         case {"name": str(name)}:
-            return Calls.REQUIRED, frozenset({name})
+            return CallMode.REQUIRED, frozenset({name})
     raise invalid_field("function_call", "none, auto, or an object with the name of a function")

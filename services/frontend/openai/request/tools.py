@@ -8,16 +8,16 @@ import msgspec
 
 from baton.errors import BatonError, Reason, invalid_field
 from services.frontend.openai.request.schema import ChatBody, FunctionBody, TokenizeBody
-from services.frontend.output.definitions import Calls, Tool, ToolUse
+from services.frontend.output.definitions import CallMode, ToolDefinition, ToolUse
 from services.frontend.requests.tools import check_tools_count
 from services.frontend.requests.validate import unsupported
-from services.frontend.text.chat_template import ToolCall
+from services.frontend.text.chat_template import ChatToolCall
 
-_MODES = {mode.value: mode for mode in Calls}
+_MODES = {mode.value: mode for mode in CallMode}
 _FUNCTION = "function"
 
 
-class Call(msgspec.Struct):
+class ToolCallBody(msgspec.Struct):
     """A call of a tool, in a conversation."""
 
     id: str | None = None
@@ -25,7 +25,7 @@ class Call(msgspec.Struct):
     function: FunctionBody | None = None
 
 
-def read_tools(tools: Sequence[Any] | None) -> tuple[Tool, ...]:
+def read_tools(tools: Sequence[Any] | None) -> tuple[ToolDefinition, ...]:
     """Return the tools that a body names; their names and schemas are not checked.
 
     Raises:
@@ -56,7 +56,7 @@ def definitions(body: TokenizeBody) -> list[Mapping[str, Any]]:
     return [tool.definition for tool in read_tools(body.tools)]
 
 
-def read_calls(where: str, calls: Any) -> list[ToolCall]:
+def read_calls(where: str, calls: Any) -> list[ChatToolCall]:
     """Return the calls of a message; their arguments are not checked.
 
     Args:
@@ -67,14 +67,14 @@ def read_calls(where: str, calls: Any) -> list[ToolCall]:
         BatonError: one is no call of a function.
     """
     try:
-        read = msgspec.convert(calls or [], list[Call])
+        read = msgspec.convert(calls or [], list[ToolCallBody])
     except msgspec.ValidationError as error:
         raise invalid_field(f"{where}.tool_calls", str(error)) from None
     made = []
     for index, call in enumerate(read):
         if call.function is None or call.type not in (None, _FUNCTION):
             raise _not_a_function(f"{where}.tool_calls[{index}].type", call.type)
-        made.append(ToolCall(call.id or "", call.function.name, arguments_of(call.function)))
+        made.append(ChatToolCall(call.id or "", call.function.name, arguments_of(call.function)))
     return made
 
 
@@ -86,13 +86,13 @@ def arguments_of(function: FunctionBody) -> str:
     return "" if given is None else json.dumps(given, ensure_ascii=False)
 
 
-def _tool(where: str, tool: Any) -> Tool:
+def _tool(where: str, tool: Any) -> ToolDefinition:
     if not isinstance(tool, dict) or tool.get("type", _FUNCTION) != _FUNCTION:
         raise _not_a_function(f"{where}.type", tool.get("type") if isinstance(tool, dict) else "")
     return tool_of(f"{where}.function", tool.get(_FUNCTION))
 
 
-def tool_of(where: str, function: Any) -> Tool:
+def tool_of(where: str, function: Any) -> ToolDefinition:
     """Return the tool that a function is; its name and schema are not checked.
 
     Args:
@@ -111,19 +111,19 @@ def tool_of(where: str, function: Any) -> Tool:
         raise invalid_field(f"{where}.strict", "true or false")
     told = {key: value for key, value in function.items() if key != "strict" and value is not None}
     definition = {"type": _FUNCTION, _FUNCTION: told}
-    return Tool(function["name"], definition, parameters, bool(strict))
+    return ToolDefinition(function["name"], definition, parameters, bool(strict))
 
 
-def _choice(choice: Any) -> tuple[Calls, frozenset[str] | None, bool]:
+def _choice(choice: Any) -> tuple[CallMode, frozenset[str] | None, bool]:
     """Return whether there are calls, which tools may be called, and whether it is one call."""
     if choice is None:
-        return Calls.AUTO, None, False
+        return CallMode.AUTO, None, False
     if isinstance(choice, str) and choice in _MODES:
         return _MODES[choice], None, False
     if isinstance(choice, dict):
         match choice.get("type"):
             case "function":
-                return Calls.REQUIRED, frozenset({_name("tool_choice", choice)}), True
+                return CallMode.REQUIRED, frozenset({_name("tool_choice", choice)}), True
             case "allowed_tools":
                 return _allowed(choice.get("allowed_tools", choice))
     modes = ", ".join(_MODES)
@@ -132,7 +132,7 @@ def _choice(choice: Any) -> tuple[Calls, frozenset[str] | None, bool]:
     )
 
 
-def _allowed(allowed: Any) -> tuple[Calls, frozenset[str], bool]:
+def _allowed(allowed: Any) -> tuple[CallMode, frozenset[str], bool]:
     field = "tool_choice.allowed_tools"
     if not isinstance(allowed, dict) or allowed.get("mode") not in ("auto", "required"):
         raise invalid_field(f"{field}.mode", "auto or required")

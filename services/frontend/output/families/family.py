@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from services.frontend.output.lexer import State
+from services.frontend.output.lexer import LexerState
 
 
 def long_id(digest: str) -> str:
@@ -43,7 +43,7 @@ class Family:
     """How models of one family write calls."""
 
     name: str
-    states: Mapping[str, State]
+    states: Mapping[str, LexerState]
     form: CallForm | None = None
     """None: it writes no calls."""
     start: str = "text"

@@ -6,11 +6,11 @@
 """
 
 from services.frontend.output.families.family import CallForm, Family
-from services.frontend.output.lexer import State
+from services.frontend.output.lexer import LexerState
 from services.frontend.output.states import Expect, JsonCall, Space, Words
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
-STATES: dict[str, State] = {
+STATES: dict[str, LexerState] = {
     "text": Words("text", {OPEN: "open"}, tags=True),
     "open": Expect({"{": "call"}),
     "call": JsonCall("close"),

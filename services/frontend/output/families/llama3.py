@@ -6,11 +6,11 @@ Several stand one after the other, with semicolons between them.
 """
 
 from services.frontend.output.families.family import CallForm, Family
-from services.frontend.output.lexer import State
+from services.frontend.output.lexer import LexerState
 from services.frontend.output.states import Expect, JsonCall, Space, Words
 
 TAG = "<|python_tag|>"
-STATES: dict[str, State] = {
+STATES: dict[str, LexerState] = {
     "start": Expect({TAG: "open", "{": "call"}, "text", tags=True),
     "text": Words("text", {TAG: "open"}, tags=True),
     "open": Expect({"{": "call"}),

@@ -7,11 +7,11 @@ The first is of tokenizers up to v7, the second of later ones, with or without `
 """
 
 from services.frontend.output.families.family import CallForm, Family, short_id
-from services.frontend.output.lexer import State
+from services.frontend.output.lexer import LexerState
 from services.frontend.output.states import Expect, JsonArguments, JsonCall, Name, Space, Words
 
 OPEN, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
-STATES: dict[str, State] = {
+STATES: dict[str, LexerState] = {
     "text": Words("text", {OPEN: "open"}, tags=True),
     "open": Expect({"[": "list"}, "name"),
     "list": Expect({"{": "call"}),

@@ -12,14 +12,14 @@ The outer tag is sometimes left out.
 """
 
 from services.frontend.output.families.family import CallForm, Family
-from services.frontend.output.lexer import State
+from services.frontend.output.lexer import LexerState
 from services.frontend.output.states import Expect, Name, Space, Words
 from services.frontend.output.xml_arguments import XmlArguments
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 FUNCTION, END = "<function=", "</function>"
 PARAMETER, VALUE_END = "<parameter=", "</parameter>"
-STATES: dict[str, State] = {
+STATES: dict[str, LexerState] = {
     "text": Words("text", {OPEN: "open", FUNCTION: "name"}, tags=True),
     "open": Expect({FUNCTION: "name"}),
     "name": Name({">": "arguments"}),

@@ -10,7 +10,7 @@ from baton.errors import BatonError, Reason
 from baton.tenancy.directory.principal import Principal
 from baton.tenancy.records.tenants import Scope
 from baton.usage.report.question import Labels, Sums, UsageGroup
-from services.frontend.admin.query import Query
+from services.frontend.admin.query import QueryString
 from services.frontend.admin.usage import completions, page
 from services.frontend.admin.usage.asked import COST_WIDTHS, WIDTHS, Asked, read
 from services.frontend.admin.usage.completions import _GROUPS as GROUPS
@@ -35,7 +35,7 @@ ADMIN, MEMBER = who(Scope.ADMIN), who(Scope.USAGE)
 
 def asked(by: Principal = ADMIN, widths: Any = WIDTHS, **fields: Any) -> Asked:
     raw = urlencode({"start_time": 0, **fields}, doseq=True).encode()
-    return read(Query(raw, FIELDS), by, NOW, widths, GROUPS)
+    return read(QueryString(raw, FIELDS), by, NOW, widths, GROUPS)
 
 
 def test_defaults_are_openai_s() -> None:
@@ -202,7 +202,7 @@ def test_days(fields: dict[str, str], seconds: tuple[int, int]) -> None:
 def days(fields: dict[str, str]) -> Any:
     from datetime import date, timedelta
 
-    query = Query(urlencode(fields).encode(), ("date", "start_date", "end_date"))
+    query = QueryString(urlencode(fields).encode(), ("date", "start_date", "end_date"))
     return read_days(query, date(1970, 1, 1) + timedelta(days=20_000))
 
 

@@ -12,32 +12,32 @@ from baton.internal.v1 import cluster_pb2
 from baton.request.grammar import Grammar
 from baton.sampling import SamplingParams
 from baton.settings import TextSettings
-from services.frontend.generation.answers import Answers, Plan
-from services.frontend.models.model import Model
-from services.frontend.output.definitions import Calls, Tool, ToolUse
+from services.frontend.generation.answers import AnswerPlan, Answers
+from services.frontend.models.model import ServedModel
+from services.frontend.output.definitions import CallMode, ToolDefinition, ToolUse
 from services.frontend.requests.request import ChatPrompt, GenerationRequest, TextPrompt
-from services.frontend.text.chat_template import ChatTemplate, Message
+from services.frontend.text.chat_template import ChatMessage, ChatTemplate
 from services.frontend.text.tokenizer import Tokenizer
 from tests.unit.frontend.conftest import byte_level
 from tests.unit.frontend.output.test_transcripts import HERE, USE
 
 JSON = Grammar.of("json_schema", '{"type":"object"}')
 NOT = {"type": "object", "properties": {"a": {"not": {}}}}
-CHAT = ChatPrompt([Message("user", "hi")])
+CHAT = ChatPrompt([ChatMessage("user", "hi")])
 
 
-def model(*features: str, template: str = "hermes", source: str = "") -> Model:
+def model(*features: str, template: str = "hermes", source: str = "") -> ServedModel:
     backend = byte_level()
     backend.add_special_tokens([tokenizers.AddedToken("[TOOL_CALLS]", special=True)])
     source = (HERE / "templates" / f"{template}.jinja").read_text() if template else source
     tokenizer = Tokenizer(backend, ChatTemplate(source))
     card = cluster_pb2.ModelCard(name="m", context_tokens=99, vocab_tokens=280, features=features)
-    return Model("m", tokenizer, (card,))
+    return ServedModel("m", tokenizer, (card,))
 
 
 async def planned(
-    asked: Model, use: ToolUse | None = None, form: Grammar | None = None, **changed: Any
-) -> Plan:
+    asked: ServedModel, use: ToolUse | None = None, form: Grammar | None = None, **changed: Any
+) -> AnswerPlan:
     sampling = SamplingParams(grammar=form)
     request = GenerationRequest("m", CHAT, sampling, tools=use, request_id="r", **changed)
     prompt = asked.tokenizer.encode("assistant\n")
@@ -46,7 +46,7 @@ async def planned(
 
 async def test_calls_are_kept_to_where_workers_can() -> None:
     with_grammars, without = model("grammar"), model()
-    for calls in Calls:
+    for calls in CallMode:
         plan = await planned(with_grammars, replace(USE, calls=calls))
         assert plan.request.sampling.grammar is not None
         assert plan.reader is not None
@@ -58,9 +58,9 @@ async def test_calls_are_kept_to_where_workers_can() -> None:
 @pytest.mark.parametrize(
     ("use", "field"),
     [
-        (replace(USE, calls=Calls.REQUIRED), "tool_choice"),
+        (replace(USE, calls=CallMode.REQUIRED), "tool_choice"),
         (replace(USE, parallel=False), "parallel_tool_calls"),
-        (ToolUse((Tool("f", {}, strict=True),)), "tools.function.strict"),
+        (ToolUse((ToolDefinition("f", {}, strict=True),)), "tools.function.strict"),
     ],
 )
 async def test_what_needs_a_grammar_is_refused_where_there_are_none(
@@ -76,17 +76,17 @@ async def test_a_model_that_writes_no_calls_refuses_tools() -> None:
         with pytest.raises(BatonError, match=said) as caught:
             await planned(model("grammar", template="", source=source), USE)
         assert caught.value.field == "tools"
-    plan = await planned(model("grammar", template=""), replace(USE, calls=Calls.NONE))
+    plan = await planned(model("grammar", template=""), replace(USE, calls=CallMode.NONE))
     assert plan.reader is None
 
 
 async def test_a_schema_that_cannot_be_kept_is_refused_where_strict_and_relaxed_where_not() -> None:
     asked = model("grammar")
     with pytest.raises(BatonError, match=r"\$\.properties\.a: the keyword not") as caught:
-        await planned(asked, ToolUse((*USE.tools, Tool("f", {}, NOT, strict=True))))
+        await planned(asked, ToolUse((*USE.tools, ToolDefinition("f", {}, NOT, strict=True))))
     error = caught.value
     assert (error.reason, error.field) == (Reason.INVALID_FIELD, "tools[2].function.parameters")
-    plan = await planned(asked, ToolUse((Tool("f", {}, NOT),), Calls.REQUIRED))
+    plan = await planned(asked, ToolUse((ToolDefinition("f", {}, NOT),), CallMode.REQUIRED))
     assert plan.request.sampling.grammar is not None
 
 
@@ -129,8 +129,8 @@ async def test_json_of_forms_and_of_calls_carries_the_bounds_that_are_set(templa
     assert bounded is not None
     assert json.loads(bounded.text) == {"type": "integer", "x-bounds": {"digits": 7, "levels": 3}}
     bounded.check()
-    tool = Tool("f", {}, {"properties": {"a": {"type": "integer"}}})
-    asked = replace(asked, sampling=SamplingParams(), tools=ToolUse((tool,), Calls.REQUIRED))
+    tool = ToolDefinition("f", {}, {"properties": {"a": {"type": "integer"}}})
+    asked = replace(asked, sampling=SamplingParams(), tools=ToolUse((tool,), CallMode.REQUIRED))
     plan = await answers.plan(asked, plain_model, [1], 1)
     assert plan.request.sampling.grammar is not None
     assert '"x-bounds":{"digits":7,"levels":3}' in plan.request.sampling.grammar.text

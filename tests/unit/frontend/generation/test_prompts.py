@@ -7,7 +7,7 @@ import pytest
 from baton.errors import BatonError, Reason
 from services.frontend.generation.prompts import PromptEncoder
 from services.frontend.generation.turns import LoopTurns
-from services.frontend.models.model import Model
+from services.frontend.models.model import ServedModel
 from services.frontend.requests.context import ContextLimit
 from services.frontend.requests.request import PromptOptions, TextPrompt, TokenPrompt
 from services.frontend.text.tokenizer import TokenizerThreads
@@ -17,7 +17,7 @@ CONTEXT = ContextLimit(6)
 
 
 async def encode(
-    model: Model, options: PromptOptions, max_tokens: int | None = None, text: str = TEXT
+    model: ServedModel, options: PromptOptions, max_tokens: int | None = None, text: str = TEXT
 ) -> Sequence[int]:
     threads = TokenizerThreads(1)
     try:
@@ -41,13 +41,13 @@ async def encode(
     ],
 )
 async def test_a_prompt_is_cut_to_what_is_kept(
-    model: Model, kept: int, first: bool, max_tokens: int | None, expected: str
+    model: ServedModel, kept: int, first: bool, max_tokens: int | None, expected: str
 ) -> None:
     ids = await encode(model, PromptOptions(truncate_tokens=kept, keep_first=first), max_tokens)
     assert model.tokenizer.decode(ids) == expected
 
 
-async def test_what_is_far_too_long_is_not_tokenized_for_a_part_of_it(model: Model) -> None:
+async def test_what_is_far_too_long_is_not_tokenized_for_a_part_of_it(model: ServedModel) -> None:
     with pytest.raises(BatonError) as caught:
         await encode(model, PromptOptions(truncate_tokens=3), text=TEXT * 100)
     assert caught.value.reason is Reason.CONTEXT_LENGTH_EXCEEDED
@@ -57,7 +57,7 @@ async def test_what_is_far_too_long_is_not_tokenized_for_a_part_of_it(model: Mod
     assert caught.value.message.startswith(sentence)
 
 
-async def test_token_ids_are_cut_as_well(model: Model) -> None:
+async def test_token_ids_are_cut_as_well(model: ServedModel) -> None:
     threads = TokenizerThreads(1)
     try:
         encoder = PromptEncoder(threads, LoopTurns(32), "prompts")

@@ -22,7 +22,7 @@ from services.frontend.generation.state.actions import (
     StartPrefill,
     UpdateSources,
 )
-from services.frontend.generation.state.output import Output
+from services.frontend.generation.state.output import ChoiceOutput
 from services.frontend.generation.state.reconcile import reconcile
 from services.frontend.placement.placement import Placement
 from services.frontend.requests.request import ResolvedRequest
@@ -84,11 +84,11 @@ def placement(prefills: bool = True, *, exact: bool = True) -> Placement:
 
 
 @pytest.fixture
-def outputs(request_for: Callable[..., ResolvedRequest]) -> Callable[..., list[Output]]:
+def outputs(request_for: Callable[..., ResolvedRequest]) -> Callable[..., list[ChoiceOutput]]:
     """Make outputs, each with the given tokens; None: it has ended."""
 
-    def make(*token_ids: Sequence[int] | None) -> list[Output]:
-        made = [Output(request_for(), choice) for choice in range(len(token_ids))]
+    def make(*token_ids: Sequence[int] | None) -> list[ChoiceOutput]:
+        made = [ChoiceOutput(request_for(), choice) for choice in range(len(token_ids))]
         for output, ids in zip(made, token_ids, strict=True):
             output.push([A] if ids is None else ids)
             if ids is None:
@@ -98,11 +98,11 @@ def outputs(request_for: Callable[..., ResolvedRequest]) -> Callable[..., list[O
     return make
 
 
-Outputs = Callable[..., list[Output]]
+Outputs = Callable[..., list[ChoiceOutput]]
 
 
 def decide(
-    outputs: list[Output],
+    outputs: list[ChoiceOutput],
     *streams: WorkerStream,
     failed: Sequence[WorkerStream] = (),
     placements: int = 1,
@@ -254,7 +254,7 @@ def test_decode_lost_while_prefill_still_writes_waits_for_its_kv_elsewhere(
     ]
 
 
-def begun(output: Output, *, exact: bool) -> Output:
+def begun(output: ChoiceOutput, *, exact: bool) -> ChoiceOutput:
     """Note that a decode worker gave some of its tokens."""
     output.decoded, output.exact_continuation = True, exact
     return output

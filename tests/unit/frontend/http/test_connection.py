@@ -8,7 +8,7 @@ from uvicorn.server import ServerState
 
 from baton.settings import HttpSettings
 from services.frontend.http.asgi import Receive, Scope, Send
-from services.frontend.http.protocol.connection import Connection, connection_of
+from services.frontend.http.protocol.connection import HttpServerConnection, connection_of
 from services.frontend.http.responses import EventStream
 from tests.support.clock import within
 
@@ -53,8 +53,8 @@ async def two_events(scope: Scope, _: Receive, send: Send) -> None:
     await stream.end(b"end")
 
 
-def connect(app: Any = two_events) -> tuple[Connection, Transport]:
-    kind = Connection.limited(lambda _: b"", HttpSettings(), 10.0)
+def connect(app: Any = two_events) -> tuple[HttpServerConnection, Transport]:
+    kind = HttpServerConnection.limited(lambda _: b"", HttpSettings(), 10.0)
     config = uvicorn.Config(app, http=kind, log_config=None, proxy_headers=False)
     config.load()
     connection, transport = kind(config, ServerState(), {}), Transport()

@@ -14,7 +14,7 @@ from baton.errors import BatonError
 from baton.settings import HttpSettings
 from services.frontend.http.asgi import Receive, Scope, Send
 from services.frontend.http.body import read_json
-from services.frontend.http.protocol.connection import Connection, connection_of
+from services.frontend.http.protocol.connection import HttpServerConnection, connection_of
 from services.frontend.http.protocol.request_reader import MAX_PIPELINED
 from services.frontend.http.responses import EventStream, send_error, send_json
 from tests.support.clock import within
@@ -84,7 +84,7 @@ async def connect(application: Application, settings: HttpSettings) -> AsyncIter
             json.dumps(error.to_openai()).encode(),
         )
 
-    kind = Connection.limited(refuse, settings, 10.0)
+    kind = HttpServerConnection.limited(refuse, settings, 10.0)
     config = uvicorn.Config(application, http=kind, log_config=None, proxy_headers=False)
     config.load()
     state = ServerState()

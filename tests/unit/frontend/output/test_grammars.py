@@ -10,7 +10,7 @@ from baton.structured.compile import compile_grammar
 from baton.structured.json_schema.bounds import Bounds
 from baton.structured.state import GrammarState
 from baton.structured.vocabulary import Vocabulary
-from services.frontend.output.definitions import Calls, Tool, ToolUse
+from services.frontend.output.definitions import CallMode, ToolDefinition, ToolUse
 from services.frontend.output.formats import THINK, THINK_END, answer_format
 from services.frontend.output.grammar import AnswerGrammar, arguments_schema, embedded
 from services.frontend.text.chat_template import ChatTemplate
@@ -47,7 +47,7 @@ class Family:
             parts.append(writer.reasoning(THINK, THINK_END, opened=False))
         if form is not None:
             body = writer.form(form)
-        if use.calls is not Calls.NONE:
+        if use.calls is not CallMode.NONE:
             tools = use.callable_tools
             schemas = {tool.name: arguments_schema(tool) for tool in tools}
             writer.calls(self.format.family.form, tools, schemas, parallel=use.parallel)
@@ -71,15 +71,15 @@ FAMILIES = {name: Family(name, special) for name, special in MARKED.items()}
 FAMILIES["qwen3_coder, text"] = Family("qwen3_coder")
 
 
-def asked(calls: Calls, **changed: Any) -> ToolUse:
+def asked(calls: CallMode, **changed: Any) -> ToolUse:
     return ToolUse(USE.tools, calls, **changed)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_calls_as_the_family_writes_them_pass(name: str) -> None:
     family, template = FAMILIES[name], name.split(",")[0]
-    auto, required = family.grammar(asked(Calls.AUTO)), family.grammar(asked(Calls.REQUIRED))
-    none = family.grammar(asked(Calls.NONE))
+    auto, required = family.grammar(asked(CallMode.AUTO)), family.grammar(asked(CallMode.REQUIRED))
+    none = family.grammar(asked(CallMode.NONE))
     for transcript in TRANSCRIPTS:
         text, case = transcript["text"], transcript["case"]
         if transcript["template"] != template:
@@ -120,7 +120,7 @@ def test_calls_as_the_family_writes_them_pass(name: str) -> None:
 )
 def test_malformed_calls_do_not(name: str, text: str) -> None:
     family = FAMILIES[name]
-    assert not family.takes(family.grammar(asked(Calls.AUTO)), text)
+    assert not family.takes(family.grammar(asked(CallMode.AUTO)), text)
 
 
 def test_one_call_is_one_call() -> None:
@@ -130,14 +130,14 @@ def test_one_call_is_one_call() -> None:
         for one in TRANSCRIPTS
         if (one["template"], one["case"]) == ("hermes", "two calls")
     ]
-    grammar = family.grammar(asked(Calls.REQUIRED, parallel=False))
+    grammar = family.grammar(asked(CallMode.REQUIRED, parallel=False))
     assert not family.takes(grammar, two)
     assert family.takes(grammar, two[: two.index("</tool_call>") + len("</tool_call>")])
 
 
 def test_only_allowed_tools_are_called() -> None:
     family = FAMILIES["hermes"]
-    grammar = family.grammar(asked(Calls.REQUIRED, allowed=frozenset({"get_weather"})))
+    grammar = family.grammar(asked(CallMode.REQUIRED, allowed=frozenset({"get_weather"})))
     assert not family.takes(grammar, TRANSCRIPTS[0]["text"])
 
 
@@ -152,7 +152,7 @@ def test_only_allowed_tools_are_called() -> None:
 def test_a_form_begins_behind_the_reasoning(form: Grammar) -> None:
     family = FAMILIES["hermes"]
     text = '{"a": 1}' if form.kind == "json_schema" else "b/"
-    grammar = family.grammar(asked(Calls.AUTO), form)
+    grammar = family.grammar(asked(CallMode.AUTO), form)
     for answer in (text, f"<think>\nHm {{\n</think>\n\n{text}", TRANSCRIPTS[0]["text"]):
         assert family.takes(grammar, answer), answer
     assert not family.takes(grammar, "words")
@@ -172,4 +172,4 @@ def test_what_limits_nothing_is_left_out_of_schemas() -> None:
     assert "99999" not in text
     assert "&" not in text
     assert '"description": {"type": "string"}' in text
-    assert arguments_schema(Tool("f", {}))["additionalProperties"] is False
+    assert arguments_schema(ToolDefinition("f", {}))["additionalProperties"] is False

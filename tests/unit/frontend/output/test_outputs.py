@@ -11,7 +11,7 @@ import tokenizers
 from baton.request.stream_events import ChoiceFinished, Delta, FinishReason, event_from_proto
 from baton.request.stream_events import event_to_proto as to_proto
 from baton.v1 import inference_pb2
-from services.frontend.generation.state.output import Output
+from services.frontend.generation.state.output import ChoiceOutput
 from services.frontend.openai.response.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.openai.response.options import ResponseOptions
 from services.frontend.openai.response.templates import CHAT
@@ -51,7 +51,7 @@ def tokens_of(request: ResolvedRequest, text: str) -> list[int]:
     return request.model.tokenizer.encode(text)
 
 
-def told(output: Output, tokens: list[int], size: int) -> list[Delta]:
+def told(output: ChoiceOutput, tokens: list[int], size: int) -> list[Delta]:
     return [output.push(tokens[at : at + size]) for at in range(0, len(tokens), size)]
 
 
@@ -68,7 +68,7 @@ def test_an_answer_is_the_same_whole_and_streamed(
     request_of: Callable[..., ResolvedRequest], special: tuple[str, ...], size: int
 ) -> None:
     request = request_of(special=special)
-    output = Output(request, 0)
+    output = ChoiceOutput(request, 0)
     events: list[Any] = told(output, [*tokens_of(request, THOUGHT + TEXT), EOS], size)
     assert output.reason is FinishReason.TOOL_CALLS
     events.append(ChoiceFinished(0, output.reason, ""))
@@ -105,7 +105,7 @@ def test_the_name_is_told_before_the_arguments_come(
     request_of: Callable[..., ResolvedRequest],
 ) -> None:
     request = request_of()
-    output = Output(request, 0)
+    output = ChoiceOutput(request, 0)
     begun = TEXT[: TEXT.index('", "arguments"') + 1]
     deltas = told(output, tokens_of(request, begun), 1)
     assert [type(part).__name__ for part in deltas[-1].parts] == ["CallBegun"]
@@ -113,14 +113,14 @@ def test_the_name_is_told_before_the_arguments_come(
 
 def test_a_call_that_is_cut_off_ends_by_length(request_of: Callable[..., ResolvedRequest]) -> None:
     request = request_of(max_tokens=60)
-    output = Output(request, 0)
+    output = ChoiceOutput(request, 0)
     told(output, tokens_of(request, TEXT)[:60], 5)
     assert output.reason is FinishReason.LENGTH
 
 
 def test_a_stop_string_ends_a_call(request_of: Callable[..., ResolvedRequest]) -> None:
     request = request_of("東")
-    output = Output(request, 0)
+    output = ChoiceOutput(request, 0)
     told(output, tokens_of(request, TEXT)[:80], 1)
     assert (output.reason, output.stop_string) == (FinishReason.STOP, "東")
 
@@ -130,9 +130,9 @@ def test_what_is_resumed_has_the_ids_that_it_had(
 ) -> None:
     request = request_of()
     tokens = [*tokens_of(request, TEXT * 2), EOS]
-    whole = [part for delta in told(Output(request, 0), tokens, 1) for part in delta.parts]
+    whole = [part for delta in told(ChoiceOutput(request, 0), tokens, 1) for part in delta.parts]
     for cut in range(0, len(tokens), 7):
-        first, second = Output(request, 0), Output(request, 0)
+        first, second = ChoiceOutput(request, 0), ChoiceOutput(request, 0)
         before = [part for delta in told(first, tokens[:cut], 1) for part in delta.parts]
         second.push(tokens[:cut])
         after = [part for delta in told(second, tokens[cut:], 1) for part in delta.parts]
@@ -141,7 +141,7 @@ def test_what_is_resumed_has_the_ids_that_it_had(
 
 def test_parts_cross_the_wire(request_of: Callable[..., ResolvedRequest]) -> None:
     request = request_of()
-    output = Output(request, 0)
+    output = ChoiceOutput(request, 0)
     for delta in told(output, [*tokens_of(request, THOUGHT + TEXT), EOS], 9):
         message = inference_pb2.ChatResponse()
         to_proto(delta, message)
@@ -152,7 +152,7 @@ def test_parts_cross_the_wire(request_of: Callable[..., ResolvedRequest]) -> Non
 
 def test_without_reasoning_it_is_left_out(request_of: Callable[..., ResolvedRequest]) -> None:
     request = request_of()
-    output = Output(request, 0)
+    output = ChoiceOutput(request, 0)
     whole = WholeEncoder(CHAT, options(reasoning=False), [request])
     for delta in told(output, [*tokens_of(request, THOUGHT + "Yes"), EOS], 3):
         whole.take(0, delta)

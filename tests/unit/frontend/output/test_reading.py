@@ -14,11 +14,16 @@ from baton.tenancy.directory.principal import LOCAL
 from baton.v1 import inference_pb2
 from services.frontend.grpc.convert import generation_request
 from services.frontend.openai.request.parse import RequestNames, chat_request, read_chat
-from services.frontend.output.definitions import Calls
+from services.frontend.output.definitions import CallMode
 from services.frontend.requests.request import ChatPrompt, GenerationRequest
 from services.frontend.requests.validate import check
 from services.frontend.text.call_arguments import read_arguments
-from services.frontend.text.chat_template import ChatTemplate, Message, TemplateOptions, ToolCall
+from services.frontend.text.chat_template import (
+    ChatMessage,
+    ChatTemplate,
+    ChatToolCall,
+    TemplateOptions,
+)
 from services.frontend.text.tokenizer import Tokenizer
 from tests.unit.frontend.conftest import byte_level
 from tests.unit.frontend.output.golden import HARD, TOOLS
@@ -43,19 +48,19 @@ def named(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("choice", "calls", "allowed", "parallel"),
     [
-        (None, Calls.AUTO, None, True),
-        ("none", Calls.NONE, None, True),
-        ("required", Calls.REQUIRED, None, True),
-        (FUNCTION, Calls.REQUIRED, {"get_time"}, False),
+        (None, CallMode.AUTO, None, True),
+        ("none", CallMode.NONE, None, True),
+        ("required", CallMode.REQUIRED, None, True),
+        (FUNCTION, CallMode.REQUIRED, {"get_time"}, False),
         (
             {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [FUNCTION]}},
-            Calls.AUTO,
+            CallMode.AUTO,
             {"get_time"},
             True,
         ),
     ],
 )
-def test_choices(choice: Any, calls: Calls, allowed: set[str] | None, parallel: bool) -> None:
+def test_choices(choice: Any, calls: CallMode, allowed: set[str] | None, parallel: bool) -> None:
     use = asked(tools=TOOLS, tool_choice=choice).tools
     assert use is not None
     assert (use.calls, use.parallel) == (calls, parallel)
@@ -188,7 +193,7 @@ def test_a_conversation_with_calls_is_rendered_as_transformers_does(
     transcript: dict[str, Any],
 ) -> None:
     calls = [
-        ToolCall(
+        ChatToolCall(
             one["id"],
             one["function"]["name"],
             json.dumps(one["function"]["arguments"], ensure_ascii=False),
@@ -197,8 +202,8 @@ def test_a_conversation_with_calls_is_rendered_as_transformers_does(
     ]
     template = ChatTemplate((HERE / "templates" / "hermes.jinja").read_text())
     messages = [
-        Message("user", "Which tool is it?"),
-        Message(
+        ChatMessage("user", "Which tool is it?"),
+        ChatMessage(
             "assistant",
             transcript["content"],
             tool_calls=calls,
@@ -230,7 +235,7 @@ CUT = ['{"a": "32', '{"a":1,}', '"{}"', "null", "[]", '{"a":1}{"b":2}', "sunny",
 def test_arguments_stand_in_the_prompt_as_they_were_written(
     source: str, around: str, written: str
 ) -> None:
-    message = Message("assistant", "", tool_calls=[ToolCall("1", "f", written)])
+    message = ChatMessage("assistant", "", tool_calls=[ChatToolCall("1", "f", written)])
     names = "{% set message = messages[0] %}"
     names += "{% set arguments = message.tool_calls[0].function.arguments %}"
     template = ChatTemplate(names + source)
@@ -242,7 +247,7 @@ def test_arguments_stand_in_the_prompt_as_they_were_written(
 def test_arguments_are_laid_out_on_lines_where_they_are_whole() -> None:
     template = ChatTemplate("{{ messages[0].tool_calls[0].function | tojson(indent=1) }}")
     for written, shown in (('{"a":1}', '{\n  "a": 1\n }'), ('{"a":', '{"a":')):
-        message = Message("assistant", "", tool_calls=[ToolCall("1", "f", written)])
+        message = ChatMessage("assistant", "", tool_calls=[ChatToolCall("1", "f", written)])
         assert template.render([message]) == f'{{\n "name": "f",\n "arguments": {shown}\n}}'
 
 
@@ -297,8 +302,8 @@ def test_special_tokens_in_calls_and_tools_stay_text(hidden: str, form: str) -> 
     tokenizer = Tokenizer(byte_level(), ChatTemplate(template))
     end = tokenizer.tags["<eos>"]
     messages = [
-        Message("assistant", "", tool_calls=[ToolCall("1", "f", form % hidden)]),
-        Message("tool", "x", tool_call_id="<eos>"),
+        ChatMessage("assistant", "", tool_calls=[ChatToolCall("1", "f", form % hidden)]),
+        ChatMessage("tool", "x", tool_call_id="<eos>"),
     ]
     ids = tokenizer.encode_chat(messages, options=TemplateOptions(tools=[{"description": "<eos>"}]))
     assert [at for at, token in enumerate(ids) if token == end] == [len(ids) - 1]
@@ -324,14 +329,14 @@ def test_what_is_nested_too_deep_is_refused() -> None:
 @pytest.mark.parametrize(
     ("choice", "calls", "allowed"),
     [
-        (None, Calls.AUTO, None),
-        ("none", Calls.NONE, None),
-        ("auto", Calls.AUTO, None),
-        ({"name": "get_time"}, Calls.REQUIRED, {"get_time"}),
+        (None, CallMode.AUTO, None),
+        ("none", CallMode.NONE, None),
+        ("auto", CallMode.AUTO, None),
+        ({"name": "get_time"}, CallMode.REQUIRED, {"get_time"}),
     ],
 )
 def test_functions_are_tools_of_which_one_is_called(
-    choice: Any, calls: Calls, allowed: set[str] | None
+    choice: Any, calls: CallMode, allowed: set[str] | None
 ) -> None:
     functions = [tool["function"] for tool in TOOLS]
     request = asked(functions=functions, function_call=choice)
@@ -362,7 +367,7 @@ def test_calls_of_functions_in_a_conversation_are_those_of_tools() -> None:
     prompt = asked(messages=said).prompt
     assert isinstance(prompt, ChatPrompt)
     _, called, answered, other = prompt.messages
-    assert called.tool_calls == [ToolCall("000000001", "get_time", '{"zone": "UTC"}')]
+    assert called.tool_calls == [ChatToolCall("000000001", "get_time", '{"zone": "UTC"}')]
     assert (answered.role, answered.name) == ("tool", "get_time")
     assert (answered.content, answered.tool_call_id) == ("12:00", "000000001")
     assert other.tool_call_id == ""

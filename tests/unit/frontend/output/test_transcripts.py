@@ -22,7 +22,7 @@ from baton.request.stream_events import (
     Reasoning,
     Text,
 )
-from services.frontend.output.definitions import Calls, Tool, ToolUse
+from services.frontend.output.definitions import CallMode, ToolDefinition, ToolUse
 from services.frontend.output.formats import FAMILIES, AnswerReader, answer_format
 from services.frontend.output.lexer import Lexer, _joined
 from services.frontend.text.chat_template import ChatTemplate
@@ -42,7 +42,8 @@ SPECIAL = {
 """What is one token in the vocabulary; everything else is text."""
 USE = ToolUse(
     tuple(
-        Tool(tool["function"]["name"], tool, tool["function"].get("parameters")) for tool in TOOLS
+        ToolDefinition(tool["function"]["name"], tool, tool["function"].get("parameters"))
+        for tool in TOOLS
     )
 )
 
@@ -187,7 +188,7 @@ def test_a_call_that_is_cut_off_is_no_text(cut: bool) -> None:
 def test_an_unknown_tool_is_text() -> None:
     text = '<tool_call>\n{"name": "nobody", "arguments": {}}\n</tool_call>'
     assert read(READERS["hermes"], "hermes", text) == [Text(text)]
-    named = ToolUse(USE.tools, Calls.AUTO, frozenset({"get_time"}))
+    named = ToolUse(USE.tools, CallMode.AUTO, frozenset({"get_time"}))
     text = text.replace("nobody", "get_weather")
     assert read(reader_of("hermes", named), "hermes", text) == [Text(text)]
 
@@ -219,7 +220,7 @@ def test_values_in_xml_are_of_the_types_of_the_schema(
         "properties": {"p": schema},
         "$defs": {"o": {"type": "object"}},
     }
-    reader = reader_of("qwen3_coder", ToolUse((Tool("f", {}, parameters),)))
+    reader = reader_of("qwen3_coder", ToolUse((ToolDefinition("f", {}, parameters),)))
     text = f"<function=f>\n<parameter=p>\n{value}\n</parameter>\n</function>"
     for pieces in ([text], list(text)):
         assert calls(read(reader, "qwen3_coder", pieces)) == [("f", f'{{"p": {expected}}}')]
@@ -274,4 +275,4 @@ def test_without_tools_and_reasoning_nothing_reads_the_answer() -> None:
     for name in ("auto", *FAMILIES):
         found = answer_format(tokenizer, name, "auto")
         assert found.reader(None, tokenizer, [1], 1, "r") is None
-        assert found.reader(ToolUse(USE.tools, Calls.NONE), tokenizer, [1], 1, "r") is None
+        assert found.reader(ToolUse(USE.tools, CallMode.NONE), tokenizer, [1], 1, "r") is None

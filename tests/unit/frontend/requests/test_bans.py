@@ -11,7 +11,7 @@ from baton.internal.v1 import cluster_pb2
 from baton.request.grammar import Grammar
 from baton.sampling import SamplingParams
 from baton.worker.wire.tokenizer_files import TokenizerFiles
-from services.frontend.models.model import Model
+from services.frontend.models.model import ServedModel
 from services.frontend.requests.bans import check_bans, check_bans_of
 from services.frontend.requests.grammar import check_grammar
 from services.frontend.text.tokenizer import Tokenizer
@@ -20,10 +20,10 @@ A, B, END = 65, 66, 9
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
+def model() -> ServedModel:
     tokenizer = Tokenizer.load(TokenizerFiles(make_tokenizer(512).to_str().encode()))
     card = cluster_pb2.ModelCard(name="m", vocab_tokens=512, eos_token_ids=[END])
-    return Model("m", tokenizer, (card,))
+    return ServedModel("m", tokenizer, (card,))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def model() -> Model:
         ),
     ],
 )
-def test_what_leaves_no_token_is_refused(model: Model, params: Any, named: list[str]) -> None:
+def test_what_leaves_no_token_is_refused(model: ServedModel, params: Any, named: list[str]) -> None:
     with pytest.raises(BatonError) as caught:
         check_bans(SamplingParams(**params), model, {})
     error = caught.value
@@ -76,11 +76,11 @@ def test_what_leaves_no_token_is_refused(model: Model, params: Any, named: list[
         {},
     ],
 )
-def test_what_leaves_one_is_served(model: Model, params: Any) -> None:
+def test_what_leaves_one_is_served(model: ServedModel, params: Any) -> None:
     check_bans(SamplingParams(**params), model, {})
 
 
-def test_bad_words_are_those_of_the_models_tokens(model: Model) -> None:
+def test_bad_words_are_those_of_the_models_tokens(model: ServedModel) -> None:
     (letter,) = model.tokenizer.encode("A", around=False)
     params = SamplingParams(allowed_token_ids=(letter,), bad_words=("A",))
     with pytest.raises(BatonError, match="allowed_token_ids and bad_words leave"):
@@ -114,7 +114,7 @@ def test_bad_words_are_those_of_the_models_tokens(model: Model) -> None:
     ],
 )
 async def test_grammars_and_bad_words(
-    model: Model, grammar: Grammar, words: list[str], left: bool
+    model: ServedModel, grammar: Grammar, words: list[str], left: bool
 ) -> None:
     await check_grammar(grammar, "guided", model.tokenizer)
     params = SamplingParams(bad_words=tuple(words))
@@ -127,7 +127,7 @@ async def test_grammars_and_bad_words(
     assert caught.value.field == "guided"
 
 
-async def test_grammars_and_runs_of_tokens(model: Model) -> None:
+async def test_grammars_and_runs_of_tokens(model: ServedModel) -> None:
     ids = tuple(model.tokenizer.encode("yes", around=False))
     grammar = Grammar.of_choices(["yes"])
     await check_grammar(grammar, "guided", model.tokenizer)

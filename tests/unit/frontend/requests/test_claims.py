@@ -3,7 +3,7 @@
 import pytest
 
 from baton.errors import BatonError, Reason
-from services.frontend.requests.claims import Claim, Claims
+from services.frontend.requests.claims import Claims, RequestClaim
 from services.frontend.requests.request import GenerationRequest, TextPrompt
 
 
@@ -11,7 +11,7 @@ def asking(execution_id: str = "e", **fields: object) -> GenerationRequest:
     return GenerationRequest("m", TextPrompt("x"), execution_id=execution_id, **fields)  # type: ignore[arg-type]
 
 
-def begin(claims: Claims, tenant: str = "t", **fields: object) -> Claim:
+def begin(claims: Claims, tenant: str = "t", **fields: object) -> RequestClaim:
     claim = claims.begin(asking(**fields), tenant)
     assert claim is not None
     return claim

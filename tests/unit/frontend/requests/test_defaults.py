@@ -8,7 +8,7 @@ from baton.internal.v1 import cluster_pb2
 from baton.sampling import SamplingParams
 from baton.tenancy.directory.principal import LOCAL
 from baton.worker.records import model_card
-from services.frontend.models.model import Model, ResolvedModel
+from services.frontend.models.model import ResolvedModel, ServedModel
 from services.frontend.requests.request import GenerationRequest, ResolvedRequest, TextPrompt
 from services.frontend.requests.validate import resolve, with_defaults
 from tests.support.engine.info import engine_info
@@ -19,15 +19,15 @@ RECOMMENDED = SamplingParams(
 
 
 @pytest.fixture
-def recommending(model: Model) -> Model:
+def recommending(model: ServedModel) -> ServedModel:
     card = cluster_pb2.ModelCard()
     card.CopyFrom(model.cards[0])
     card.features.extend(["penalties", "min_p"])
     card.sampling_defaults.CopyFrom(RECOMMENDED.to_proto())
-    return Model("m", model.tokenizer, (card,))
+    return ServedModel("m", model.tokenizer, (card,))
 
 
-def resolved(model: Model, prompt: int = 2, **said: object) -> ResolvedRequest:
+def resolved(model: ServedModel, prompt: int = 2, **said: object) -> ResolvedRequest:
     asked = GenerationRequest(
         "m", TextPrompt("x"), SamplingParams.from_options(said), frozenset(said)
     )
@@ -35,7 +35,7 @@ def resolved(model: Model, prompt: int = 2, **said: object) -> ResolvedRequest:
     return resolve(with_defaults(asked, model), found, [1] * prompt, 7, LOCAL)
 
 
-def test_what_is_said_goes_before_what_is_recommended(recommending: Model) -> None:
+def test_what_is_said_goes_before_what_is_recommended(recommending: ServedModel) -> None:
     sampling = resolved(recommending).sampling
     assert SamplingParams.from_proto(sampling) == replace_(RECOMMENDED, seed=7)
     # Also where it is what nothing said would be.
@@ -44,11 +44,11 @@ def test_what_is_said_goes_before_what_is_recommended(recommending: Model) -> No
     assert (asked.temperature, asked.top_k, asked.min_p, asked.max_tokens) == (1.0, 0, 0.25, 3)
 
 
-def test_a_recommended_length_is_what_the_context_has_room_for(recommending: Model) -> None:
+def test_a_recommended_length_is_what_the_context_has_room_for(recommending: ServedModel) -> None:
     assert resolved(recommending, prompt=90).sampling.max_tokens == 10
 
 
-def test_nothing_is_recommended_that_a_worker_does_not_support(recommending: Model) -> None:
+def test_nothing_is_recommended_that_a_worker_does_not_support(recommending: ServedModel) -> None:
     other = cluster_pb2.ModelCard()
     other.CopyFrom(recommending.cards[0])
     other.features.remove("penalties")

@@ -15,13 +15,13 @@ from services.frontend.openai.request.parse import (
 )
 from services.frontend.requests import validate
 from services.frontend.requests.request import ChatPrompt, GenerationRequest, TextPrompt
-from services.frontend.text.chat_template import Message
+from services.frontend.text.chat_template import ChatMessage
 
 LIMITS = FrontendLimits(max_messages=2, max_choices=3, max_outputs=4)
 
 
 def converse(messages: int) -> None:
-    prompt = ChatPrompt([Message("user", "Hello")] * messages)
+    prompt = ChatPrompt([ChatMessage("user", "Hello")] * messages)
     validate.check(GenerationRequest("m", prompt), LIMITS, LOCAL)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors
 
 from baton.errors import BatonError, Reason
-from services.frontend.text.chat_template import ChatTemplate, Message, TemplateOptions
+from services.frontend.text.chat_template import ChatMessage, ChatTemplate, TemplateOptions
 from services.frontend.text.tokenizer import Tokenizer
 from tests.unit.frontend.conftest import byte_fallback
 
@@ -51,7 +51,7 @@ def as_text(made: tokenizers.Tokenizer, text: str) -> list[int]:
 
 def chat(template: str, *contents: str, made: tokenizers.Tokenizer | None = None) -> list[int]:
     tokenizer = Tokenizer(made or backend(), ChatTemplate(template))
-    return tokenizer.encode_chat([Message("user", content) for content in contents])
+    return tokenizer.encode_chat([ChatMessage("user", content) for content in contents])
 
 
 @given(first=TEXTS, second=TEXTS)
@@ -91,7 +91,7 @@ def test_variables_of_a_template_are_text_too(text: str) -> None:
     tokenizer = Tokenizer(backend(), ChatTemplate(template))
     variables = {"documents": [{"title": text}], "mode": text, "enable_thinking": False}
     ids = tokenizer.encode_chat(
-        [Message("user", "x")], options=TemplateOptions(variables=variables)
+        [ChatMessage("user", "x")], options=TemplateOptions(variables=variables)
     )
     special = {backend().token_to_id(one) for one in ("<|start|>", "<|end|>")}
     assert [token in special for token in ids].count(True) == 2
@@ -102,7 +102,7 @@ def test_an_operator_may_allow_them() -> None:
     made = backend()
     tokenizer = Tokenizer(made, ChatTemplate("{{ messages[0].content }}"))
     wanted = made.encode("a<|end|>b").ids
-    assert tokenizer.encode_chat([Message("user", "a<|end|>b")], special=True) == wanted
+    assert tokenizer.encode_chat([ChatMessage("user", "a<|end|>b")], special=True) == wanted
     assert tokenizer.encode("a<|end|>b") == wanted
     assert tokenizer.encode("a<|end|>b", special=False) == as_text(made, "a<|end|>b")
 
@@ -158,6 +158,6 @@ def test_a_long_message_of_them_is_read_in_linear_time() -> None:
     seconds = []
     for count in (2_000, 16_000):
         began = time.thread_time()
-        tokenizer.encode_chat([Message("user", "<|end|><|" * count)])
+        tokenizer.encode_chat([ChatMessage("user", "<|end|><|" * count)])
         seconds.append(time.thread_time() - began)
     assert seconds[1] < 8 * 5 * seconds[0]

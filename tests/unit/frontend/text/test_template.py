@@ -5,10 +5,10 @@ import datetime
 import pytest
 
 from baton.errors import BatonError, Reason
-from services.frontend.text.chat_template import ChatTemplate, Message, TemplateOptions
+from services.frontend.text.chat_template import ChatMessage, ChatTemplate, TemplateOptions
 
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
-HELLO = [Message("user", "<hi> & 'é'", "ann")]
+HELLO = [ChatMessage("user", "<hi> & 'é'", "ann")]
 
 
 def render(source: str | None) -> str:
@@ -30,7 +30,7 @@ def test_what_templates_use_is_there() -> None:
 
 def test_developer_is_the_system() -> None:
     template = ChatTemplate("{{ messages[0].role }}")
-    assert template.render([Message("developer", "x")]) == "system"
+    assert template.render([ChatMessage("developer", "x")]) == "system"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ SAYS_ALL = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}"
 )
 def test_a_last_message_is_gone_on_with(source: str, final: str, expected: str) -> None:
     template = ChatTemplate(source + "{% if add_generation_prompt %}new{% endif %}")
-    messages = [Message("user", "x"), Message("assistant", final)]
+    messages = [ChatMessage("user", "x"), ChatMessage("assistant", final)]
     options = TemplateOptions(continue_final_message=True)
     assert template.render(messages, options) == expected
     new = template.render(messages, TemplateOptions(add_generation_prompt=False))
@@ -85,4 +85,4 @@ def test_a_last_message_is_gone_on_with(source: str, final: str, expected: str) 
 def test_a_last_message_that_the_template_changes_is_refused() -> None:
     template = ChatTemplate("{{ messages[-1].content | upper }}")
     with pytest.raises(BatonError, match="continue_final_message"):
-        template.render([Message("user", "x")], TemplateOptions(continue_final_message=True))
+        template.render([ChatMessage("user", "x")], TemplateOptions(continue_final_message=True))

@@ -8,12 +8,12 @@ import pytest
 from tokenizers import processors
 
 from baton.worker.wire.tokenizer_files import TokenizerFiles
-from services.frontend.text.chat_template import ChatTemplate, Message, TemplateOptions
+from services.frontend.text.chat_template import ChatMessage, ChatTemplate, TemplateOptions
 from services.frontend.text.tokenizer import Tokenizer
 from services.frontend.text.tokenizer_config import special_tokens, templates
 from tests.unit.frontend.conftest import byte_level
 
-HELLO = [Message("user", "hi")]
+HELLO = [ChatMessage("user", "hi")]
 WITH_TOOLS = TemplateOptions(tools=[{"type": "function", "function": {"name": "f"}}])
 TOOL_USE = "T{{ tools | length }}"
 
@@ -45,7 +45,7 @@ def test_a_token_that_is_not_named_is_nothing() -> None:
 def test_a_special_token_that_a_template_writes_is_one() -> None:
     template = ChatTemplate("{{ unk_token }}{{ messages[0].content }}", {"unk_token": "<eos>"})
     tokenizer = Tokenizer(byte_level(), template)
-    ids = tokenizer.encode_chat([Message("user", "<eos>")])
+    ids = tokenizer.encode_chat([ChatMessage("user", "<eos>")])
     assert [at for at, token in enumerate(ids) if token == tokenizer.tags["<eos>"]] == [0]
 
 
