@@ -1,18 +1,21 @@
 """Sampling and stopping parameters: the one definition that frontends, workers, engines and the
 client share."""
 
-from baton.sampling.parameter import InvalidParameterError, Limits, Parameter
+from baton.sampling.parameter import Effect, Engines, InvalidParameterError, Limits, Parameter
 from baton.sampling.params import PARAMETERS, SamplingOptions, SamplingParams
 from baton.sampling.validation import (
     check,
     check_token_ids,
     check_vocabulary,
+    features_of,
     is_plainly_greedy,
     needed_features,
 )
 
 __all__ = [
     "PARAMETERS",
+    "Effect",
+    "Engines",
     "InvalidParameterError",
     "Limits",
     "Parameter",
@@ -21,6 +24,7 @@ __all__ = [
     "check",
     "check_token_ids",
     "check_vocabulary",
+    "features_of",
     "is_plainly_greedy",
     "needed_features",
 ]

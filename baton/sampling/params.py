@@ -1,9 +1,11 @@
 """The parameters, as a struct, as keyword options and as a table.
 
-A parameter is a field of `SamplingParams` and of the message of that name in `baton.v1`; its limits
-stand in its annotation. Conversion, validation, the fields of OpenAI bodies and the keyword options
-of the client follow from PARAMETERS, which is made of the fields. To add one, add it to the
-message, to the two classes here, and to the samplers of the engines.
+A parameter is a field of `SamplingParams` and of the message of that name in `baton.v1`; its
+annotation is its row of the table. From PARAMETERS, which is made of the fields, follow conversion,
+validation, what generation_config.json may recommend, engines' features, the arguments for vLLM's
+sampler, and the fields of OpenAI bodies with their text in docs/api.md. To add a number, add it to
+the message, to the two classes here (the second is for static types), and to
+`baton.engine.sampling`, which computes with it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -13,56 +15,116 @@ from typing import Annotated, Any, Self, TypedDict, get_args, get_origin, get_ty
 import msgspec
 
 from baton.request.grammar import Grammar
-from baton.sampling.parameter import InvalidParameterError, Limits, Parameter, count_text
+from baton.sampling.parameter import (
+    Effect,
+    Engines,
+    Feature,
+    InvalidParameterError,
+    Limits,
+    Parameter,
+    Traits,
+    count_text,
+)
 from baton.v1 import common_pb2
 
 _INT32 = 2**31 - 1
 _INT64 = 2**63 - 1
 
 
+_DRAW, _END, _TEXT, _REPORT = Effect.DRAW, Effect.END, Effect.TEXT, Effect.REPORT
+_TORCH, _VLLM, _SPECULATING = Engines.TORCH, Engines.VLLM, Engines.VLLM_SPECULATING
+_PENALTIES = Feature("penalties", _TORCH | _VLLM | _SPECULATING)
+_BAD_WORDS = Feature("bad_words", _TORCH | _VLLM)
+
+
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """How tokens are drawn and where an output ends; meanings as of `baton.v1.SamplingParams`."""
 
-    temperature: Annotated[float, Limits(0, 2)] = 1.0
-    top_p: Annotated[float, Limits(0, 1)] = 1.0
+    temperature: Annotated[float, Limits(0, 2), Traits(_DRAW, checkpoint="temperature")] = 1.0
+    """0 makes it greedy."""
+    top_p: Annotated[
+        float,
+        Limits(0, 1),
+        Traits(_DRAW, checkpoint="top_p", note="0 to 1; 0 keeps the most likely token"),
+    ] = 1.0
     """0: the most likely token, or one of those that are."""
-    top_k: Annotated[int, Limits(0, _INT32)] = 0
-    min_p: Annotated[float, Limits(0, 1, feature="min_p")] = 0.0
-    seed: Annotated[int | None, Limits(-_INT64 - 1, _INT64)] = None
+    top_k: Annotated[
+        int,
+        Limits(0, _INT32),
+        Traits(_DRAW, checkpoint="top_k", vllm="top_k", vllm_values={-1: 0}, note="0 or -1: all"),
+    ] = 0
+    min_p: Annotated[
+        float,
+        Limits(0, 1),
+        Traits(_DRAW, Feature("min_p", _TORCH | _VLLM), checkpoint="min_p", vllm="min_p"),
+    ] = 0.0
+    seed: Annotated[
+        int | None,
+        Limits(-_INT64 - 1, _INT64),
+        Traits(_DRAW, note="the same seed samples the same tokens"),
+    ] = None
     """None: the frontend draws one; an engine takes it as 0."""
-    presence_penalty: Annotated[float, Limits(-2, 2, feature="penalties")] = 0.0
-    frequency_penalty: Annotated[float, Limits(-2, 2, feature="penalties")] = 0.0
-    repetition_penalty: Annotated[float, Limits(0, 2, above=True, feature="penalties")] = 1.0
+    presence_penalty: Annotated[
+        float, Limits(-2, 2), Traits(feature=_PENALTIES, vllm="presence_penalty")
+    ] = 0.0
+    frequency_penalty: Annotated[
+        float, Limits(-2, 2), Traits(feature=_PENALTIES, vllm="frequency_penalty")
+    ] = 0.0
+    repetition_penalty: Annotated[
+        float,
+        Limits(0, 2, above=True),
+        Traits(feature=_PENALTIES, checkpoint="repetition_penalty", vllm="repetition_penalty"),
+    ] = 1.0
     logit_bias: Annotated[
-        dict[int, float], Limits(-100, 100, items=(0, 1024), token_ids=True, feature="logit_bias")
+        dict[int, float],
+        Limits(-100, 100, items=(0, 1024), token_ids=True),
+        Traits(feature=Feature("logit_bias", _TORCH | _VLLM)),
     ] = {}
-    logprobs: Annotated[int | None, Limits(0, 20, feature="logprobs")] = None
+    logprobs: Annotated[
+        int | None,
+        Limits(0, 20),
+        Traits(_REPORT, Feature("logprobs", _TORCH | _VLLM | _SPECULATING), vllm="logprobs"),
+    ] = None
     """Alternatives to report per token; None reports no log probabilities."""
-    max_tokens: Annotated[int | None, Limits(0)] = None
+    max_tokens: Annotated[int | None, Limits(0), Traits(_END, checkpoint="max_new_tokens")] = None
     """None: up to the context's end. 0, which engines are never given: the prompt alone."""
-    min_tokens: Annotated[int, Limits(0)] = 0
-    stop_token_ids: Annotated[tuple[int, ...], Limits(items=(0, 256), token_ids=True)] = ()
-    ignore_eos: bool = False
-    stop: Annotated[tuple[str, ...], Limits(1, 256, items=(0, 4))] = ()
+    min_tokens: Annotated[int, Limits(0), Traits(note="minimum output tokens")] = 0
+    stop_token_ids: Annotated[
+        tuple[int, ...], Limits(items=(0, 256), token_ids=True), Traits(_END)
+    ] = ()
+    ignore_eos: Annotated[
+        bool, Traits(_END, note="continue after the model's end-of-sequence token")
+    ] = False
+    stop: Annotated[tuple[str, ...], Limits(1, 256, items=(0, 4)), Traits(_END)] = ()
     """The frontend's alone: workers know no text."""
     allowed_token_ids: Annotated[
         tuple[int, ...] | None, Limits(items=(1, 1024), token_ids=True)
     ] = None
     """The only tokens that are sampled; None: all."""
-    grammar: Annotated[Grammar | None, Limits(feature="grammar")] = None
+    grammar: Annotated[Grammar | None, Traits(feature=Feature("grammar", Engines.NONE))] = None
     """What the output's text must look like; None: anything."""
-    bad_words: Annotated[tuple[str, ...], Limits(1, 256, items=(0, 128), feature="bad_words")] = ()
+    bad_words: Annotated[
+        tuple[str, ...], Limits(1, 256, items=(0, 128)), Traits(feature=_BAD_WORDS)
+    ] = ()
     """The frontend's alone, which makes `bad_word_ids` of them."""
-    include_stop_str_in_output: bool = False
+    include_stop_str_in_output: Annotated[
+        bool, Traits(_TEXT, note="applies to stop tokens too")
+    ] = False
     """The frontend's alone."""
-    skip_special_tokens: bool = True
+    skip_special_tokens: Annotated[
+        bool, Traits(_TEXT, note="false: the text includes special tokens")
+    ] = True
     """The frontend's alone."""
-    prompt_logprobs: Annotated[int | None, Limits(0, 20, feature="prompt_logprobs")] = None
+    prompt_logprobs: Annotated[
+        int | None, Limits(0, 20), Traits(_REPORT, Feature("prompt_logprobs", _TORCH))
+    ] = None
     """Alternatives to report per prompt token; None reports nothing. Engines are told with the
-    request, as only one of two workers computes the prompt."""
+    request, as only one of two workers computes the prompt. vLLM's support depends on its
+    configuration."""
     bad_word_ids: Annotated[
         tuple[tuple[int, ...], ...],
-        Limits(1, 64, items=(0, 512), token_ids=True, feature="bad_words"),
+        Limits(1, 64, items=(0, 512), token_ids=True),
+        Traits(feature=_BAD_WORDS, note="`bad_words` as sequences of token ids; Baton only"),
     ] = ()
     """Runs of tokens that the output does not have."""
 
@@ -83,6 +145,16 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             if value is not None:
                 given[name] = value if make is None else make(value)
         return cls(**given)
+
+    @classmethod
+    def from_vllm_options(cls, options: Mapping[str, Any]) -> Self:
+        """Make the struct of values as vLLM takes them: as `from_options`, with `vllm_values`."""
+        meant = {
+            name: values[options[name]]
+            for name, values in _VLLM_VALUES.items()
+            if options.get(name) in values
+        }
+        return cls.from_options({**options, **meant})
 
     def to_proto(self, given: Collection[str] = ()) -> common_pb2.SamplingParams:
         """Make the message; what has its default is not set.
@@ -155,8 +227,9 @@ def _parameters() -> Iterator[Parameter]:
         default = field.default
         if default is msgspec.NODEFAULT:
             default = field.default_factory()
-        limits = next(iter(getattr(limited[field.name], "__metadata__", ())), Limits())
-        yield Parameter(field.name, plain[field.name], default, limits)
+        said = {type(one): one for one in getattr(limited[field.name], "__metadata__", ())}
+        limits, traits = said.get(Limits, Limits()), said.get(Traits, Traits())
+        yield Parameter(field.name, plain[field.name], default, limits, traits)
 
 
 def _maker(parameter: Parameter) -> Callable[[Any], Any] | None:
@@ -186,4 +259,7 @@ def _runs(value: Iterable[Sequence[int] | common_pb2.TokenRun]) -> tuple[tuple[i
 
 PARAMETERS = tuple(_parameters())
 """All parameters, in the order in which they are checked."""
+_VLLM_VALUES = {
+    each.name: each.traits.vllm_values for each in PARAMETERS if each.traits.vllm_values
+}
 _MAKERS: dict[str, Any] = {each.name: _maker(each) for each in PARAMETERS}

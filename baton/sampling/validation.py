@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any
 
 from baton.request.grammar import Grammar
-from baton.sampling.parameter import InvalidParameterError, Limits, count_text
+from baton.sampling.parameter import Effect, Engines, InvalidParameterError, Limits, count_text
 from baton.sampling.params import PARAMETERS, SamplingParams
 
 
@@ -74,8 +74,15 @@ def check_token_ids(field: str, ids: Mapping[int, Any] | Sequence[int], vocab_to
 def needed_features(params: SamplingParams) -> Iterator[tuple[str, str]]:
     """Yield the parameters that not every engine supports, each with the feature it needs."""
     for each in PARAMETERS:
-        if each.limits.feature and getattr(params, each.name) != each.default:
-            yield each.name, each.limits.feature
+        feature = each.traits.feature
+        if feature is not None and getattr(params, each.name) != each.default:
+            yield each.name, feature.name
+
+
+def features_of(engines: Engines) -> tuple[str, ...]:
+    """Return the features that these engines support with every checkpoint."""
+    features = (each.traits.feature for each in PARAMETERS)
+    return tuple(dict.fromkeys(one.name for one in features if one and engines in one.engines))
 
 
 def is_plainly_greedy(params: SamplingParams, n: int) -> bool:
@@ -86,11 +93,7 @@ def is_plainly_greedy(params: SamplingParams, n: int) -> bool:
     return (
         n == 1
         and params.temperature == 0
-        and all(
-            getattr(params, each.name) == each.default
-            for each in PARAMETERS
-            if each.name not in _NO_MATTER_TO_GREEDY
-        )
+        and all(getattr(params, name) == default for name, default in _MATTER_TO_GREEDY)
     )
 
 
@@ -112,19 +115,10 @@ def _check_one(name: str, limits: Limits, value: Any) -> None:
         shown = f"a string of {number} characters"
     elif isinstance(value, tuple):
         shown = f"a run of {number} tokens"
-    allowed = f"at least {limits.low}" if limits.high is None else f"{limits.low} to {limits.high}"
-    if limits.above:
-        allowed = f"above {limits.low} and up to {limits.high}"
-    raise InvalidParameterError(name, f"{shown} is out of range: {allowed}")
+    raise InvalidParameterError(name, f"{shown} is out of range: {limits.describe()}")
 
 
-_NO_MATTER_TO_GREEDY = frozenset(
-    {
-        "temperature",  # which makes it greedy
-        *("top_p", "top_k", "min_p", "seed"),  # of draws
-        *("max_tokens", "stop_token_ids", "ignore_eos", "stop"),  # end it
-        *("include_stop_str_in_output", "skip_special_tokens"),  # write it
-        *("logprobs", "prompt_logprobs"),  # report it
-    }
+_MATTER_TO_GREEDY = tuple(
+    (each.name, each.default) for each in PARAMETERS if each.traits.effect is Effect.LOGITS
 )
 _TOKEN_IDS = tuple(each for each in PARAMETERS if each.limits.token_ids)

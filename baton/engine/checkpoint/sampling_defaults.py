@@ -5,20 +5,16 @@ from pathlib import Path
 import msgspec
 
 from baton.engine.support.documents import CheckpointError
-from baton.sampling import InvalidParameterError, SamplingParams, check
+from baton.sampling import PARAMETERS, InvalidParameterError, SamplingParams, check
 
 FILE = "generation_config.json"
 
 
-class _Document(msgspec.Struct):
-    """What vLLM takes of the file; the rest is of other decoders."""
-
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    max_new_tokens: int | None = None
+_READ = [each for each in PARAMETERS if each.traits.checkpoint]
+"""What vLLM reads of the file; the rest is of other decoders."""
+_Document = msgspec.defstruct(
+    "_Document", [(each.traits.checkpoint, each.type | None, None) for each in _READ]
+)
 
 
 def read_sampling_defaults(directory: Path) -> SamplingParams:
@@ -36,11 +32,9 @@ def read_sampling_defaults(directory: Path) -> SamplingParams:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
     except msgspec.DecodeError as error:
         raise CheckpointError(f"{path} is damaged: {error}.") from error
-    said = msgspec.structs.asdict(document)
-    said["max_tokens"] = said.pop("max_new_tokens")
-    if said["top_k"] == -1:  # vLLM's other way to say all
-        said["top_k"] = 0
-    defaults = SamplingParams.from_options(said)
+    defaults = SamplingParams.from_vllm_options(
+        {each.name: getattr(document, each.traits.checkpoint) for each in _READ}
+    )
     try:
         check(defaults)
     except InvalidParameterError as error:

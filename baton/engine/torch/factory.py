@@ -14,10 +14,9 @@ from baton.engine.torch.pages import PagedKv
 from baton.engine.torch.runner import TorchRunner
 from baton.host.cgroup import usable_threads
 from baton.kv.layout import Layout
+from baton.sampling import Engines, features_of
 from baton.settings import EngineSettings, StartupError
 from baton.structured.masks import Masks
-
-FEATURES = ("logprobs", "penalties", "logit_bias", "min_p", "bad_words", "prompt_logprobs")
 
 
 def create_torch_engine(settings: EngineSettings) -> Engine:
@@ -44,10 +43,10 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
         # Half precision without bfloat16's range: computed in full.
         dtype = "float32"
     kernels, operators = choose_kernels(settings, config, dtype, settings.native_threads or threads)
-    features: tuple[str, ...] = FEATURES
+    features = features_of(Engines.TORCH)
     isa = ""
     if kernels.deterministic:
-        features = (*FEATURES, "deterministic")
+        features = (*features, "deterministic")
         # Their KV has other bits than that of other sums, and goes to none that expects those.
         isa = kernels.arithmetic
     layout = Layout(

@@ -30,11 +30,8 @@ from baton.engine.vllm.sampler import LocalDraws, shared_grammars
 from baton.engine.vllm.sequences.held import HeldSequences
 from baton.engine.vllm.sequences.sampled import Draws
 from baton.kv.layout import Layout
+from baton.sampling import Engines, features_of
 from baton.settings import EngineSettings
-
-_FEATURES = ("logprobs", "penalties", "logit_bias", "min_p", "bad_words")
-_SPECULATING = ("logprobs", "penalties")
-"""Of which vLLM does the others only where it proposes no tokens."""
 
 _engines = count()
 
@@ -164,7 +161,8 @@ def _info(
 
 
 def _features(settings: EngineSettings, config: VllmConfig) -> tuple[str, ...]:
-    found = _SPECULATING if settings.speculative_tokens else _FEATURES
+    speculating = Engines.VLLM_SPECULATING if settings.speculative_tokens else Engines.VLLM
+    found = features_of(speculating)
     no_prompt_logprobs = (
         # vLLM then makes logits for sampled rows alone, and its engine ends of others.
         config.lora_config is not None

@@ -10,11 +10,13 @@ import pytest
 from baton.request.grammar import MAX_GRAMMAR_BYTES, Grammar
 from baton.sampling import (
     PARAMETERS,
+    Engines,
     InvalidParameterError,
     SamplingOptions,
     SamplingParams,
     check,
     check_vocabulary,
+    features_of,
     is_plainly_greedy,
     needed_features,
 )
@@ -193,6 +195,22 @@ def test_only_what_is_used_needs_a_feature() -> None:
         ("repetition_penalty", "penalties"),
         ("logprobs", "logprobs"),
     ]
+
+
+def test_parameters_that_need_one_feature_agree_on_its_engines() -> None:
+    features = {each.traits.feature for each in PARAMETERS} - {None}
+    assert len({feature.name for feature in features if feature}) == len(features)
+    torch, vllm = set(features_of(Engines.TORCH)), set(features_of(Engines.VLLM))
+    assert torch - vllm == {"prompt_logprobs"}
+    assert vllm >= set(features_of(Engines.VLLM_SPECULATING)) == {"logprobs", "penalties"}
+    assert "grammar" not in torch | vllm
+
+
+def test_values_that_vllm_spells_otherwise_are_out_of_range_elsewhere() -> None:
+    assert SamplingParams.from_vllm_options({"top_k": -1, "min_p": 0.5}).top_k == 0
+    assert SamplingParams.from_vllm_options({"top_k": 7}) == SamplingParams(top_k=7)
+    with pytest.raises(InvalidParameterError, match="-1 is out of range"):
+        check(SamplingParams.from_options({"top_k": -1}))
 
 
 def test_importing_it_is_cheap() -> None:

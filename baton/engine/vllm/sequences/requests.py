@@ -8,9 +8,11 @@ from vllm.sampling_params import SamplingParams as VllmParams
 from baton.engine.paged.sequence import LiveSequence
 from baton.engine.vllm.sampler import draw_argument
 from baton.kv.keys import full_block_key, token_bytes
-from baton.sampling import is_plainly_greedy
+from baton.sampling import PARAMETERS, Effect, is_plainly_greedy
 
 _SMALLEST_TOP_P = 1e-9
+_UNCHANGED = [each for each in PARAMETERS if each.traits.vllm]
+"""Parameters whose values vLLM takes as they are."""
 
 
 def block_hasher(sequence: LiveSequence, block_tokens: int) -> Callable[[Any], list[bytes]]:
@@ -79,20 +81,19 @@ def native_params(sequence: LiveSequence, vocab_tokens: int, *, on_cpu: bool) ->
     left = _tokens_left(sequence)
     random = sampling.temperature > 0
     params = VllmParams(
+        **{
+            each.traits.vllm: getattr(sampling, each.name)
+            for each in _UNCHANGED
+            if random or each.traits.effect is not Effect.DRAW
+        },
         temperature=sampling.temperature,
         # It takes no 0, which keeps what is most likely.
         top_p=(sampling.top_p or _SMALLEST_TOP_P) if random else 1.0,
-        top_k=sampling.top_k if random else 0,
-        min_p=sampling.min_p if random else 0.0,
         # Its generator counts from the start of the request: with the position in the seed no two
         # parts of one output share their numbers.
         seed=((sampling.seed or 0) * 1_000_003 + done) % 2**63 if random and not on_cpu else None,
-        presence_penalty=sampling.presence_penalty,
-        frequency_penalty=sampling.frequency_penalty,
-        repetition_penalty=sampling.repetition_penalty,
         logit_bias=dict(sampling.logit_bias) or None,
         allowed_token_ids=list(sampling.allowed_token_ids or ()) or None,
-        logprobs=sampling.logprobs,
         prompt_logprobs=_prompt_logprobs(sequence, vocab_tokens),
         max_tokens=left,
         min_tokens=max(0, min(sampling.min_tokens - done, left)),

@@ -3,12 +3,15 @@
 The fields are those of OpenAI's reference and of vLLM 0.32. A field is supported, ignored because
 it cannot change the output, or not supported: then only values without an effect are accepted.
 Supported fields have their types in `schema`; the others follow from this table, as does the one in
-docs/api.md. Any other field is an error that names it, unless `http.unknown_fields` is `ignore`.
+docs/api.md. The parameters of `baton.sampling` are fields, with the text of its table, except those
+in OTHER_SHAPE. Any other field is an error that names it, unless `http.unknown_fields` is `ignore`.
 """
 
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+from baton.sampling import PARAMETERS
 
 
 class Treatment(Enum):
@@ -47,6 +50,12 @@ _SERVED, _IGNORED, _REFUSED = Treatment.SERVED, Treatment.IGNORED, Treatment.REF
 _CHAT, _COMPLETION, _BOTH = Body.CHAT, Body.COMPLETION, Body.BOTH
 _NO_MEDIA = "prompts are text"
 
+OTHER_SHAPE = (
+    *("bad_words", "grammar", "logit_bias", "logprobs", "max_tokens", "prompt_logprobs"),
+    "stop",
+)
+"""Parameters of `baton.sampling` that bodies have in another shape, or under other names."""
+
 FIELDS = (
     Field("model", _BOTH, _SERVED, "a model or an adapter"),
     Field("messages", _CHAT, _SERVED, "text only; earlier messages are accepted unchanged"),
@@ -75,15 +84,19 @@ FIELDS = (
         "text after the output (fill in the middle), for models with tokens for it (Qwen 2.5 "
         "Coder, StarCoder 2, DeepSeek Coder, Code Llama); otherwise rejected",
     ),
-    Field("min_tokens", _BOTH, _SERVED, "minimum output tokens"),
-    Field("temperature", _BOTH, _SERVED, "0 to 2"),
-    Field("top_p", _BOTH, _SERVED, "0 to 1; 0 keeps the most likely token"),
-    Field("top_k", _BOTH, _SERVED, "0 or -1: all"),
-    Field("min_p", _BOTH, _SERVED, "0 to 1"),
-    Field("seed", _BOTH, _SERVED, "the same seed samples the same tokens"),
-    Field("presence_penalty", _BOTH, _SERVED, "-2 to 2"),
-    Field("frequency_penalty", _BOTH, _SERVED, "-2 to 2"),
-    Field("repetition_penalty", _BOTH, _SERVED, "above 0, up to 2"),
+    Field("stop", _BOTH, _SERVED, "at most 4"),
+    *(
+        Field(each.name, _BOTH, _SERVED, each.note)
+        for each in PARAMETERS
+        if each.name not in OTHER_SHAPE
+    ),
+    Field(
+        "bad_words",
+        _BOTH,
+        _SERVED,
+        "at most 128; with and without a preceding space. Rejected, as other bans are, if they "
+        "leave nothing of `allowed_token_ids` or of a structured output",
+    ),
     Field(
         "logit_bias", _BOTH, _SERVED, "by token id; entries of 0 are ignored, whatever their key"
     ),
@@ -108,20 +121,6 @@ FIELDS = (
         "`logprobs` is set; chat: return the last message before the output, if the assistant "
         "wrote it",
     ),
-    Field("stop", _BOTH, _SERVED, "at most 4"),
-    Field("stop_token_ids", _BOTH, _SERVED, "at most 256"),
-    Field("include_stop_str_in_output", _BOTH, _SERVED, "applies to stop tokens too"),
-    Field("ignore_eos", _BOTH, _SERVED, "continue after the model's end-of-sequence token"),
-    Field("allowed_token_ids", _BOTH, _SERVED, "at most 1024"),
-    Field(
-        "bad_words",
-        _BOTH,
-        _SERVED,
-        "at most 128; with and without a preceding space. Rejected, as other bans are, if they "
-        "leave nothing of `allowed_token_ids` or of a structured output",
-    ),
-    Field("bad_word_ids", _BOTH, _SERVED, "the same as sequences of token ids; Baton only"),
-    Field("skip_special_tokens", _BOTH, _SERVED, "false: the text includes special tokens"),
     Field(
         "truncate_prompt_tokens",
         _BOTH,

@@ -272,15 +272,13 @@ def _sampling(body: Common, names: Mapping[str, str], **other: Any) -> dict[str,
         names = {**names, "grammar": form[0]}
         other["grammar"] = form[1]
     given = {each.name: getattr(body, each.name, None) for each in PARAMETERS} | other
-    if given["top_k"] == -1:  # vLLM's other way to say all
-        given["top_k"] = 0
     if body.logit_bias is not None:
         given["logit_bias"] = {
             _token_id(key): value for key, value in body.logit_bias.items() if value
         }
     said = frozenset(name for name, value in given.items() if value is not None)
     return {
-        "sampling": SamplingParams.from_options(given),
+        "sampling": SamplingParams.from_vllm_options(given),
         "given": said,
         "strict_form": is_strict(body),
         "names": names,

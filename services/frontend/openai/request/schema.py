@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 import msgspec
 
 from baton.sampling import PARAMETERS
-from services.frontend.openai.request.fields import FIELDS, Body, Field, Treatment
+from services.frontend.openai.request.fields import FIELDS, OTHER_SHAPE, Body, Field, Treatment
 from services.frontend.requests.validate import unsupported
 
 
@@ -46,11 +46,6 @@ class MessageBody(msgspec.Struct):
     audio: Any = None
 
 
-_OTHER_SHAPE = (
-    *("bad_words", "grammar", "logit_bias", "logprobs", "max_tokens", "prompt_logprobs"),
-    "stop",
-)
-
 if TYPE_CHECKING:
     _Parameters = msgspec.Struct
 else:
@@ -59,7 +54,7 @@ else:
         [
             (each.name, each.type | None, None)
             for each in PARAMETERS
-            if each.name not in _OTHER_SHAPE
+            if each.name not in OTHER_SHAPE
         ],
         kw_only=True,
     )

@@ -1,6 +1,8 @@
 """With exact_draws off vLLM samples by itself, and says so."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -8,7 +10,7 @@ from baton.engine.base import SequenceRequest
 from baton.engine.factory import create_engine
 from baton.engine.local import run_local
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
-from baton.sampling import SamplingParams
+from baton.sampling import PARAMETERS, SamplingParams
 from baton.settings import EngineSettings
 
 pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("vllm-engines")]
@@ -56,3 +58,27 @@ def test_vllm_draws_in_its_own_way_and_greedy_stays_what_it_is(tmp_path: Path) -
         finally:
             engine.close_engine()
     assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_values_that_vllm_takes_unchanged_reach_it(temperature: float) -> None:
+    from baton.engine.vllm.sequences.requests import native_params
+
+    given = {
+        "top_k": 7,
+        "min_p": 0.5,
+        "presence_penalty": 0.25,
+        "frequency_penalty": -0.5,
+        "repetition_penalty": 1.5,
+        "logprobs": 3,
+    }
+    draws = {"top_k", "min_p"}
+    assert set(given) == {each.name for each in PARAMETERS if each.traits.vllm}
+    request = SequenceRequest(1, b"root", (1,), SamplingParams(temperature=temperature, **given))
+    sequence: Any = SimpleNamespace(request=request, tokens=[1], length_limit=9, stops=frozenset())
+    params = native_params(sequence, 100, on_cpu=True)
+    for each in PARAMETERS:
+        if each.traits.vllm:
+            has_effect = temperature > 0 or each.name not in draws
+            value = given[each.name] if has_effect else each.default
+            assert getattr(params, each.traits.vllm) == value
