@@ -59,7 +59,7 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class CallDefaults:
     """A client's defaults, and the calls that begin with them."""
 
     timeout: float

@@ -10,7 +10,7 @@ import grpc
 
 from baton.client.authorization import api_key_of
 from baton.client.call import (
-    Calls,
+    CallDefaults,
     Model,
     Tokens,
     draw_id,
@@ -55,7 +55,7 @@ class Client:
                 plain text is spoken.
             api_key: for a frontend that wants one; None: that of BATON_API_KEY, if it is set.
         """
-        self._calls = Calls(timeout, RetryPolicy(retries))
+        self._calls = CallDefaults(timeout, RetryPolicy(retries))
         self._channels = BlockingChannels(address, credentials, api_key_of(api_key))
         self._streams = BlockingCalls(self._channels)
 
@@ -134,7 +134,7 @@ class AsyncClient:
         api_key: str | None = None,
     ) -> None:
         """Take the same arguments as `Client`."""
-        self._calls = Calls(timeout, RetryPolicy(retries))
+        self._calls = CallDefaults(timeout, RetryPolicy(retries))
         self._channels = AsyncChannels(address, credentials, api_key_of(api_key))
         self._streams = AsyncCalls(self._channels)
 

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(Generic[T]):
+class CompiledChoice(Generic[T]):
     """What was taken."""
 
     taken: T
@@ -19,7 +19,9 @@ class Choice(Generic[T]):
     """Why it is not the compiled one, for people. Empty: it is."""
 
 
-def choose(library: Library, load: Callable[[Path], T], otherwise: Callable[[], T]) -> Choice[T]:
+def choose(
+    library: Library, load: Callable[[Path], T], otherwise: Callable[[], T]
+) -> CompiledChoice[T]:
     """Return what is compiled, or what does without.
 
     Args:
@@ -28,8 +30,8 @@ def choose(library: Library, load: Callable[[Path], T], otherwise: Callable[[], 
         otherwise: makes what does the same.
     """
     if (found := library.find()) is None:
-        return Choice(otherwise(), library.why_absent())
+        return CompiledChoice(otherwise(), library.why_absent())
     try:
-        return Choice(load(found))
+        return CompiledChoice(load(found))
     except OSError as error:
-        return Choice(otherwise(), f"{found} cannot be loaded: {error}")
+        return CompiledChoice(otherwise(), f"{found} cannot be loaded: {error}")

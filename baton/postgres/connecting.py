@@ -21,7 +21,7 @@ class StateError(Exception):
     """A statement failed; the text says why, and holds no secret."""
 
 
-class UnavailableError(StateError):
+class DatabaseUnavailableError(StateError):
     """The database cannot be used now."""
 
 
@@ -63,7 +63,7 @@ async def connected(settings: StateSettings) -> "AsyncIterator[asyncpg.Connectio
     Raises:
         StartupError: asyncpg is not installed.
         RefusedError: Postgres refused the values of a statement.
-        UnavailableError: the database does not answer, or refuses the connection.
+        DatabaseUnavailableError: the database does not answer, or refuses the connection.
         StateError: it refused a statement.
     """
     asyncpg = driver()
@@ -81,7 +81,7 @@ def errors_of(settings: StateSettings) -> Iterator[None]:
 
     Raises:
         RefusedError: Postgres refused the values of a statement.
-        UnavailableError: it was not reached, did not answer in time, or is no longer there.
+        DatabaseUnavailableError: it was not reached, did not answer in time, or is no longer there.
         StateError: it refused the statement.
     """
     asyncpg = driver()
@@ -90,20 +90,20 @@ def errors_of(settings: StateSettings) -> Iterator[None]:
     except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
         raise RefusedError(_text(error, settings)) from None
     except TimeoutError:
-        raise UnavailableError(f"{place(settings)} does not answer in time") from None
+        raise DatabaseUnavailableError(f"{place(settings)} does not answer in time") from None
     except OSError as error:
         reason = error.strerror or _text(error, settings)
-        raise UnavailableError(f"{place(settings)} cannot be reached: {reason}") from None
+        raise DatabaseUnavailableError(f"{place(settings)} cannot be reached: {reason}") from None
     except asyncpg.PostgresError as error:
         gone = (error.sqlstate or "").startswith(_UNAVAILABLE)
-        kind = UnavailableError if gone else StateError
+        kind = DatabaseUnavailableError if gone else StateError
         raise kind(f"{place(settings)}: {_text(error, settings)}") from None
     except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         if isinstance(error, ValueError) and not isinstance(
             error, asyncpg.ClientConfigurationError
         ):
             raise RefusedError(_text(error, settings)) from None  # no value of that type
-        raise UnavailableError(f"{place(settings)}: {_text(error, settings)}") from None
+        raise DatabaseUnavailableError(f"{place(settings)}: {_text(error, settings)}") from None
 
 
 def place(settings: StateSettings) -> str:

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from baton.postgres.connecting import (
+    DatabaseUnavailableError,
     StateError,
-    UnavailableError,
     driver,
     errors_of,
     options,
@@ -96,13 +96,13 @@ class Database:
         """Wait until it is available.
 
         Raises:
-            UnavailableError: it is not, after that time; the text says why.
+            DatabaseUnavailableError: it is not, after that time; the text says why.
         """
         try:
             async with asyncio.timeout(seconds):
                 await self._available.wait()
         except TimeoutError:
-            raise UnavailableError(self._problem) from None
+            raise DatabaseUnavailableError(self._problem) from None
 
     async def fetch(
         self, query: str, *values: object, seconds: float | None = None
@@ -116,7 +116,7 @@ class Database:
 
         Raises:
             RefusedError: Postgres refused the values.
-            UnavailableError: the database is not available, or did not answer in time.
+            DatabaseUnavailableError: the database is not available, or did not answer in time.
             StateError: too many wait, or the statement failed.
         """
         async with self.connection(seconds) as connection:
@@ -140,15 +140,15 @@ class Database:
 
         Raises:
             RefusedError: Postgres refused the values of a statement.
-            UnavailableError: the database is not available, or did not answer in time.
+            DatabaseUnavailableError: the database is not available, or did not answer in time.
             StateError: too many wait, or a statement failed.
         """
         if not self.available:
-            raise UnavailableError(self._problem)
+            raise DatabaseUnavailableError(self._problem)
         try:
             async with self._lent(seconds or self._settings.statement_seconds) as connection:
                 yield connection
-        except UnavailableError as error:
+        except DatabaseUnavailableError as error:
             FAILURES.inc()
             self._fail(str(error))
             raise

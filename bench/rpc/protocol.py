@@ -2,8 +2,9 @@
 
 A call comes as HEADERS with the fields that grpc.aio sends (in the dynamic table after the first
 call) and a message of 600 bytes; the answer is its head, 8 messages of 40 bytes in DATA frames of
-their own, and trailers. Prints the CPU of a call and of a message more, for Baton's `Connection`,
-h2 and ngh2 (`make bench-rpc` installs these). Nothing of gRPC, which is the same with all of them.
+their own, and trailers. Prints the CPU of a call and of a message more, for Baton's
+`Http2Connection`, h2 and ngh2 (`make bench-rpc` installs these). Nothing of gRPC, which is the same
+with all of them.
 """
 
 import argparse
@@ -14,10 +15,10 @@ from typing import Any
 
 from hpack import Encoder
 
-from baton.rpc.http2.connection import Connection
+from baton.rpc.http2.connection import Http2Connection
 from baton.rpc.http2.framing import codes, frames
 from baton.rpc.http2.framing.headers import Headers, encode
-from baton.rpc.http2.stream import Stream, StreamOwner
+from baton.rpc.http2.stream import Http2Stream, StreamOwner
 from bench.harness import ROOT, cli
 
 CALLS = 300
@@ -42,9 +43,9 @@ def baton() -> Serve:
 
     class Side:
         def __init__(self) -> None:
-            self.streams: list[Stream] = []
+            self.streams: list[Http2Stream] = []
 
-        def on_request(self, stream: Stream, headers: Headers, end: bool) -> StreamOwner:  # noqa: ARG002
+        def on_request(self, stream: Http2Stream, headers: Headers, end: bool) -> StreamOwner:  # noqa: ARG002
             self.streams.append(stream)
             return self  # type: ignore[return-value]  # the owner of every stream
 
@@ -61,7 +62,7 @@ def baton() -> Serve:
             raise SystemExit(f"Baton: {message}")
 
     side = Side()
-    http2 = Connection(side, client=False, wake=lambda: None)  # type: ignore[arg-type]
+    http2 = Http2Connection(side, client=False, wake=lambda: None)  # type: ignore[arg-type]
 
     def serve(data: bytes, ids: list[int], messages: int) -> None:  # noqa: ARG001
         while http2.receive(data):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class ClientSession:
     """A client that attached."""
 
     client_id: str
@@ -21,9 +21,9 @@ class Sessions:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, ClientSession] = {}
 
-    def open(self, session: Session) -> str:
+    def open(self, session: ClientSession) -> str:
         """Begin a session; return its id, a random secret."""
         while len(self._sessions) >= self._limit:
             del self._sessions[next(iter(self._sessions))]
@@ -31,7 +31,7 @@ class Sessions:
         self._sessions[session_id] = session
         return session_id
 
-    def find(self, session_id: str) -> Session | None:
+    def find(self, session_id: str) -> ClientSession | None:
         """Return a session, and count it as used; None where it is unknown."""
         session = self._sessions.pop(session_id, None)
         if session is not None:

@@ -17,7 +17,7 @@ from services.kvstore.memory.arena import STEP_BYTES, Arena
 from services.kvstore.memory.object_table import ObjectTable
 from services.kvstore.memory.shared_index import SharedIndex
 from services.kvstore.memory.slab_allocator import SlabAllocator
-from services.kvstore.memory.slot import Refusal, Slot, State
+from services.kvstore.memory.slot import Slot, SlotRefusal, SlotState
 from services.kvstore.reads.providers import PeerFetcher
 from services.kvstore.reads.wait_table import WaitTable
 from services.kvstore.writers import EndedWriters
@@ -142,7 +142,7 @@ class Store:
         writer: Hashable | None = None,
         tenant: str = "",
         recompute_seconds: float = 0.0,
-    ) -> list[Slot | Refusal]:
+    ) -> list[Slot | SlotRefusal]:
         """Reserve as `ObjectTable.reserve`; `recompute_seconds` is of one object, 0: not known."""
         slots = self.table.reserve(
             object_ids,
@@ -170,10 +170,10 @@ class Store:
             recompute_seconds: of one object, 0: not known.
         """
         now = self.clock()
-        expired = [slot for slot in slots if slot.state is not State.RESERVED]
+        expired = [slot for slot in slots if slot.state is not SlotState.RESERVED]
         if expired:
             pairs = zip(slots, digests, strict=True)
-            written = [(slot, digest) for slot, digest in pairs if slot.state is State.RESERVED]
+            written = [(slot, digest) for slot, digest in pairs if slot.state is SlotState.RESERVED]
             slots = [slot for slot, _ in written]
             digests = [digest for _, digest in written]
         first = self.table.commit(slots, digests, now)
@@ -196,7 +196,7 @@ class Store:
     def expire_slots(self, slots: Iterable[Slot]) -> None:
         """End the reservations of a writer whose stream ended."""
         for slot in slots:
-            if slot.state is State.RESERVED:
+            if slot.state is SlotState.RESERVED:
                 self.table.reservations.expire_slot(slot)
                 self.waits.fail_if_unavailable(slot.object_id, self.clock())
 

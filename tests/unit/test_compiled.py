@@ -11,7 +11,7 @@ import pytest
 
 from baton import __version__
 from baton.compiled import files
-from baton.compiled.choice import Choice, choose
+from baton.compiled.choice import CompiledChoice, choose
 from baton.compiled.files import DIRECTORY_ENV
 from baton.compiled.library import CompileError, Language, Library, c_library
 from baton.compiled.script import build_main
@@ -210,8 +210,10 @@ def test_what_is_compiled_is_taken_where_it_loads(library: Library, compiler: Pa
     def fail(_: Path) -> str:
         raise OSError("no such symbol")
 
-    assert choose(library, str, lambda: "plain") == Choice("plain", "not compiled: `make ops` does")
+    assert choose(library, str, lambda: "plain") == CompiledChoice(
+        "plain", "not compiled: `make ops` does"
+    )
     path = library.build()
-    assert choose(library, str, lambda: "plain") == Choice(str(path))
+    assert choose(library, str, lambda: "plain") == CompiledChoice(str(path))
     reason = f"{path} cannot be loaded: no such symbol"
-    assert choose(library, fail, lambda: "plain") == Choice("plain", reason)
+    assert choose(library, fail, lambda: "plain") == CompiledChoice("plain", reason)

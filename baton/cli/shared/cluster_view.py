@@ -10,7 +10,7 @@ from baton.cli.shared.errors import CommandError
 from baton.cluster.etcd import certificate as etcd_certificate
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.members.discovery import Discovery
-from baton.cluster.members.membership import Change, health_address
+from baton.cluster.members.membership import MembershipChange, health_address
 from baton.errors import BatonError
 from baton.internal.v1.cluster_pb2 import Instance, ModelCard, Role
 from baton.rpc.channel.channel import Channel
@@ -34,7 +34,7 @@ class ClusterView:
         """Instances alive now, by id; a live view."""
         return self._discovery.instances
 
-    def changes(self) -> AsyncGenerator[Change, None]:
+    def changes(self) -> AsyncGenerator[MembershipChange, None]:
         """Yield what changes, beginning with the instances alive now; never ends."""
         return self._discovery.changes()
 

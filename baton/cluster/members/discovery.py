@@ -9,7 +9,7 @@ from functools import partial
 from baton.cluster import keys
 from baton.cluster.catalog import CardKey, Catalog
 from baton.cluster.etcd.client import Compacted, Etcd, EtcdError, WatchEvent
-from baton.cluster.members.membership import Change, Membership, health_address
+from baton.cluster.members.membership import Membership, MembershipChange, health_address
 from baton.cluster.members.probe import LivenessProbe, Prober, liveness
 from baton.cluster.members.subscription import ChangeSubscription
 from baton.cluster.records import RecordCache
@@ -134,7 +134,7 @@ class Discovery:
             instance = self._membership.get(instance_id) or instance
         return True
 
-    async def changes(self) -> AsyncGenerator[Change, None]:
+    async def changes(self) -> AsyncGenerator[MembershipChange, None]:
         """Yield what changes, beginning with an `up` for each instance alive now; never ends.
 
         Changes that a slow reader has not read yet are merged, so that what is kept for it is
@@ -225,7 +225,7 @@ class Discovery:
         elif record is not None and card_key is not None:
             self._publish([], self._catalog.on_put(card_key, record))
 
-    def _publish(self, changes: list[Change], models_changed: bool = False) -> None:
+    def _publish(self, changes: list[MembershipChange], models_changed: bool = False) -> None:
         if len(changes) > MAX_LOGGED:
             log.info("cluster.instances.changed", count=len(changes), alive=len(self.instances))
         for change in changes:
@@ -241,7 +241,7 @@ class Discovery:
             elif change.kind == "down":
                 models_changed = self._catalog.on_instance_down(change.instance) or models_changed
         if models_changed:
-            changes = [Change("models", Instance()), *changes]
+            changes = [MembershipChange("models", Instance()), *changes]
         for change in changes:
             for subscription in self._subscriptions:
                 subscription.notify(change)

@@ -31,7 +31,7 @@ SILENT_PROBES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MembershipChange:
     """What happened to the view. `models` carries an empty instance."""
 
     kind: ChangeKind
@@ -93,7 +93,7 @@ class Membership:
         """Return the live instances of a role."""
         return list(self._roles.get(role, {}).values())
 
-    def on_put(self, instance: Instance, now: float) -> list[Change]:
+    def on_put(self, instance: Instance, now: float) -> list[MembershipChange]:
         """Take in that etcd holds this record."""
         member = self._members.get(instance.id)
         if member is None:
@@ -112,9 +112,9 @@ class Membership:
         if not changed:
             return []
         self._show(instance)
-        return [Change("update", instance)]
+        return [MembershipChange("update", instance)]
 
-    def on_delete(self, instance_id: str, now: float) -> list[Change]:
+    def on_delete(self, instance_id: str, now: float) -> list[MembershipChange]:
         """Take in that etcd does not hold a record of this instance any more."""
         member = self._members.get(instance_id)
         if member is None:
@@ -130,7 +130,7 @@ class Membership:
             self._schedule(instance_id, member, now)
         return []
 
-    def on_list(self, instances: Iterable[Instance], now: float) -> list[Change]:
+    def on_list(self, instances: Iterable[Instance], now: float) -> list[MembershipChange]:
         """Take in that etcd holds exactly these records."""
         records = {instance.id: instance for instance in instances}
         changes = []
@@ -165,7 +165,7 @@ class Membership:
         """Return when a probe may be due; None: not before something else happens."""
         return self._due[0][0] if self._due else None
 
-    def on_probed(self, probe: Probe, found: Liveness, now: float) -> list[Change]:
+    def on_probed(self, probe: Probe, found: Liveness, now: float) -> list[MembershipChange]:
         """Take in the result of a probe. One of an earlier incarnation changes nothing."""
         member = self._members.get(probe.instance_id)
         if member is None or member.instance.incarnation != probe.incarnation:
@@ -210,14 +210,14 @@ class Membership:
         self._alive[instance.id] = instance
         self._roles.setdefault(instance.role, {})[instance.id] = instance
 
-    def _up(self, instance: Instance) -> Change:
+    def _up(self, instance: Instance) -> MembershipChange:
         self._show(instance)
-        return Change("up", instance)
+        return MembershipChange("up", instance)
 
-    def _down(self, instance: Instance) -> Change:
+    def _down(self, instance: Instance) -> MembershipChange:
         shown = self._alive.pop(instance.id)
         del self._roles[shown.role][instance.id]
-        return Change("down", shown)
+        return MembershipChange("down", shown)
 
 
 def _identity(instance: Instance) -> tuple[object, ...]:

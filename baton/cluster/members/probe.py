@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from grpc_health.v1 import health_pb2
 
-from baton.cluster.members.membership import Change, Liveness, Membership, Probe
+from baton.cluster.members.membership import Liveness, Membership, MembershipChange, Probe
 from baton.errors import BatonError
 from baton.rpc.channel.channel import Channel
 from baton.rpc.server.health import INCARNATION_KEY, LIVENESS
@@ -66,7 +66,7 @@ class Prober:
         self,
         membership: Membership,
         probe: LivenessProbe,
-        publish: Callable[[list[Change]], None],
+        publish: Callable[[list[MembershipChange]], None],
     ) -> None:
         self._membership = membership
         self._probe = probe

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from baton.cluster.members.membership import Change
+from baton.cluster.members.membership import MembershipChange
 from baton.internal.v1.cluster_pb2 import Instance
 
 
@@ -26,7 +26,7 @@ class ChangeSubscription:
         self._wakeup = asyncio.Event()
         self._wakeup.set()
 
-    def notify(self, change: Change) -> None:
+    def notify(self, change: MembershipChange) -> None:
         """Have `read` compare what this change is about."""
         if change.kind == "models":
             self._models = True
@@ -34,26 +34,26 @@ class ChangeSubscription:
             self._changed[change.instance.id] = None
         self._wakeup.set()
 
-    async def read(self) -> list[Change]:
+    async def read(self) -> list[MembershipChange]:
         """Wait for a change; return those from what was delivered to what is now."""
         await self._wakeup.wait()
         self._wakeup.clear()
         changes = []
         if self._models:
-            changes.append(Change("models", Instance()))
+            changes.append(MembershipChange("models", Instance()))
         for instance_id in self._changed:
             changes += self._compare(instance_id)
         self._changed, self._models = {}, False
         return changes
 
-    def _compare(self, instance_id: str) -> list[Change]:
+    def _compare(self, instance_id: str) -> list[MembershipChange]:
         before, now = self._delivered.get(instance_id), self._alive.get(instance_id)
         if now is None:
             self._delivered.pop(instance_id, None)
-            return [] if before is None else [Change("down", before)]
+            return [] if before is None else [MembershipChange("down", before)]
         self._delivered[instance_id] = now
         if before is None:
-            return [Change("up", now)]
+            return [MembershipChange("up", now)]
         if before.incarnation != now.incarnation:
-            return [Change("down", before), Change("up", now)]
-        return [Change("update", now)] if before != now else []
+            return [MembershipChange("down", before), MembershipChange("up", now)]
+        return [MembershipChange("update", now)] if before != now else []

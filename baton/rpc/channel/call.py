@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from baton.errors import BatonError, Reason
-from baton.rpc.http2.connection import Connection
+from baton.rpc.http2.connection import Http2Connection
 from baton.rpc.http2.framing.codes import ErrorCode
 from baton.rpc.http2.framing.headers import Headers, encode
-from baton.rpc.http2.stream import NOBODY, Stream
+from baton.rpc.http2.stream import NOBODY, Http2Stream
 from baton.rpc.transport.inbox import END, Inbox
 from baton.rpc.transport.outbox import Outbox
 from baton.rpc.wire.compression import ACCEPTED, IDENTITY
@@ -37,7 +37,7 @@ _MALFORMED = BatonError(Reason.INTERNAL, "a response that is none of this method
 class CallConnection(Protocol):
     """What a call needs of the connection that its stream is opened on."""
 
-    http2: Connection
+    http2: Http2Connection
     scheme: bytes
     authority: bytes
     """The server, as the caller names it."""
@@ -95,7 +95,7 @@ class ClientCall:
         self._metadata = metadata
         self._one_request = one_request
         self._connection: CallConnection | None = None
-        self._stream: Stream | None = None
+        self._stream: Http2Stream | None = None
         self._half_closed = False
         self._on_end: Callable[[BatonError | None], None] | None = None
         self._timer: asyncio.TimerHandle | None = None

@@ -10,14 +10,14 @@ from baton.rpc.http2.framing.codes import ErrorCode
 from baton.rpc.http2.framing.errors import ConnectionFailure
 from baton.rpc.http2.framing.frame_reader import FrameReader
 from baton.rpc.http2.framing.header_blocks import HeaderBlocks
-from baton.rpc.http2.limits import DEFAULT_LIMITS, Budgets, Limits
+from baton.rpc.http2.limits import DEFAULT_LIMITS, Budgets, ConnectionLimits
 from baton.rpc.http2.owner import NO_OWNER, ConnectionOwner
 from baton.rpc.http2.sender import Sender
-from baton.rpc.http2.stream import Stream, StreamOwner
+from baton.rpc.http2.stream import Http2Stream, StreamOwner
 from baton.rpc.http2.streams import Streams
 
 
-class Connection:
+class Http2Connection:
     """The state of a connection. Not thread-safe; everything is synchronous.
 
     What a peer does wrong never raises here: it ends its stream (RST_STREAM), or the connection
@@ -37,7 +37,7 @@ class Connection:
         *,
         client: bool,
         wake: Callable[[], None],
-        limits: Limits = DEFAULT_LIMITS,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._owner = owner
@@ -147,21 +147,21 @@ class Connection:
 
     # The streams' owners'.
 
-    def open_stream(self, owner: StreamOwner, block: bytes, end: bool = False) -> Stream:
+    def open_stream(self, owner: StreamOwner, block: bytes, end: bool = False) -> Http2Stream:
         """Open a stream with a request's header block; clients only."""
         stream = self._streams.open_local(owner)
         self._sender.headers(stream, block, end)
         return stream
 
-    def send_headers(self, stream: Stream, block: bytes, end: bool = False) -> None:
+    def send_headers(self, stream: Http2Stream, block: bytes, end: bool = False) -> None:
         """Send a header block; as trailers (`end`) after all data that waits."""
         self._sender.headers(stream, block, end)
 
-    def reset(self, stream: Stream, code: ErrorCode) -> None:
+    def reset(self, stream: Http2Stream, code: ErrorCode) -> None:
         """End a stream early; its owner hears nothing more. One that has ended stays as it is."""
         self._streams.reset(stream, code)
 
-    def discard_waiting(self, stream: Stream) -> None:
+    def discard_waiting(self, stream: Http2Stream) -> None:
         """Drop the data that waits; `send_headers` can end the stream at once."""
         self._sender.forget(stream)
 
@@ -195,7 +195,7 @@ class Connection:
             self._streams.refuse_new()
         self._sender.put(frames.goaway(self._streams.last_taken, ErrorCode.NO_ERROR, "draining"))
 
-    def _greet(self, limits: Limits) -> None:
+    def _greet(self, limits: ConnectionLimits) -> None:
         """Say what comes first: the preface, settings, a larger window."""
         values = [
             (codes.INITIAL_WINDOW_SIZE, limits.stream_window),
@@ -212,7 +212,7 @@ class Connection:
         if more > 0:
             self._sender.put(frames.window_update(0, more))
 
-    def _finish(self, stream: Stream) -> None:
+    def _finish(self, stream: Http2Stream) -> None:
         self._streams.finish(stream)
 
     def _fail(self, code: ErrorCode, message: str) -> None:

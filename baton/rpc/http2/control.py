@@ -3,7 +3,7 @@
 from baton.rpc.http2.framing import codes, frames
 from baton.rpc.http2.framing.codes import ErrorCode
 from baton.rpc.http2.framing.errors import ConnectionFailure, StreamFailure
-from baton.rpc.http2.limits import Budgets, Limits
+from baton.rpc.http2.limits import Budgets, ConnectionLimits
 from baton.rpc.http2.owner import ConnectionOwner
 from baton.rpc.http2.sender import Sender
 from baton.rpc.http2.streams import Streams
@@ -33,7 +33,7 @@ class ControlFrames:
         streams: Streams,
         sender: Sender,
         budgets: Budgets,
-        limits: Limits,
+        limits: ConnectionLimits,
         *,
         client: bool,
     ) -> None:

@@ -3,9 +3,9 @@
 from baton.rpc.http2.framing import codes, frames
 from baton.rpc.http2.framing.codes import ErrorCode
 from baton.rpc.http2.framing.errors import ConnectionFailure, StreamFailure
-from baton.rpc.http2.limits import Budgets, Limits
+from baton.rpc.http2.limits import Budgets, ConnectionLimits
 from baton.rpc.http2.sender import Sender
-from baton.rpc.http2.stream import Stream
+from baton.rpc.http2.stream import Http2Stream
 from baton.rpc.http2.streams import Streams
 
 
@@ -22,7 +22,9 @@ class DataReceiver:
         limits: the windows.
     """
 
-    def __init__(self, streams: Streams, sender: Sender, budgets: Budgets, limits: Limits) -> None:
+    def __init__(
+        self, streams: Streams, sender: Sender, budgets: Budgets, limits: ConnectionLimits
+    ) -> None:
         self._streams = streams
         self._open = streams.open
         self._sender = sender
@@ -35,7 +37,7 @@ class DataReceiver:
         """Bytes that came and were not given back to the connection's window yet."""
         self.left = 0
         """Bytes that are still to come of a frame that is read in pieces."""
-        self._cut: Stream | None = None
+        self._cut: Http2Stream | None = None
         """The stream of that frame; None: nobody takes its data."""
         self._cut_end = 0
 
@@ -83,7 +85,7 @@ class DataReceiver:
             return None
         return stream.owner.read_into(self.left)
 
-    def acknowledge(self, stream: Stream, size: int) -> None:
+    def acknowledge(self, stream: Http2Stream, size: int) -> None:
         """Let the peer send as many bytes more on a stream: they were used."""
         stream.unacknowledged += size
         if stream.unacknowledged * 2 >= self._stream_window and not stream.remote_closed:
@@ -91,7 +93,7 @@ class DataReceiver:
             stream.receive_window += stream.unacknowledged
             stream.unacknowledged = 0
 
-    def _charge(self, stream_id: int, length: int, size: int, end: int) -> Stream | None:
+    def _charge(self, stream_id: int, length: int, size: int, end: int) -> Http2Stream | None:
         """Hold a frame against windows and content-length; return its stream, None: it is over.
 
         Args:
@@ -128,7 +130,7 @@ class DataReceiver:
             self._window += self._unacknowledged
             self._unacknowledged = 0
 
-    def _check_length(self, stream: Stream, size: int, end: bool) -> None:
+    def _check_length(self, stream: Http2Stream, size: int, end: bool) -> None:
         """Hold a body against its content-length."""
         stream.expected_bytes -= size
         if stream.expected_bytes < 0 or (end and stream.expected_bytes):

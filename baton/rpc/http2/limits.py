@@ -8,7 +8,7 @@ from baton.rpc.http2.framing.errors import ConnectionFailure
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     """Limits of one connection. What exceeds a rate ends it with ENHANCE_YOUR_CALM."""
 
     max_streams: int = 1024
@@ -48,8 +48,8 @@ class Limits:
     """... and in the long run, with one for each time that it was sent data."""
 
 
-DEFAULT_LIMITS = Limits()
-BULK_LIMITS = Limits(
+DEFAULT_LIMITS = ConnectionLimits()
+BULK_LIMITS = ConnectionLimits(
     stream_window=4 * 1024 * 1024,
     connection_window=16 * 1024 * 1024,
     max_frame_bytes=1024 * 1024,
@@ -107,7 +107,7 @@ class Budgets:
 
     __slots__ = ("frames", "replies", "resets")
 
-    def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
+    def __init__(self, limits: ConnectionLimits, clock: Callable[[], float]) -> None:
         self.frames = Budget(
             limits.frame_burst,
             limits.frames_per_second,

@@ -4,18 +4,18 @@ from typing import Protocol
 
 from baton.rpc.http2.framing.codes import ErrorCode
 from baton.rpc.http2.framing.headers import Headers
-from baton.rpc.http2.stream import NOBODY, Stream, StreamOwner
+from baton.rpc.http2.stream import NOBODY, Http2Stream, StreamOwner
 
 
 class ConnectionOwner(Protocol):
     """Takes what concerns the whole connection, synchronously, from its reader."""
 
-    def on_request(self, stream: Stream, headers: Headers, end: bool) -> StreamOwner:
+    def on_request(self, stream: Http2Stream, headers: Headers, end: bool) -> StreamOwner:
         """Return the owner of a stream that the client opened; servers only."""
         ...
 
     def on_settings(self) -> None:
-        """Hear that the server said its limits: `Connection.has_room` may differ; clients only."""
+        """Hear the server's limits: `Http2Connection.has_room` may differ; clients only."""
         ...
 
     def on_pong(self, payload: bytes) -> None:
@@ -34,7 +34,7 @@ class ConnectionOwner(Protocol):
 class _NoOwner:
     """Of a connection that is lost."""
 
-    def on_request(self, stream: Stream, headers: Headers, end: bool) -> StreamOwner:  # noqa: ARG002
+    def on_request(self, stream: Http2Stream, headers: Headers, end: bool) -> StreamOwner:  # noqa: ARG002
         return NOBODY
 
     def on_settings(self) -> None: ...

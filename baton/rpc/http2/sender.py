@@ -7,7 +7,7 @@ from baton.rpc.http2.framing import codes, frames
 from baton.rpc.http2.framing.codes import ErrorCode
 from baton.rpc.http2.framing.errors import ConnectionFailure, StreamFailure
 from baton.rpc.http2.limits import Budgets
-from baton.rpc.http2.stream import Stream
+from baton.rpc.http2.stream import Http2Stream
 
 _SMALL = 16
 """A DATA frame of fewer bytes earns the peer no frames of its own: a window that is opened byte by
@@ -25,7 +25,7 @@ def _wake_nobody() -> None:
     """The connection is lost."""
 
 
-def _finish_nothing(_: Stream) -> None:
+def _finish_nothing(_: Http2Stream) -> None:
     """The connection is lost, and its streams with it."""
 
 
@@ -41,7 +41,7 @@ class Sender:
     def __init__(
         self,
         wake: Callable[[], None],
-        finish: Callable[[Stream], None],
+        finish: Callable[[Http2Stream], None],
         budgets: Budgets,
     ) -> None:
         self.max_frame = codes.MIN_FRAME_SIZE
@@ -56,7 +56,7 @@ class Sender:
         self._turn_bytes = _TURN_BYTES
         """DATA that may still be put into `_out`."""
         self._window = codes.DEFAULT_WINDOW
-        self._ready: dict[Stream, None] = {}
+        self._ready: dict[Http2Stream, None] = {}
         """Streams with data that waits though their own window is open, the longest waiting first.
         Those whose window is shut are found again when it opens."""
         self._held = False
@@ -94,7 +94,7 @@ class Sender:
         self._held = False
         self._drain()
 
-    def headers(self, stream: Stream, block: bytes, end: bool) -> None:
+    def headers(self, stream: Http2Stream, block: bytes, end: bool) -> None:
         """Send a header block; one that ends the stream goes after the data that waits."""
         if end and stream.waiting:
             stream.trailers = block
@@ -104,7 +104,7 @@ class Sender:
         if end:
             self._end(stream)
 
-    def data(self, stream: Stream, data: bytes | memoryview, end: bool = False) -> None:
+    def data(self, stream: Http2Stream, data: bytes | memoryview, end: bool = False) -> None:
         """Send data as far as the windows allow; the rest waits.
 
         Large data is not copied: it must not change until it is written.
@@ -137,13 +137,13 @@ class Sender:
         self.reconsider(stream)
         self._drain()
 
-    def forget(self, stream: Stream) -> None:
+    def forget(self, stream: Http2Stream) -> None:
         """Drop what waits of a stream that ended."""
         self._ready.pop(stream, None)
         stream.waiting = None
         stream.waiting_bytes = 0
 
-    def window_opened(self, stream: Stream | None, increment: int) -> None:
+    def window_opened(self, stream: Http2Stream | None, increment: int) -> None:
         """Take a WINDOW_UPDATE, of the connection where there is no stream.
 
         Raises:
@@ -163,7 +163,7 @@ class Sender:
             self.reconsider(stream)
         self._drain()
 
-    def initial_window_changed(self, value: int, streams: Iterable[Stream]) -> None:
+    def initial_window_changed(self, value: int, streams: Iterable[Http2Stream]) -> None:
         """Take the setting, which shifts the window of each stream that there is.
 
         What that lets go is sent by `send_waiting`, once the setting is acknowledged.
@@ -185,7 +185,7 @@ class Sender:
         """Send what waits, as far as the windows allow."""
         self._drain()
 
-    def reconsider(self, stream: Stream) -> None:
+    def reconsider(self, stream: Http2Stream) -> None:
         """Take note of a stream whose data or window changed."""
         if stream.waiting and stream.send_window > 0:
             self._ready[stream] = None
@@ -206,7 +206,7 @@ class Sender:
                 stream.above_low_water = stream.waiting_bytes > 0
                 stream.owner.on_drained()
 
-    def _send_waiting(self, stream: Stream) -> None:
+    def _send_waiting(self, stream: Http2Stream) -> None:
         """Send one frame of what waits, and what follows it if that was all."""
         waiting = stream.waiting
         assert waiting
@@ -220,11 +220,11 @@ class Sender:
         if not waiting and stream.trailers:
             self.put(frames.header_frames(stream.id, stream.trailers, True, self.max_frame))
 
-    def _end(self, stream: Stream) -> None:
+    def _end(self, stream: Http2Stream) -> None:
         stream.local_closed = True
         self._finish(stream)
 
-    def _put_data(self, stream: Stream, data: bytes | memoryview, end: bool) -> None:
+    def _put_data(self, stream: Http2Stream, data: bytes | memoryview, end: bool) -> None:
         """Write a DATA frame, which the windows allow."""
         size = len(data)
         stream.send_window -= size

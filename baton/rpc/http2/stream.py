@@ -18,9 +18,9 @@ class StreamOwner(Protocol):
         ...
 
     def on_data(self, data: bytes | memoryview, end: bool) -> None:
-        """Take what came of a DATA frame's payload; `Connection.acknowledge` it once it is used.
+        """Take what came of a DATA frame's payload.
 
-        A view is valid until this returns.
+        `Http2Connection.acknowledge` it once it is used. A view is valid until this returns.
         """
         ...
 
@@ -36,7 +36,7 @@ class StreamOwner(Protocol):
         ...
 
     def on_drained(self) -> None:
-        """Hear that no more than `Stream.low_water` bytes wait for the peer's window."""
+        """Hear that no more than `Http2Stream.low_water` bytes wait for the peer's window."""
         ...
 
 
@@ -53,8 +53,8 @@ class _Nobody:
 NOBODY: StreamOwner = _Nobody()
 
 
-class Stream:
-    """State of one stream. Its `Connection` changes it; the owner reads `waiting_bytes`."""
+class Http2Stream:
+    """State of one stream. Its `Http2Connection` changes it; the owner reads `waiting_bytes`."""
 
     __slots__ = (
         "above_low_water",

@@ -5,9 +5,9 @@ from collections import OrderedDict
 from baton.rpc.http2.framing import codes, frames
 from baton.rpc.http2.framing.codes import ErrorCode
 from baton.rpc.http2.framing.errors import ConnectionFailure, StreamFailure
-from baton.rpc.http2.limits import Budgets, Limits
+from baton.rpc.http2.limits import Budgets, ConnectionLimits
 from baton.rpc.http2.sender import Sender
-from baton.rpc.http2.stream import Stream, StreamOwner
+from baton.rpc.http2.stream import Http2Stream, StreamOwner
 
 _REMEMBERED = 256
 """Streams that this side has reset, of which frames may still be on their way."""
@@ -26,8 +26,10 @@ class Streams:
         client: whether this side opens streams, or takes them.
     """
 
-    def __init__(self, sender: Sender, budgets: Budgets, limits: Limits, *, client: bool) -> None:
-        self.open: dict[int, Stream] = {}
+    def __init__(
+        self, sender: Sender, budgets: Budgets, limits: ConnectionLimits, *, client: bool
+    ) -> None:
+        self.open: dict[int, Http2Stream] = {}
         """By id."""
         self.last_remote = 0
         """The last stream that the peer opened."""
@@ -54,7 +56,7 @@ class Streams:
         """Whether there are no ids left for this side."""
         return self._next_local > codes.MAX_STREAM_ID
 
-    def open_local(self, owner: StreamOwner) -> Stream:
+    def open_local(self, owner: StreamOwner) -> Http2Stream:
         """Open a stream; clients only."""
         stream = self._new(self._next_local)
         self._next_local += 2
@@ -84,7 +86,7 @@ class Streams:
             raise StreamFailure(stream_id, ErrorCode.REFUSED_STREAM, "too many streams")
         return True
 
-    def open_remote(self, stream_id: int, expected_bytes: int, *, end: bool) -> Stream:
+    def open_remote(self, stream_id: int, expected_bytes: int, *, end: bool) -> Http2Stream:
         """Open a stream that was admitted; its owner is still to be set.
 
         Args:
@@ -109,7 +111,7 @@ class Streams:
 
     # What is known of them.
 
-    def known(self, stream_id: int, kind: str) -> Stream | None:
+    def known(self, stream_id: int, kind: str) -> Http2Stream | None:
         """Return an open stream, None for one that has ended.
 
         Raises:
@@ -136,7 +138,7 @@ class Streams:
 
     # How they end.
 
-    def finish(self, stream: Stream) -> None:
+    def finish(self, stream: Http2Stream) -> None:
         """Take note that this side of a stream has ended."""
         if stream.remote_closed:
             self.open.pop(stream.id, None)
@@ -144,13 +146,13 @@ class Streams:
             # The answer does not depend on what is still to come (RFC 9113, section 8.1).
             self.reset(stream, ErrorCode.NO_ERROR)
 
-    def end_remote(self, stream: Stream) -> None:
+    def end_remote(self, stream: Http2Stream) -> None:
         """Take note that the peer's side of a stream has ended."""
         stream.remote_closed = True
         if stream.local_closed:
             self.open.pop(stream.id, None)
 
-    def reset(self, stream: Stream, code: ErrorCode) -> None:
+    def reset(self, stream: Http2Stream, code: ErrorCode) -> None:
         """End a stream early; its owner hears nothing more. One that has ended stays as it is."""
         if self.open.pop(stream.id, None) is not None:
             self._sender.forget(stream)
@@ -189,10 +191,10 @@ class Streams:
             code = codes.error_code(int.from_bytes(payload, "big"))
             self._end_early(stream, code, "the peer reset the stream")
 
-    def _new(self, stream_id: int) -> Stream:
-        return Stream(stream_id, self._sender.initial_window, self._limits.stream_window)
+    def _new(self, stream_id: int) -> Http2Stream:
+        return Http2Stream(stream_id, self._sender.initial_window, self._limits.stream_window)
 
-    def _end_early(self, stream: Stream, code: ErrorCode, message: str) -> None:
+    def _end_early(self, stream: Http2Stream, code: ErrorCode, message: str) -> None:
         self._sender.forget(stream)
         stream.owner.on_reset(code, message)
 

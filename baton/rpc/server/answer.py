@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from baton.rpc.http2.framing.headers import Headers, encode
-from baton.rpc.http2.stream import Stream
+from baton.rpc.http2.stream import Http2Stream
 from baton.rpc.transport.outbox import Outbox
 from baton.rpc.wire.compression import ACCEPTED, IDENTITY
 from baton.rpc.wire.messages import Parts, frame_message
@@ -17,7 +17,7 @@ _HEAD: Headers = [(b":status", b"200"), (b"content-type", b"application/grpc")]
 _HEAD_BLOCK = encode([*_HEAD, (b"grpc-accept-encoding", ACCEPTED)])
 
 
-class Answer:
+class CallResponse:
     """Sends what one call says, in order.
 
     Args:
@@ -40,7 +40,7 @@ class Answer:
     def __init__(
         self,
         connection: "ServerConnection",
-        stream: Stream,
+        stream: Http2Stream,
         accepts: bytes,
         on_stall: Callable[[], None],
     ) -> None:

@@ -9,8 +9,8 @@ import grpc
 from baton.errors import BatonError, Reason
 from baton.rpc.http2.framing.codes import ErrorCode
 from baton.rpc.http2.framing.headers import Headers, encode
-from baton.rpc.http2.stream import NOBODY, Stream
-from baton.rpc.server.answer import Answer
+from baton.rpc.http2.stream import NOBODY, Http2Stream
+from baton.rpc.server.answer import CallResponse
 from baton.rpc.server.call import ServerCall
 from baton.rpc.server.head import CallHead
 from baton.rpc.transport.inbox import Inbox
@@ -71,7 +71,7 @@ class CallStream:
     def __init__(
         self,
         connection: "ServerConnection",
-        stream: Stream,
+        stream: Http2Stream,
         method: "Method",
         head: CallHead,
         timeout: float | None,
@@ -80,7 +80,7 @@ class CallStream:
         self.connection = connection
         self.method = method
         self.head = head
-        self.answer = Answer(connection, stream, head.accepts, self._stalled)
+        self.answer = CallResponse(connection, stream, head.accepts, self._stalled)
         self.inbox = Inbox(
             MessageReader(max_message_bytes, head.encoding),
             method.deserialize,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from baton.errors import BatonError, Reason
 from baton.rpc.http2.framing.codes import ErrorCode
 from baton.rpc.http2.framing.headers import Headers, encode
-from baton.rpc.http2.limits import Limits
-from baton.rpc.http2.stream import NOBODY, Stream, StreamOwner
+from baton.rpc.http2.limits import ConnectionLimits
+from baton.rpc.http2.stream import NOBODY, Http2Stream, StreamOwner
 from baton.rpc.server.call_stream import CallStream
 from baton.rpc.server.guard import CallGuard
 from baton.rpc.server.handshake import FAILED
@@ -53,7 +53,7 @@ class ConnectionSettings:
     guard: CallGuard
     context: Context
     """Copied for each call: the server's, with nothing of any request."""
-    limits: Limits
+    limits: ConnectionLimits
     max_message_bytes: int
     stall_seconds: float
     keepalive_seconds: float
@@ -199,7 +199,7 @@ class ServerConnection(SocketProtocol):
 
     # HTTP/2's.
 
-    def on_request(self, stream: Stream, headers: Headers, end: bool) -> StreamOwner:
+    def on_request(self, stream: Http2Stream, headers: Headers, end: bool) -> StreamOwner:
         """Begin a call, or refuse it."""
         head = read_head(headers)
         if head.http_method != b"POST":
@@ -236,7 +236,9 @@ class ServerConnection(SocketProtocol):
         log.info("rpc.connection.failed", peer=self.peer, code=code.name, error=message)
         self.loop.call_soon(self._end)
 
-    def _refuse(self, stream: Stream, status: bytes, *more: tuple[bytes, bytes]) -> StreamOwner:
+    def _refuse(
+        self, stream: Http2Stream, status: bytes, *more: tuple[bytes, bytes]
+    ) -> StreamOwner:
         """Answer what is no call of gRPC."""
         self.http2.send_headers(stream, encode([(b":status", status), *more]), end=True)
         return NOBODY

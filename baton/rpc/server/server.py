@@ -9,7 +9,7 @@ from typing import Any
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from baton.errors import BatonError, Reason
-from baton.rpc.http2.limits import DEFAULT_LIMITS, Limits
+from baton.rpc.http2.limits import DEFAULT_LIMITS, ConnectionLimits
 from baton.rpc.server.connection import ConnectionSettings
 from baton.rpc.server.connections import Connections
 from baton.rpc.server.guard import CallGuard, OnCallEnd
@@ -70,7 +70,7 @@ class Server:
         on_call_end: OnCallEnd | None = None,
         stall_seconds: float = STALL_SECONDS,
         tls: ServerTls | None = None,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
         max_fields: int | None = None,
         max_connection_age_seconds: float = 0.0,
         max_connection_grace_seconds: float = 0.0,

@@ -48,7 +48,7 @@ def loop_watch() -> LoopWatch:
     return watch
 
 
-class Waiting:
+class LoopStopwatch:
     """Measures from when it is made, without the time in which this process did not run."""
 
     __slots__ = ("_began", "_lost", "_time", "_watch")
@@ -81,7 +81,7 @@ class Timer:
         self._seconds = seconds
         self._paused = False
         self._callback = callback
-        self._waiting = Waiting()
+        self._waiting = LoopStopwatch()
         self._loop = asyncio.get_running_loop()
         self._handle = self._loop.call_later(seconds, self._look)
 

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from baton.rpc.http2.connection import Connection
-from baton.rpc.http2.stream import Stream
+from baton.rpc.http2.connection import Http2Connection
+from baton.rpc.http2.stream import Http2Stream
 from baton.rpc.timing.stall import Stall
 from baton.rpc.transport.socket_protocol import BUFFER_BYTES
 from baton.rpc.wire.messages import Parts
@@ -38,8 +38,8 @@ class Outbox:
         self.on_resume: Callable[[], None] | None = None
         """Called when it has read most of it."""
         self._loop = loop
-        self._stream: Stream | None = None
-        self._send_data: Callable[[Stream, bytes | memoryview, bool], None]
+        self._stream: Http2Stream | None = None
+        self._send_data: Callable[[Http2Stream, bytes | memoryview, bool], None]
         self._early: list[tuple[bytes | memoryview, bool]] = []
         self._early_bytes = 0
         self._buffer_bytes = BUFFER_BYTES
@@ -59,7 +59,7 @@ class Outbox:
         """Have `on_stall` called where nothing is read for so long within a pause."""
         self._stall_seconds, self._on_stall = seconds, on_stall
 
-    def open(self, http2: Connection, stream: Stream) -> None:
+    def open(self, http2: Http2Connection, stream: Http2Stream) -> None:
         """Send on a stream what waits, and what comes."""
         self._stream, self._send_data = stream, http2.send_data
         if self._buffer_bytes != BUFFER_BYTES:

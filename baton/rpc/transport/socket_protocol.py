@@ -4,11 +4,11 @@ import asyncio
 import ssl
 import threading
 
-from baton.rpc.http2.connection import Connection
+from baton.rpc.http2.connection import Http2Connection
 from baton.rpc.http2.framing.codes import ErrorCode
 from baton.rpc.http2.framing.headers import Headers
-from baton.rpc.http2.limits import Limits
-from baton.rpc.http2.stream import Stream, StreamOwner
+from baton.rpc.http2.limits import ConnectionLimits
+from baton.rpc.http2.stream import Http2Stream, StreamOwner
 from baton.rpc.timing.loop_watch import loop_watch
 
 BUFFER_BYTES = 64 * 1024
@@ -57,7 +57,7 @@ class SocketProtocol(asyncio.BufferedProtocol):
         self,
         *,
         client: bool,
-        limits: Limits,
+        limits: ConnectionLimits,
         keepalive_seconds: float,
         keepalive_timeout_seconds: float,
     ) -> None:
@@ -89,7 +89,7 @@ class SocketProtocol(asyncio.BufferedProtocol):
         self._greeting_seconds = min(
             keepalive_seconds + keepalive_timeout_seconds, GREETING_SECONDS
         )
-        self.http2 = Connection(
+        self.http2 = Http2Connection(
             self, client=client, wake=self._wake, limits=limits, clock=self.loop.time
         )
 
@@ -162,7 +162,7 @@ class SocketProtocol(asyncio.BufferedProtocol):
 
     # HTTP/2's.
 
-    def on_request(self, stream: Stream, headers: Headers, end: bool) -> StreamOwner:
+    def on_request(self, stream: Http2Stream, headers: Headers, end: bool) -> StreamOwner:
         """Return the owner of a stream that the client opened; servers only."""
         raise NotImplementedError
 

@@ -12,7 +12,7 @@ GIVEN_UP = Counter(
 )
 
 
-class Holder(Protocol):
+class BodyHolder(Protocol):
     """Holds what came of one body or message."""
 
     def give_up(self, error: BatonError) -> None:
@@ -32,11 +32,11 @@ class Unfinished:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._held: dict[Holder, int] = {}
+        self._held: dict[BodyHolder, int] = {}
         """The one that began first is the first."""
         self._total = 0
 
-    def note(self, holder: Holder, size: int) -> None:
+    def note(self, holder: BodyHolder, size: int) -> None:
         """Take note of how many bytes a holder has; 0: it is whole, or gone. It may be given up
         within this."""
         if not self._most:

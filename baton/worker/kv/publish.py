@@ -24,7 +24,7 @@ log = get_logger(__name__)
 
 
 @dataclass(slots=True)
-class _Block:
+class _BlockToPublish:
     owner: "SequencePublish"
     index: int
     key: bytes
@@ -92,7 +92,7 @@ class KvPublisher:
         self._batch_blocks = max(1, min(BATCH_BLOCKS, BATCH_BYTES // engine.info.block_bytes))
         # A block is hashed soon after it was copied, and not once per block asked for.
         self._blocks_per_copy = engine.scratch.nbytes // engine.info.block_bytes
-        self._queue: deque[_Block] = deque()
+        self._queue: deque[_BlockToPublish] = deque()
         self._wake = asyncio.Event()
 
     def add(
@@ -102,13 +102,13 @@ class KvPublisher:
         last = len(keys) - 1
         for i, key in enumerate(keys):
             publishing.block_queued()
-            block = _Block(publishing, first_index + i, key, partial=partial and i == last)
+            block = _BlockToPublish(publishing, first_index + i, key, partial=partial and i == last)
             self._queue.append(block)
         self._wake.set()
 
     def cancel(self, publishing: SequencePublish) -> None:
         """Drop what waits of a sequence; what is being copied goes on until its `wait_done`."""
-        kept = deque[_Block]()
+        kept = deque[_BlockToPublish]()
         for block in self._queue:
             if block.owner is publishing:
                 publishing.block_done()
@@ -135,9 +135,9 @@ class KvPublisher:
                 for block in batch:
                     block.owner.block_done()
 
-    def _next_batch(self) -> list[_Block]:
+    def _next_batch(self) -> list[_BlockToPublish]:
         # Only the last key of a reservation may name a partial block, and one tenant is charged.
-        batch: list[_Block] = []
+        batch: list[_BlockToPublish] = []
         while self._queue and len(batch) < self._batch_blocks:
             if batch and self._queue[0].owner.tenant != batch[0].owner.tenant:
                 break
@@ -146,7 +146,7 @@ class KvPublisher:
                 break
         return batch
 
-    async def _publish(self, batch: list[_Block]) -> None:
+    async def _publish(self, batch: list[_BlockToPublish]) -> None:
         """Put a batch into the store, and tell the readers that wait for it what does not come."""
         keys = [block.key for block in batch]
         stored: Collection[int] = ()
@@ -163,7 +163,7 @@ class KvPublisher:
             with suppress(StoreUnavailableError):
                 await self._store.will_not_come(lost, self._engine.info.layout.layout_id)
 
-    async def _put(self, batch: list[_Block], keys: Sequence[bytes]) -> Collection[int]:
+    async def _put(self, batch: list[_BlockToPublish], keys: Sequence[bytes]) -> Collection[int]:
         """Put a batch, and return the indexes of the blocks that the store has now.
 
         Raises:
@@ -194,7 +194,7 @@ class KvPublisher:
         finally:
             await reservation.aclose()
 
-    def _copy(self, batch: list[_Block], reservation: Reservation) -> list[int]:
+    def _copy(self, batch: list[_BlockToPublish], reservation: Reservation) -> list[int]:
         """Copy and seal what has a slot; return its indexes in the batch."""
         copied = []
         for run in _runs(batch, list(reservation.slots), self._blocks_per_copy):
@@ -215,7 +215,7 @@ class KvPublisher:
             copied.extend(there)
         return copied
 
-    def _copy_one(self, batch: list[_Block], index: int, reservation: Reservation) -> bool:
+    def _copy_one(self, batch: list[_BlockToPublish], index: int, reservation: Reservation) -> bool:
         """Copy one block; return False if its sequence does not hold it any more.
 
         A block is reported ready once, so that the store goes without it.
@@ -229,7 +229,9 @@ class KvPublisher:
         return True
 
 
-def _runs(batch: Sequence[_Block], indexes: Iterable[int], longest: int) -> list[list[int]]:
+def _runs(
+    batch: Sequence[_BlockToPublish], indexes: Iterable[int], longest: int
+) -> list[list[int]]:
     """Group indexes of a batch into runs of one sequence's consecutive blocks."""
     runs: list[list[int]] = []
     for index in indexes:

@@ -1,12 +1,12 @@
 """Look for inputs that HTTP/2 and gRPC here do not bear: `python -m bench.rpc.fuzz --seconds 60`.
 
-Half of the time inputs go to a `Connection` without sockets, a server's or a client's: no exception
-may get out, output must be frames in an order that is allowed, pieces must come to the same as the
-whole. Half of it they go to a server over sockets, 20 connections at once: nothing may reach the
-loop's handler of exceptions, another client must be answered, and memory must not grow. No turn of
-the loop may take an input longer than 50 ms of CPU: one that does so again and again is a failure.
-An input is named by its number, which a failure prints, as the last line does for that of the
-longest turn: `--only NUMBER` repeats it without sockets.
+Half of the time inputs go to an `Http2Connection` without sockets, a server's or a client's: no
+exception may get out, output must be frames in an order that is allowed, pieces must come to the
+same as the whole. Half of it they go to a server over sockets, 20 connections at once: nothing may
+reach the loop's handler of exceptions, another client must be answered, and memory must not grow.
+No turn of the loop may take an input longer than 50 ms of CPU: one that does so again and again is
+a failure. An input is named by its number, which a failure prints, as the last line does for that
+of the longest turn: `--only NUMBER` repeats it without sockets.
 """
 
 import argparse

@@ -1,18 +1,18 @@
-"""One input on a `Connection` without sockets, whole and in pieces."""
+"""One input on an `Http2Connection` without sockets, whole and in pieces."""
 
 from dataclasses import dataclass
 from random import Random
 from time import process_time
 
-from baton.rpc.http2.connection import Connection
+from baton.rpc.http2.connection import Http2Connection
 from baton.rpc.http2.framing import codes, frames
 from baton.rpc.http2.framing.codes import ErrorCode
 from baton.rpc.http2.framing.headers import Headers, encode
-from baton.rpc.http2.limits import Limits
-from baton.rpc.http2.stream import Stream
+from baton.rpc.http2.limits import ConnectionLimits
+from baton.rpc.http2.stream import Http2Stream
 from bench.rpc.fuzz.inputs import Inputs, pieces
 
-LIMITS = Limits(max_streams=20, frame_burst=200, reply_burst=50, reset_burst=30)
+LIMITS = ConnectionLimits(max_streams=20, frame_burst=200, reply_burst=50, reset_burst=30)
 _RESPONSE = encode(((b":status", b"200"), (b"content-type", b"application/grpc")))
 _REQUEST = encode(((b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a")))
 _TRAILERS = encode(((b"grpc-status", b"0"),))
@@ -31,7 +31,7 @@ class _Side:
     def __init__(self, draw: Random, client: bool) -> None:
         self.draw = draw
         self.closed = 0
-        self.http2 = Connection(
+        self.http2 = Http2Connection(
             self, client=client, wake=self._wake, limits=LIMITS, clock=lambda: 0.0
         )
         self.woken = False
@@ -45,7 +45,7 @@ class _Side:
     def _wake(self) -> None:
         self.woken = True
 
-    def on_request(self, stream: Stream, headers: Headers, end: bool) -> "_Owner":  # noqa: ARG002
+    def on_request(self, stream: Http2Stream, headers: Headers, end: bool) -> "_Owner":  # noqa: ARG002
         owner = _Owner(self)
         owner.stream, stream.owner = stream, owner
         owner.act()
@@ -64,7 +64,7 @@ class _Side:
 
 
 class _Owner:
-    stream: Stream
+    stream: Http2Stream
 
     def __init__(self, side: _Side) -> None:
         self._side = side

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from baton.internal.v1 import router_pb2
-from baton.rpc.timing.loop_watch import Waiting
+from baton.rpc.timing.loop_watch import LoopStopwatch
 
 
 @dataclass(slots=True, eq=False)
@@ -12,7 +12,7 @@ class OpenQuery:
     """A query that was sent and is not answered."""
 
     answer: asyncio.Future[router_pb2.FrameFromRouter]
-    waiting: Waiting
+    waiting: LoopStopwatch
     """Since it was sent."""
     queued: bool = False
     """The router lets it wait."""
@@ -33,7 +33,7 @@ class OpenQueries:
         self._unanswered: dict[int, OpenQuery] = {}
         """Of which nothing was said, the oldest first."""
         self._queued: dict[int, OpenQuery] = {}
-        self._heard = Waiting()
+        self._heard = LoopStopwatch()
 
     def __len__(self) -> int:
         return len(self._unanswered) + len(self._queued)
@@ -42,7 +42,7 @@ class OpenQueries:
         """Return a new query."""
         answer: asyncio.Future[router_pb2.FrameFromRouter]
         answer = asyncio.get_running_loop().create_future()
-        query = self._unanswered[number] = OpenQuery(answer, Waiting())
+        query = self._unanswered[number] = OpenQuery(answer, LoopStopwatch())
         return query
 
     def get(self, number: int) -> OpenQuery | None:
@@ -63,7 +63,7 @@ class OpenQueries:
 
     def heard(self) -> None:
         """Take in that the router said something."""
-        self._heard = Waiting()
+        self._heard = LoopStopwatch()
 
     @property
     def owed_seconds(self) -> float:

@@ -7,7 +7,7 @@ from typing import Protocol
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.objects import MAX_TENANT_BYTES, ObjectId, parse_object_ids
-from services.kvstore.reads.read_request import Source
+from services.kvstore.reads.read_request import ReadSource
 
 MAX_SOURCES = 16
 _ADDRESS = re.compile(r"[A-Za-z0-9.:\[\]_-]{1,253}:\d{1,5}")
@@ -47,13 +47,13 @@ def tenant_of(tenant: str) -> str:
     return tenant
 
 
-def sources_of(messages: Iterable[pb.KvSource]) -> list[Source]:
+def sources_of(messages: Iterable[pb.KvSource]) -> list[ReadSource]:
     """Return the sources that a message names.
 
     Raises:
         BatonError: there are too many, or one is malformed.
     """
-    sources = [Source(message.store_id, message.address) for message in messages]
+    sources = [ReadSource(message.store_id, message.address) for message in messages]
     if len(sources) > MAX_SOURCES:
         raise invalid_field("sources", f"are at most {MAX_SOURCES}")
     if not all(s.store_id and _ADDRESS.fullmatch(s.address) for s in sources):

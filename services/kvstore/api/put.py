@@ -16,7 +16,7 @@ from baton.rpc.streams.send_queue import SendQueue
 from baton.settings.transports import GRPC, SHM
 from baton.telemetry import tracing
 from services.kvstore.api.fields import objects_of, tenant_of
-from services.kvstore.memory.slot import Refusal, Slot, State
+from services.kvstore.memory.slot import Slot, SlotRefusal, SlotState
 from services.kvstore.store import PUT, Store
 
 
@@ -114,9 +114,9 @@ class PutStream:
             recompute_seconds=frame.recompute_seconds,
         )
         for index, slot in enumerate(answers):
-            if slot is Refusal.PRESENT:
+            if slot is SlotRefusal.PRESENT:
                 answer.present.append(index)
-            elif isinstance(slot, Refusal):
+            elif isinstance(slot, SlotRefusal):
                 answer.exhausted.append(index)
             else:
                 slots[index] = slot
@@ -157,7 +157,7 @@ class PutStream:
         if data.nbytes or len(set(head.indexes)) < len(pieces) or not pieces[-1][2].nbytes:
             raise invalid_field("indexes", "names the objects whose bytes these are, each once")
         for slot, upload, piece in pieces:
-            if slot.state is State.RESERVED:  # else it expired, as the commit will tell
+            if slot.state is SlotState.RESERVED:  # else it expired, as the commit will tell
                 view = self._store.arena.view(slot)
                 view[upload.written : upload.written + piece.nbytes] = piece
                 upload.digest.update(piece)
@@ -188,7 +188,7 @@ class PutStream:
 
     def _check_upload(self, reservation: _Reservation, index: int, digest: bytes) -> None:
         slot, upload = reservation.slots[index], reservation.uploads.get(index)
-        if slot.state is not State.RESERVED:
+        if slot.state is not SlotState.RESERVED:
             return
         if upload is None or upload.written < slot.object_bytes:
             raise invalid_field("indexes", f"names key {index}, whose bytes have not all arrived")

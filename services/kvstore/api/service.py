@@ -26,7 +26,7 @@ from services.kvstore.api.fields import objects_of
 from services.kvstore.api.get import GetStream
 from services.kvstore.api.put import PutStream
 from services.kvstore.peers.transports.nixl.sender import NixlSender
-from services.kvstore.sessions import Session, Sessions
+from services.kvstore.sessions import ClientSession, Sessions
 from services.kvstore.store import Store
 
 _BULK_BYTES = 4 * 1024 * 1024
@@ -94,7 +94,7 @@ class KvStoreService(KvStoreServiceServicer):
         check_version(request.protocol_version, f"client {request.client_id}")
         arena = self._store.arena
         return pb.AttachResponse(
-            session_id=self._sessions.open(Session(request.client_id, request.incarnation)),
+            session_id=self._sessions.open(ClientSession(request.client_id, request.incarnation)),
             store_id=self._store.store_id,
             epoch=self._store.log.epoch,
             arena_path=str(arena.path),
@@ -161,7 +161,7 @@ class KvStoreService(KvStoreServiceServicer):
     ) -> pb.DropResponse:
         return admin.drop_objects(self._store, request)
 
-    def _open(self, opening: pb.GetRequest | pb.PutRequest) -> tuple[Session, bool]:
+    def _open(self, opening: pb.GetRequest | pb.PutRequest) -> tuple[ClientSession, bool]:
         """Return a stream's session, and whether the client shares memory with the store.
 
         Only the arena's secret proves the latter: with a wrong one the client sends bytes.

@@ -9,7 +9,7 @@ from baton.kv.objects import ObjectId
 from baton.process.io_thread import IoThread
 from services.kvstore.disk.context import MAX_JOB_BYTES, DiskContext
 from services.kvstore.disk.index import DiskEntry
-from services.kvstore.memory.slot import Refusal, Slot, State
+from services.kvstore.memory.slot import Slot, SlotRefusal, SlotState
 
 FRESH_SECONDS = 1.0
 """How long what came back may wait to be leased before it counts as wanted no more."""
@@ -102,7 +102,7 @@ class Loader:
         due, self._due, self._turns = list(self._due), {}, {}
         flying, self._flying = list(self._flying), set()
         for read in self._reading:
-            if read.slot.state is State.RESERVED:
+            if read.slot.state is SlotState.RESERVED:
                 # It is free once the thread lets go of it.
                 self._context.table.reservations.expire_slot(read.slot)
         for object_id in (*due, *flying):
@@ -136,7 +136,7 @@ class Loader:
                     tenant=entry.tenant,
                     cost=entry.cost,
                 )
-                if slot is Refusal.EXHAUSTED:
+                if slot is SlotRefusal.EXHAUSTED:
                     continue  # what has no room now does not hold up the other tenants
                 self._not_due(object_id)
                 if isinstance(slot, Slot):
@@ -192,4 +192,4 @@ class Loader:
 
 
 def _is_unread(slot: Slot, rank: float) -> bool:
-    return slot.state is State.COMMITTED and not slot.leases and slot.rank == rank
+    return slot.state is SlotState.COMMITTED and not slot.leases and slot.rank == rank

@@ -7,7 +7,7 @@ from baton.process.io_thread import IoThread
 from services.kvstore.disk.context import MAX_JOB_BYTES, DiskContext
 from services.kvstore.disk.file import Record
 from services.kvstore.disk.index import DiskEntry
-from services.kvstore.memory.slot import Lease, State
+from services.kvstore.memory.slot import Lease, SlotState
 
 HEADROOM_PART = 8
 """Memory is kept this part emptier than full."""
@@ -110,7 +110,7 @@ class Spiller:
             entry, lease = write.entry, write.lease
             # The place of a lease that lapsed may have been overwritten meanwhile.
             good = lease.live and write.error is None and not write.wrong and entry.held
-            good = good and lease.slot.state is State.COMMITTED  # else it was dropped meanwhile
+            good = good and lease.slot.state is SlotState.COMMITTED  # else it was dropped meanwhile
             if good:
                 counts.written_bytes += entry.object_bytes
                 index.written(entry)
@@ -129,5 +129,5 @@ class Spiller:
         slot = write.lease.slot
         unused = slot.leases == 1 and slot.rank == write.rank
         self._context.table.release(write.lease)
-        if slot.state is State.COMMITTED and unused:
+        if slot.state is SlotState.COMMITTED and unused:
             self._context.table.evict(slot)

@@ -7,7 +7,7 @@ from services.kvstore.eviction.base import Entry, Order
 from services.kvstore.eviction.lru import Lru
 
 
-class Group:
+class EvictionGroup:
     """Partial blocks by last use, then full ones by `order`. Owned by an EvictionPolicy."""
 
     def __init__(self, order: Order) -> None:

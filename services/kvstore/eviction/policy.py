@@ -16,7 +16,7 @@ from typing import Generic, TypeVar, cast
 
 from services.kvstore.eviction.base import Entry, Order
 from services.kvstore.eviction.cost_aware import CostAwareOrder
-from services.kvstore.eviction.group import Group
+from services.kvstore.eviction.group import EvictionGroup
 
 E = TypeVar("E", bound=Entry)
 
@@ -44,7 +44,7 @@ class EvictionPolicy(Generic[E]):
         self._capacity = capacity_bytes
         self._order = order
         self._quotas = {} if quotas is None else quotas
-        self._sizes: dict[int, dict[str, Group]] = {}
+        self._sizes: dict[int, dict[str, EvictionGroup]] = {}
         self._now = 0
         self.held_bytes: dict[str, int] = {}
         """Bytes of each tenant that holds any, whatever their state."""
@@ -85,7 +85,7 @@ class EvictionPolicy(Generic[E]):
             groups = self._sizes.setdefault(size, {})
             group = groups.get(tenant)
             if group is None:
-                group = groups[tenant] = Group(self._order())
+                group = groups[tenant] = EvictionGroup(self._order())
             for entry in run:
                 entry.held = True
                 group.free += 1
@@ -177,7 +177,7 @@ class EvictionPolicy(Generic[E]):
             before = other.rank
         return cast("Sequence[E]", self._group(first).next_ones(count, before))
 
-    def _group(self, entry: Entry) -> Group:
+    def _group(self, entry: Entry) -> EvictionGroup:
         return self._sizes[entry.slot_bytes][entry.tenant]
 
     def _over(self, tenant: str, asking: str | None, extra: int) -> float:
@@ -204,7 +204,9 @@ class EvictionPolicy(Generic[E]):
         payer = max(payers, key=lambda tenant: self._over(tenant, asking, extra))
         return cast("E | None", groups[payer].first())
 
-    def _last_resort(self, groups: Mapping[str, Group], asking: str | None, extra: int) -> E | None:
+    def _last_resort(
+        self, groups: Mapping[str, EvictionGroup], asking: str | None, extra: int
+    ) -> E | None:
         """Break into another tenant's share, for one within its own, where sizes leave no way."""
         if asking is None or self._over(asking, asking, extra) > 0:
             return None

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from services.kvstore.eviction.policy import EvictionPolicy
 from services.kvstore.memory.expiry import Deadlines
-from services.kvstore.memory.slot import Lease, Slot, State
+from services.kvstore.memory.slot import Lease, Slot, SlotState
 
 
 class Leases:
@@ -51,7 +51,7 @@ class Leases:
         if slot.leases:
             return
         self.leased_bytes -= slot.slot_bytes
-        if slot.state is State.PENDING_FREE:
+        if slot.state is SlotState.PENDING_FREE:
             self._free(slot)
         else:
             self._policy.unpin(slot)

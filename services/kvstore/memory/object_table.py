@@ -18,7 +18,7 @@ from services.kvstore.memory.expiry import Deadlines
 from services.kvstore.memory.leases import Leases
 from services.kvstore.memory.reservations import Reservations
 from services.kvstore.memory.slab_allocator import SlabAllocator, slot_size
-from services.kvstore.memory.slot import Lease, Refusal, Slot, State, TableStats
+from services.kvstore.memory.slot import Lease, Slot, SlotRefusal, SlotState, TableStats
 from services.kvstore.memory.space import SpaceAllocator
 
 
@@ -87,7 +87,7 @@ class ObjectTable:
         writer: Hashable | None = None,
         tenant: str = "",
         cost: float = 1.0,
-    ) -> list[Slot | Refusal]:
+    ) -> list[Slot | SlotRefusal]:
         """Return, per object, a slot, PRESENT or EXHAUSTED; several may write the same object.
 
         Args:
@@ -99,12 +99,12 @@ class ObjectTable:
             tenant: charged for the objects.
             cost: as `Entry.cost`.
         """
-        answers: list[Slot | Refusal] = [Refusal.EXHAUSTED] * len(object_ids)
+        answers: list[Slot | SlotRefusal] = [SlotRefusal.EXHAUSTED] * len(object_ids)
         objects = self._objects
         missing = [index for index, name in enumerate(object_ids) if name not in objects]
         if len(missing) < len(object_ids):
             for index in set(range(len(object_ids))).difference(missing):
-                answers[index] = Refusal.PRESENT
+                answers[index] = SlotRefusal.PRESENT
                 self.policy.use(objects[object_ids[index]])
         size = slot_size(object_bytes)
         count = min(len(missing), (self.cap_bytes - self.pinned_bytes) // size)
@@ -123,7 +123,7 @@ class ObjectTable:
     def commit(self, slots: Sequence[Slot], digests: Sequence[bytes], now: float) -> list[Slot]:
         """Make RESERVED slots readable; return those that were the first of their object."""
         first = []
-        objects, committed = self._objects, State.COMMITTED
+        objects, committed = self._objects, SlotState.COMMITTED
         self.reservations.remove(slots)
         for slot, digest in zip(slots, digests, strict=True):
             if objects.setdefault(slot.object_id, slot) is not slot:
@@ -154,16 +154,16 @@ class ObjectTable:
             self.policy.use(slot)
         return slot
 
-    def lease(self, object_id: ObjectId, now: float, *, use: bool = True) -> Lease | Refusal:
+    def lease(self, object_id: ObjectId, now: float, *, use: bool = True) -> Lease | SlotRefusal:
         """Hold a committed object; ABSENT, or EXHAUSTED where the cap leaves no room.
 
         `use` counts it as a use of the object: False for the store's own purposes.
         """
         slot = self._objects.get(object_id)
         if slot is None:
-            return Refusal.ABSENT
+            return SlotRefusal.ABSENT
         if not slot.leases and self.pinned_bytes + slot.slot_bytes > self.cap_bytes:
-            return Refusal.EXHAUSTED
+            return SlotRefusal.EXHAUSTED
         if use:
             self.policy.use(slot)
         return self._leases.add(slot, now)
@@ -179,7 +179,7 @@ class ObjectTable:
         """
         if not lease.live:
             return
-        if lease.slot.state is State.COMMITTED:
+        if lease.slot.state is SlotState.COMMITTED:
             self._bad += 1
             self.drop([lease.slot])
         self.release(lease)
@@ -200,7 +200,7 @@ class ObjectTable:
         self.policy.remove(*slots, evicted=evicted)
         for slot in slots:
             if slot.leases:
-                slot.state = State.PENDING_FREE
+                slot.state = SlotState.PENDING_FREE
         self._free(*[slot for slot in slots if not slot.leases])
 
     def expire(self, now: float) -> tuple[list[Slot], list[Lease]]:
@@ -245,7 +245,7 @@ class ObjectTable:
         self.drop(slots, evicted=True)
 
     def _free(self, *slots: Slot) -> None:
-        free = State.FREE
+        free = SlotState.FREE
         for slot in slots:
             slot.state = free
         self._space.give_back(*slots)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from baton.kv.arena.file import PAGE_BYTES
 from baton.kv.objects import ObjectId
 from services.kvstore.memory.expiry import Deadlines
-from services.kvstore.memory.slot import Slot, State
+from services.kvstore.memory.slot import Slot, SlotState
 
 
 class Reservations:
@@ -83,7 +83,7 @@ class Reservations:
         Raises:
             ValueError: one is not reserved.
         """
-        writing, reserved = self._writing, State.RESERVED
+        writing, reserved = self._writing, SlotState.RESERVED
         for slot in slots:
             if slot.state is not reserved:
                 raise ValueError(f"the slot is {slot.state.value}, not reserved")
@@ -99,9 +99,9 @@ class Reservations:
 
     def abandon(self, slot: Slot) -> None:
         """Free a slot at once that its writer gave up; no error for one that is free already."""
-        if slot.state is State.RESERVED:
+        if slot.state is SlotState.RESERVED:
             self.remove([slot])
-        elif slot.state is State.QUARANTINED:
+        elif slot.state is SlotState.QUARANTINED:
             held = self._quarantine[slot.writer]
             held.remove(slot)
             self.quarantined -= 1
@@ -117,7 +117,7 @@ class Reservations:
         if slot.writer is None:
             self._free(slot)
             return
-        slot.state = State.QUARANTINED
+        slot.state = SlotState.QUARANTINED
         self._quarantine.setdefault(slot.writer, set()).add(slot)
         self.quarantined += 1
 

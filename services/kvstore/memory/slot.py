@@ -13,7 +13,7 @@ from enum import Enum
 from services.kvstore.eviction.base import Entry
 
 
-class State(Enum):
+class SlotState(Enum):
     """Where a slot is in its life."""
 
     RESERVED = "reserved"
@@ -40,7 +40,7 @@ class Slot(Entry, eq=False, gc=False, kw_only=True):
     """Identifies the process that may write to it; None: only the store itself writes."""
     deadline: float
     """RESERVED: when it expires. COMMITTED and partial: when it is evicted."""
-    state: State = State.RESERVED
+    state: SlotState = SlotState.RESERVED
     digest: bytes = b""
     leases: int = 0
     index_entry: int = -1
@@ -56,7 +56,7 @@ class Lease:
     live: bool = True
 
 
-class Refusal(Enum):
+class SlotRefusal(Enum):
     """Why a slot or a lease was refused."""
 
     PRESENT = "present"

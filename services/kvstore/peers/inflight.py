@@ -6,8 +6,8 @@ from itertools import compress
 from baton.kv.digest import object_digest, start_digest
 from baton.kv.objects import ObjectId
 from baton.settings.transports import GRPC, NIXL
-from services.kvstore.memory.slot import Slot, State
-from services.kvstore.peers.transfer import Outcome, Transfer, TransferState
+from services.kvstore.memory.slot import Slot, SlotState
+from services.kvstore.peers.transfer import Transfer, TransferOutcome, TransferState
 from services.kvstore.store import PEER, Store
 
 
@@ -57,7 +57,7 @@ class InFlight:
         slots = self._store.reserve(ids, object_bytes, tenant=tenant, writer=writer)
         for transfer, slot in zip(transfers, slots, strict=True):
             if not isinstance(slot, Slot):
-                transfer.outcome = Outcome.REFUSED
+                transfer.outcome = TransferOutcome.REFUSED
                 refused.append(transfer)
                 continue
             transfer.slot, transfer.state = slot, TransferState.RECEIVING
@@ -75,7 +75,7 @@ class InFlight:
         """Write the next bytes; return False where they do not fit, or the slot expired."""
         slot, at = _slot(transfer), transfer.received_bytes
         end = at + data.nbytes
-        if slot.state is not State.RESERVED or offset != at or end > slot.object_bytes:
+        if slot.state is not SlotState.RESERVED or offset != at or end > slot.object_bytes:
             return False
         self._store.arena.view(slot)[at:end] = data
         if transfer.hash is None:
@@ -114,12 +114,12 @@ class InFlight:
 
     def fail(self, transfers: Sequence[Transfer]) -> None:
         """End transfers that will not arrive, and that nothing writes any more."""
-        self._forget(transfers, Outcome.FAILED)
+        self._forget(transfers, TransferOutcome.FAILED)
         self._store.abandon([_slot(transfer) for transfer in transfers])
 
     def quarantine(self, transfers: Sequence[Transfer]) -> list[Slot]:
         """End transfers that the peer may write still; return their slots, for `release`."""
-        self._forget(transfers, Outcome.FAILED)
+        self._forget(transfers, TransferOutcome.FAILED)
         slots = [_slot(transfer) for transfer in transfers]
         self._store.expire_slots(slots)
         return slots
@@ -130,21 +130,21 @@ class InFlight:
 
     def _end(self, transfers: Sequence[Transfer], right: Sequence[bool]) -> None:
         """Commit those that are right, and free the slots of the others."""
-        self._forget(transfers, Outcome.WRONG)
+        self._forget(transfers, TransferOutcome.WRONG)
         kept, others = [], []
         for transfer, is_right in zip(transfers, right, strict=True):
             if not is_right:
                 others.append(_slot(transfer))
-            elif _slot(transfer).state is not State.RESERVED:  # expired since
-                transfer.outcome = Outcome.FAILED
+            elif _slot(transfer).state is not SlotState.RESERVED:  # expired since
+                transfer.outcome = TransferOutcome.FAILED
                 others.append(_slot(transfer))
             else:
-                transfer.outcome = Outcome.KEPT
+                transfer.outcome = TransferOutcome.KEPT
                 kept.append(transfer)
         self._store.commit([_slot(one) for one in kept], [_digest(one) for one in kept])
         self._store.abandon(others)
 
-    def _forget(self, transfers: Sequence[Transfer], outcome: Outcome) -> None:
+    def _forget(self, transfers: Sequence[Transfer], outcome: TransferOutcome) -> None:
         for transfer in transfers:
             transfer.outcome = outcome
             del self._transfers[transfer.object_id]

@@ -16,7 +16,7 @@ from services.kvstore.peers.transports.grpc import GrpcTransport
 from services.kvstore.peers.transports.nixl.push import NOTIFICATION, Push
 from services.kvstore.peers.transports.nixl.receiver import NixlReceiver
 from services.kvstore.peers.transports.nixl.thread import NixlThread
-from services.kvstore.reads.read_request import ReadRequest, Source
+from services.kvstore.reads.read_request import ReadRequest, ReadSource
 from services.kvstore.store import Store
 
 log = get_logger(__name__)
@@ -55,7 +55,7 @@ class PeerPool:
             nixl.on_notification = self._on_notification
         self._push_ids = count(1)
         self._checker = ThreadPoolExecutor(1, "kv-check")
-        self._connections: dict[Source, PeerConnection] = {}
+        self._connections: dict[ReadSource, PeerConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "PeerPool":
@@ -99,7 +99,7 @@ class PeerPool:
                 connection.task.cancel()
                 del self._connections[source]
 
-    def _connect(self, source: Source) -> PeerConnection:
+    def _connect(self, source: ReadSource) -> PeerConnection:
         transports: list[PeerTransport] = [
             GrpcTransport(self._in_flight, self._settings.stall_seconds)
         ]

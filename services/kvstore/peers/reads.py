@@ -8,7 +8,7 @@ from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.keys import pack
 from baton.kv.wire.lease import parse_leases
-from services.kvstore.peers.transfer import Outcome, PeerRead, Transfer, TransferState
+from services.kvstore.peers.transfer import PeerRead, Transfer, TransferOutcome, TransferState
 
 READ_KEYS = 16_384
 """Keys in one Read."""
@@ -100,7 +100,7 @@ class PeerReads:
         """Give back the lease of a transfer that ended; one that is WRONG is dropped there."""
         if transfer.read is None or transfer.leased is None:
             return
-        if transfer.outcome is Outcome.WRONG:
+        if transfer.outcome is TransferOutcome.WRONG:
             bad = pb.ReportBad(lease_ids=[transfer.leased.lease_id])  # which ends the lease
             self._out.append(pb.GetRequest(report_bad=bad))
         else:

@@ -8,9 +8,9 @@ from baton.kv.objects import ObjectId
 from baton.kv.wire.bulk import ReadBulk
 from services.kvstore.peers.inflight import InFlight
 from services.kvstore.peers.reads import PeerReads
-from services.kvstore.peers.transfer import Outcome, Transfer, TransferState
+from services.kvstore.peers.transfer import Transfer, TransferOutcome, TransferState
 from services.kvstore.peers.transports.base import PeerTransport
-from services.kvstore.reads.read_request import ReadRequest, Source
+from services.kvstore.reads.read_request import ReadRequest, ReadSource
 from services.kvstore.reads.wait_table import WaitTable
 
 RETRY_SECONDS = 0.1
@@ -37,7 +37,7 @@ class PeerRequests:
 
     def __init__(
         self,
-        source: Source,
+        source: ReadSource,
         in_flight: InFlight,
         waits: WaitTable,
         transports: Sequence[PeerTransport],
@@ -169,7 +169,7 @@ class PeerRequests:
             if not transfer.requests:
                 transfer.state = TransferState.CANCELLED
                 del current[transfer.object_id]
-            elif transfer.outcome in (Outcome.WRONG, Outcome.FAILED):
+            elif transfer.outcome in (TransferOutcome.WRONG, TransferOutcome.FAILED):
                 transfer.failures += 1
                 if transfer.failures < MAX_FAILURES:
                     self._make_due(transfer)
@@ -193,7 +193,7 @@ class PeerRequests:
             object_id, leased = transfer.object_id, transfer.leased
             is_brought = object_id in self._in_flight or object_id in chosen
             if leased is None or is_brought or not transfer.requests:
-                transfer.outcome = Outcome.REFUSED
+                transfer.outcome = TransferOutcome.REFUSED
                 ended.append(transfer)
                 continue
             chosen.add(object_id)

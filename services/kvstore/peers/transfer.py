@@ -31,7 +31,7 @@ class TransferState(Enum):
     """No read waits for it any more, and nothing is under way."""
 
 
-class Outcome(Enum):
+class TransferOutcome(Enum):
     """How the bytes of a leased object ended."""
 
     KEPT = "kept"
@@ -69,7 +69,7 @@ class Transfer:
     hash: xxh3_128 | None = None
     """Of the bytes received in chunks."""
     received_bytes: int = 0
-    outcome: Outcome = Outcome.FAILED
+    outcome: TransferOutcome = TransferOutcome.FAILED
     """Set by the transport when it ends."""
 
 

@@ -1,7 +1,7 @@
 """The pace at which read requests get leases."""
 
 from services.kvstore.memory.object_table import ObjectTable
-from services.kvstore.memory.slot import Lease, Refusal
+from services.kvstore.memory.slot import Lease, SlotRefusal
 from services.kvstore.reads.read_request import ReadRequest
 
 
@@ -32,7 +32,7 @@ class LeaseWindow:
         while request.ready and (not request.leases or request.leased_bytes < self._window_bytes):
             index = request.ready[0]
             lease = self._table.lease(request.object_ids[index], now)
-            if lease is Refusal.EXHAUSTED:
+            if lease is SlotRefusal.EXHAUSTED:
                 self._starved[request] = None
                 break
             request.ready.popleft()

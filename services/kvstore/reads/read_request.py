@@ -9,7 +9,7 @@ from baton.kv.objects import ObjectId
 from services.kvstore.memory.slot import Lease
 
 
-class Source(NamedTuple):
+class ReadSource(NamedTuple):
     """A peer store that holds, or may come to hold, what a request asks for."""
 
     store_id: str
@@ -50,7 +50,7 @@ class ReadRequest:
     deadline: float
     instant: bool
     """Only for what is there now, here or at the sources; the deadline then bounds fetching."""
-    sources: frozenset[Source] = frozenset()
+    sources: frozenset[ReadSource] = frozenset()
     local: bool = True
     """Writers of this store may come to write what is missing."""
     tenant: str = ""
@@ -59,7 +59,7 @@ class ReadRequest:
     """Indexes whose object is not here."""
     ready: deque[int] = field(default_factory=deque)
     """Indexes whose object is here, to be leased as soon as there is room."""
-    unavailable_at: dict[int, set[Source]] = field(default_factory=dict)
+    unavailable_at: dict[int, set[ReadSource]] = field(default_factory=dict)
     """Sources that do not have an object and will not, by index."""
     leases: set[Lease] = field(default_factory=set)
     leased_bytes: int = 0
@@ -68,7 +68,7 @@ class ReadRequest:
     result: ReadResult = field(default_factory=ReadResult)
     """What is delivered next."""
 
-    def set_sources(self, sources: Iterable[Source], own_store_id: str) -> None:
+    def set_sources(self, sources: Iterable[ReadSource], own_store_id: str) -> None:
         """Replace the sources. None, or this store among them: local writers count too."""
         every = set(sources)
         self.sources = frozenset(s for s in every if s.store_id != own_store_id)

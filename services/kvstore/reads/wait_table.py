@@ -7,7 +7,7 @@ from services.kvstore.memory.object_table import ObjectTable
 from services.kvstore.memory.slot import Lease
 from services.kvstore.reads.lease_window import LeaseWindow
 from services.kvstore.reads.providers import DiskLoader, PeerFetcher
-from services.kvstore.reads.read_request import ReadRequest, ReadResult, Source
+from services.kvstore.reads.read_request import ReadRequest, ReadResult, ReadSource
 from services.kvstore.reads.timeouts import Timeouts
 from services.kvstore.reads.unavailable import Unavailable
 
@@ -68,7 +68,7 @@ class WaitTable:
         self._on_change()
 
     def replace_sources(
-        self, request: ReadRequest, sources: Iterable[Source], own_id: str, now: float
+        self, request: ReadRequest, sources: Iterable[ReadSource], own_id: str, now: float
     ) -> None:
         """Change where else to look for what is still missing."""
         for index in request.waiting:
@@ -130,7 +130,7 @@ class WaitTable:
             self.fail_if_unavailable(object_id, now)
 
     def mark_unavailable_at(
-        self, request: ReadRequest, object_id: ObjectId, source: Source, now: float
+        self, request: ReadRequest, object_id: ObjectId, source: ReadSource, now: float
     ) -> None:
         """Take note that a source of a request does not have an object, and will not."""
         for waiter, index in list(self._waiting.get(object_id, ())):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from baton.cluster.members.discovery import Discovery
-from baton.cluster.members.membership import Change
+from baton.cluster.members.membership import MembershipChange
 from baton.internal.v1.cluster_pb2 import Instance
 from baton.settings import WatchSettings
 from services.router import metrics
@@ -101,7 +101,7 @@ class ClusterWatch:
     def _watched(self) -> list[Instance]:
         return [i for i in self._discovery.instances.values() if i.role in ROLES]
 
-    def _apply(self, change: Change, group: asyncio.TaskGroup) -> None:
+    def _apply(self, change: MembershipChange, group: asyncio.TaskGroup) -> None:
         instance = change.instance
         if change.kind == "models":
             self._fleet.set_layouts(map(layout_from_proto, self._discovery.models.values()))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.postgres.connecting import RefusedError, StateError, UnavailableError, connected
+from baton.postgres.connecting import DatabaseUnavailableError, RefusedError, StateError, connected
 from baton.postgres.database import Database
 from baton.postgres.local.programs import remove_data
 from baton.postgres.local.server import LocalPostgres
@@ -29,7 +29,7 @@ async def test_it_is_entered_while_postgres_is_away_and_used_once_it_is_back(
     settings = state_settings(await databases.migrated())
     await own_postgres.stop()
     async with Database(settings) as database:
-        with pytest.raises(UnavailableError):
+        with pytest.raises(DatabaseUnavailableError):
             await database.fetch("select 1")
         await eventually(lambda: "cannot be reached" in database.problem)
         await own_postgres.start()
@@ -39,7 +39,7 @@ async def test_it_is_entered_while_postgres_is_away_and_used_once_it_is_back(
         slow = asyncio.ensure_future(database.fetch("select pg_sleep(60)"))
         await eventually(lambda: _runs(database, "pg_sleep"))
         await own_postgres.kill()
-        with pytest.raises(UnavailableError):
+        with pytest.raises(DatabaseUnavailableError):
             await slow
         assert not database.available
         await own_postgres.start()
@@ -62,7 +62,7 @@ async def test_statements_have_a_deadline_and_a_bounded_queue(databases: Databas
     )
     async with Database(settings) as database:
         await database.wait_available(WAIT_SECONDS)
-        with pytest.raises(UnavailableError, match="does not answer in time"):
+        with pytest.raises(DatabaseUnavailableError, match="does not answer in time"):
             await database.fetch("select pg_sleep(60)", seconds=0.05)
         await database.wait_available(WAIT_SECONDS)  # it was only one statement
         async with database.connection():
@@ -87,10 +87,10 @@ async def test_a_server_that_hangs_holds_nobody_up_and_is_used_once_it_goes_on(
             os.kill(pid, signal.SIGSTOP)
         try:
             watch = Stopwatch()
-            with pytest.raises(UnavailableError, match="does not answer in time"):
+            with pytest.raises(DatabaseUnavailableError, match="does not answer in time"):
                 await database.fetch("select 1")
             assert watch.remaining(10.0)
-            with pytest.raises(UnavailableError):  # at once
+            with pytest.raises(DatabaseUnavailableError):  # at once
                 await database.fetch("select 1")
         finally:
             for pid in processes:
@@ -131,7 +131,7 @@ async def test_what_postgres_refuses_is_told_apart(databases: Databases) -> None
                 await database.fetch(query, value)
         with pytest.raises(StateError, match="syntax error") as caught:
             await database.fetch("selec 1")
-        assert not isinstance(caught.value, (RefusedError, UnavailableError))
+        assert not isinstance(caught.value, (RefusedError, DatabaseUnavailableError))
         assert database.available
 
 
@@ -143,7 +143,7 @@ async def test_another_schema_is_waited_for_by_name(databases: Databases) -> Non
             await eventually(lambda: "9999 is not known to this release" in database.problem)
             await connection.execute("delete from baton_schema")
             await eventually(lambda: "run `baton db upgrade`" in database.problem)
-            with pytest.raises(UnavailableError, match="run `baton db upgrade`"):
+            with pytest.raises(DatabaseUnavailableError, match="run `baton db upgrade`"):
                 await database.fetch("select 1")
 
 

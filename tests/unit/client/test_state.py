@@ -19,7 +19,7 @@ from baton.client import (
     TokenLogprob,
     Usage,
 )
-from baton.client.call import Calls
+from baton.client.call import CallDefaults
 from baton.client.errors import api_error
 from baton.client.requests import Options
 from baton.client.retry import RetryPolicy
@@ -34,7 +34,7 @@ def failure(reason: Reason, retry_after: float | None = None) -> ApiError:
 
 
 def begin(now: float = 0.0, retries: int = 2, **options: object) -> StreamState:
-    calls = Calls(timeout=60.0, policy=RetryPolicy(retries))
+    calls = CallDefaults(timeout=60.0, policy=RetryPolicy(retries))
     wanted: Options = {"request_id": "r1", **options}  # type: ignore[typeddict-item]
     return calls.generate("once", "tiny", wanted, now)
 

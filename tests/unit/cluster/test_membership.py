@@ -4,7 +4,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from baton.cluster.members.membership import SILENT_PROBES, Change, Liveness, Membership, Probe
+from baton.cluster.members.membership import (
+    SILENT_PROBES,
+    Liveness,
+    Membership,
+    MembershipChange,
+    Probe,
+)
 from baton.internal.v1.cluster_pb2 import ROLE_DECODE, ROLE_PREFILL, Instance
 
 REPROBE_SECONDS = 1.0
@@ -15,7 +21,7 @@ def worker(number: int = 1, incarnation: str = "i-1", **fields) -> Instance:
     return Instance(id=f"w{number}", incarnation=incarnation, **fields)
 
 
-def kinds(changes: list[Change]) -> list[tuple[str, str]]:
+def kinds(changes: list[MembershipChange]) -> list[tuple[str, str]]:
     return [(change.kind, change.instance.incarnation) for change in changes]
 
 
@@ -209,7 +215,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.running: list[Probe] = []
         self.starts = 0
 
-    def tell(self, changes: list[Change]) -> None:
+    def tell(self, changes: list[MembershipChange]) -> None:
         """Keep a copy from changes alone, and check that each makes sense."""
         for change in changes:
             known = self.folded.get(change.instance.id)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from baton.cluster.members.membership import Change
+from baton.cluster.members.membership import MembershipChange
 from baton.cluster.members.subscription import ChangeSubscription
 from baton.internal.v1.cluster_pb2 import Instance
 from tests.support.clock import within
@@ -17,10 +17,10 @@ class View:
 
     def up(self, instance_id: str, incarnation: str = "i-1", **fields) -> None:
         self.alive[instance_id] = Instance(id=instance_id, incarnation=incarnation, **fields)
-        self.subscription.notify(Change("up", self.alive[instance_id]))
+        self.subscription.notify(MembershipChange("up", self.alive[instance_id]))
 
     def down(self, instance_id: str) -> None:
-        self.subscription.notify(Change("down", self.alive.pop(instance_id)))
+        self.subscription.notify(MembershipChange("down", self.alive.pop(instance_id)))
 
     async def read(self) -> list[tuple[str, str, str]]:
         async with within(1):
@@ -74,7 +74,7 @@ async def test_many_updates_become_one(view):
 
 async def test_models_are_delivered_before_the_instances_that_serve_them(view):
     view.up("a")
-    view.subscription.notify(Change("models", Instance()))
+    view.subscription.notify(MembershipChange("models", Instance()))
     assert [kind for kind, _, _ in await view.read()] == ["models", "up"]
 
 

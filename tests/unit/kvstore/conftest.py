@@ -15,7 +15,7 @@ from services.kvstore.memory.arena import Arena
 from services.kvstore.memory.object_table import ObjectTable
 from services.kvstore.memory.slab_allocator import SlabAllocator
 from services.kvstore.memory.slot import Lease, Slot
-from services.kvstore.reads.read_request import ReadRequest, ReadResult, Source
+from services.kvstore.reads.read_request import ReadRequest, ReadResult, ReadSource
 from services.kvstore.reads.wait_table import WaitTable
 from services.kvstore.store import Store
 
@@ -73,7 +73,7 @@ class World:
         reader = Reader()
         ids = [object_id(number) for number in numbers]
         request = ReadRequest(reader, 1, ids, self.now + (wait or 5.0), instant=wait == 0)
-        request.set_sources([Source(name, f"{name}:1") for name in sources], own)
+        request.set_sources([ReadSource(name, f"{name}:1") for name in sources], own)
         self.waits.add(request, self.now)
         self.waits.flush(self.now)
         return reader, request

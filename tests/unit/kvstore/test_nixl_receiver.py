@@ -11,9 +11,9 @@ from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.wire.lease import LeasedObject
 from baton.settings import PeerSettings
 from services.kvstore.api.admin import stat
-from services.kvstore.memory.slot import State
+from services.kvstore.memory.slot import SlotState
 from services.kvstore.peers.inflight import InFlight
-from services.kvstore.peers.transfer import Outcome, Transfer
+from services.kvstore.peers.transfer import Transfer, TransferOutcome
 from services.kvstore.peers.transports.nixl.endpoint import Endpoint
 from services.kvstore.peers.transports.nixl.push import PUSH_BYTES, in_pushes
 from services.kvstore.peers.transports.nixl.receiver import (
@@ -83,7 +83,7 @@ def kinds(frames: list[pb.GetRequest]) -> list[str]:
     return [str(frame.WhichOneof("frame")) for frame in frames]
 
 
-def states(transfers: list[Transfer]) -> set[State]:
+def states(transfers: list[Transfer]) -> set[SlotState]:
     return {transfer.slot.state for transfer in transfers if transfer.slot is not None}
 
 
@@ -141,7 +141,7 @@ def test_what_arrives_is_handed_over_once(world: World) -> None:
     assert written is not None
     assert world.receiver.written(AGENT, push.push_id) is None
     assert world.receiver.finish(written, [True, True]) == transfers
-    assert {transfer.outcome for transfer in transfers} == {Outcome.KEPT}
+    assert {transfer.outcome for transfer in transfers} == {TransferOutcome.KEPT}
     assert stat(world.store).objects == 2
 
 
@@ -150,15 +150,15 @@ def test_a_late_push_keeps_its_places_until_the_peer_says_that_it_is_over(world:
     push, transfers = world.push(1, 2)
     assert not world.receiver.overdue(0.9)
     assert world.receiver.overdue(3) == transfers
-    assert {transfer.outcome for transfer in transfers} == {Outcome.FAILED}
-    assert states(transfers) == {State.QUARANTINED}
+    assert {transfer.outcome for transfer in transfers} == {TransferOutcome.FAILED}
+    assert states(transfers) == {SlotState.QUARANTINED}
     assert world.store.table.pinned_bytes == 0  # the quota is back, the place is not
     (frame,) = world.receiver.frames(3)
     assert list(frame.abandon_pushes.push_ids) == [push.push_id]
     assert not world.receiver.is_up
     assert world.receiver.frames(100) == []  # no new offer while it may still write
     assert not world.ended(push.push_id, 100)
-    assert states(transfers) == {State.FREE}
+    assert states(transfers) == {SlotState.FREE}
     assert kinds(world.receiver.frames(100)) == ["nixl_offer"]
 
 
@@ -172,10 +172,10 @@ def test_objects_that_are_fetched_again_leave_their_old_places_to_the_late_push(
     world.receiver.overdue(3)
     world.receiver.frames(3)
     world.in_flight.begin(transfers, SIZE, "", None)  # another transport brings it
-    assert old.state is State.QUARANTINED
+    assert old.state is SlotState.QUARANTINED
     world.ended(push.push_id, 4)
-    assert old.state is State.FREE
-    assert states(transfers) == {State.RESERVED}
+    assert old.state is SlotState.FREE
+    assert states(transfers) == {SlotState.RESERVED}
     world.in_flight.fail(transfers)
 
 
@@ -184,7 +184,7 @@ def test_a_late_notification_proves_the_end_as_well_and_commits_nothing(world: W
     push, transfers = world.push(1)
     world.receiver.overdue(3)
     assert world.receiver.written(AGENT, push.push_id) is None
-    assert states(transfers) == {State.FREE}
+    assert states(transfers) == {SlotState.FREE}
     assert stat(world.store).objects == 0
 
 
@@ -192,8 +192,8 @@ def test_a_push_that_failed_frees_its_places_at_once(world: World) -> None:
     world.meet()
     push, transfers = world.push(1)
     assert world.ended(push.push_id, 0) == transfers
-    assert transfers[0].outcome is Outcome.FAILED
-    assert states(transfers) == {State.FREE}
+    assert transfers[0].outcome is TransferOutcome.FAILED
+    assert states(transfers) == {SlotState.FREE}
     assert not world.receiver.is_up
 
 
@@ -203,13 +203,13 @@ def test_a_broken_stream_proves_nothing_and_the_next_one_asks_after_the_pushes(
     world.meet()
     push, transfers = world.push(1)
     world.receiver.closed(0)
-    assert states(transfers) == {State.QUARANTINED}
+    assert states(transfers) == {SlotState.QUARANTINED}
     world.receiver.opened("first", 1)
     (frame,) = world.receiver.frames(1)
     assert list(frame.abandon_pushes.push_ids) == [push.push_id]
-    assert states(transfers) == {State.QUARANTINED}
+    assert states(transfers) == {SlotState.QUARANTINED}
     assert not world.ended(push.push_id, 2)
-    assert states(transfers) == {State.FREE}
+    assert states(transfers) == {SlotState.FREE}
 
 
 def test_another_epoch_proves_that_the_peer_of_before_is_dead(world: World) -> None:
@@ -217,7 +217,7 @@ def test_another_epoch_proves_that_the_peer_of_before_is_dead(world: World) -> N
     _, transfers = world.push(1)
     world.receiver.closed(0)
     world.receiver.opened("second", 1)
-    assert states(transfers) == {State.FREE}
+    assert states(transfers) == {SlotState.FREE}
     assert kinds(world.receiver.frames(1)) == ["nixl_offer"]  # it is not made to wait
 
 

@@ -14,7 +14,7 @@ from baton.kv.objects import ObjectId
 from services.kvstore.block_events import BlockEventPublisher
 from services.kvstore.memory.object_table import ObjectTable
 from services.kvstore.memory.slab_allocator import SlabAllocator
-from services.kvstore.memory.slot import Lease, Refusal, Slot, State
+from services.kvstore.memory.slot import Lease, Slot, SlotRefusal, SlotState
 
 PAGE = 4096
 SLAB = 4 * PAGE
@@ -72,9 +72,9 @@ class Table(RuleBasedStateMachine):
             [object_id(number)], pages * PAGE - 5, now=self.now, partial=partial, writer=writer
         )
         if present:
-            assert slot is Refusal.PRESENT
+            assert slot is SlotRefusal.PRESENT
         elif pinned + pages * PAGE > self.table.cap_bytes:
-            assert slot is Refusal.EXHAUSTED
+            assert slot is SlotRefusal.EXHAUSTED
         if isinstance(slot, Slot):
             assert slot.generation > self.seen.get(slot.offset, 0)
             self.seen[slot.offset] = slot.generation
@@ -119,12 +119,12 @@ class Table(RuleBasedStateMachine):
         slot = self.table.get(object_id(number))
         lease = self.table.lease(object_id(number), self.now)
         if slot is None:
-            assert lease is Refusal.ABSENT
+            assert lease is SlotRefusal.ABSENT
         elif isinstance(lease, Lease):
             assert lease.slot is slot
             self.leases.append(lease)
         else:
-            assert lease is Refusal.EXHAUSTED
+            assert lease is SlotRefusal.EXHAUSTED
             assert self.table.pinned_bytes + slot.slot_bytes > self.table.cap_bytes
 
     @precondition(lambda self: self.leases)
@@ -171,15 +171,15 @@ class Table(RuleBasedStateMachine):
         assert all(a[1] <= b[0] for a, b in pairwise(ranges))
         held = {*self.reserved, *self.quarantined, *(lease.slot for lease in self.leases)}
         assert held <= set(slots)
-        assert all(slot.state is State.COMMITTED for slot in set(slots) - held)
-        assert all(slot.state is State.RESERVED for slot in self.reserved)
-        assert all(slot.state is State.QUARANTINED for slot in self.quarantined)
+        assert all(slot.state is SlotState.COMMITTED for slot in set(slots) - held)
+        assert all(slot.state is SlotState.RESERVED for slot in self.reserved)
+        assert all(slot.state is SlotState.QUARANTINED for slot in self.quarantined)
 
     @invariant()
     def the_event_log_agrees_with_the_contents(self) -> None:
         self.log.flush()
         committed = {
-            slot.object_id.key for slot in self.table.slots() if slot.state is State.COMMITTED
+            slot.object_id.key for slot in self.table.slots() if slot.state is SlotState.COMMITTED
         }
         assert self.log.contents() == ({(LAYOUT, TIER_DRAM): committed} if committed else {})
         assert self.table.stats().objects == len(committed)
@@ -192,7 +192,7 @@ class Table(RuleBasedStateMachine):
         stats = self.table.stats()
         assert (stats.reservations, stats.leases, stats.quarantined) == (0, 0, 0)
         assert stats.pinned_bytes == 0
-        assert {slot.state for slot in self.table.slots()} <= {State.COMMITTED}
+        assert {slot.state for slot in self.table.slots()} <= {SlotState.COMMITTED}
         # Only the cache is left, and all of it can be evicted.
         self.table.reserve([object_id(99)], SLABS * SLAB // 2, now=self.now)
         assert self.table.stats().reservations == 1
@@ -245,7 +245,7 @@ def test_what_is_leased_is_never_evicted() -> None:
         leases.append(table.lease(object_id(number), 0.0))
     for number in range(4, 20):
         # The cap is reached: nothing can be reserved until a lease is given back.
-        assert table.reserve([object_id(number)], PAGE, now=0.0) == [Refusal.EXHAUSTED]
+        assert table.reserve([object_id(number)], PAGE, now=0.0) == [SlotRefusal.EXHAUSTED]
     assert isinstance(leases[0], Lease)
     table.release(leases[0])
     for number in range(4, 20):
@@ -265,7 +265,7 @@ def test_a_layout_of_another_size_takes_over_from_one_that_is_not_used() -> None
 def test_quarantine_gives_quota_back_and_the_place_only_after_death() -> None:
     table, _ = make_table(2)
     slots = table.reserve([object_id(n) for n in range(4)], PAGE, now=0.0, writer="w")
-    assert table.reserve([object_id(9)], PAGE, now=0.0) == [Refusal.EXHAUSTED]
+    assert table.reserve([object_id(9)], PAGE, now=0.0) == [SlotRefusal.EXHAUSTED]
     table.expire(RESERVATION)
     assert table.pinned_bytes == 0
     places = {slot.offset for slot in slots if isinstance(slot, Slot)}
@@ -283,12 +283,12 @@ def test_a_bad_object_is_dropped_while_others_still_read_it() -> None:
     assert isinstance(two, Lease)
     table.report_bad(one)
     assert table.get(object_id(1)) is None
-    assert slot.state is State.PENDING_FREE
+    assert slot.state is SlotState.PENDING_FREE
     again = put(table, 1)
     assert again.offset != slot.offset
     table.report_bad(two)  # the object it was leased from is gone already
     assert table.get(object_id(1)) is again
-    assert slot.state is State.FREE
+    assert slot.state is SlotState.FREE
     assert table.stats().bad_objects == 1
 
 

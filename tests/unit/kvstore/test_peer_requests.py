@@ -15,7 +15,7 @@ from services.kvstore.api.admin import stat
 from services.kvstore.peers.inflight import InFlight
 from services.kvstore.peers.requests import RETRY_SECONDS, PeerRequests
 from services.kvstore.peers.transports.grpc import GrpcTransport
-from services.kvstore.reads.read_request import ReadRequest, Source
+from services.kvstore.reads.read_request import ReadRequest, ReadSource
 from services.kvstore.store import Store
 from tests.unit.kvstore.conftest import MIB, Reader, make_store, object_id
 
@@ -29,10 +29,10 @@ class Network:
     store: Store
     in_flight: InFlight
     time: list[float]
-    requests: dict[Source, PeerRequests] = field(default_factory=dict)
+    requests: dict[ReadSource, PeerRequests] = field(default_factory=dict)
 
     def peer(self, name: str) -> PeerRequests:
-        source = Source(name, f"{name}:1")
+        source = ReadSource(name, f"{name}:1")
         if source not in self.requests:
             self.requests[source] = PeerRequests(
                 source, self.in_flight, self.store.waits, [GrpcTransport(self.in_flight, 5)]
@@ -56,7 +56,7 @@ class Network:
         reader = Reader()
         ids = [object_id(number) for number in numbers]
         request = ReadRequest(reader, 1, ids, self.time[0] + (wait or 5.0), instant=wait == 0)
-        request.set_sources([Source(name, f"{name}:1") for name in sources], "me")
+        request.set_sources([ReadSource(name, f"{name}:1") for name in sources], "me")
         self.store.waits.add(request, self.time[0])
         self.store.flush()
         return reader, request
@@ -199,7 +199,7 @@ def test_will_not_come_needs_every_source_and_a_dead_one_never_says_so(network: 
     network.peer("b").closed(network.time[0])
     network.store.flush()
     assert not reader.done
-    network.store.waits.replace_sources(request, [Source("a", "a:1")], "me", network.time[0])
+    network.store.waits.replace_sources(request, [ReadSource("a", "a:1")], "me", network.time[0])
     network.store.flush()
     (again,) = network.frames("a")
     missing = pb.Missing(correlation_id=again.read.correlation_id, will_not_come=[0])

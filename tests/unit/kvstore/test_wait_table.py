@@ -1,6 +1,6 @@
 """Wants: leased at commit, paced, answered exactly once, and never in vain for ever."""
 
-from services.kvstore.reads.read_request import Source
+from services.kvstore.reads.read_request import ReadSource
 from tests.unit.kvstore.conftest import World, make_world, object_id
 
 
@@ -128,7 +128,7 @@ class TestWillNotCome:
         for name in ("a", "b"):
             assert not reader.will_not_come
             world.waits.mark_unavailable_at(
-                request, object_id(0), Source(name, f"{name}:1"), world.now
+                request, object_id(0), ReadSource(name, f"{name}:1"), world.now
             )
             world.waits.flush(world.now)
         assert reader.will_not_come == {0}
@@ -136,7 +136,7 @@ class TestWillNotCome:
 
     def test_with_this_store_among_the_sources_its_writers_must_too(self, world: World) -> None:
         reader, request = world.read(0, sources=("a", "me"))
-        world.waits.mark_unavailable_at(request, object_id(0), Source("a", "a:1"), world.now)
+        world.waits.mark_unavailable_at(request, object_id(0), ReadSource("a", "a:1"), world.now)
         world.waits.flush(world.now)
         assert not reader.will_not_come
         world.mark_unavailable(0)
@@ -149,12 +149,12 @@ class TestWillNotCome:
 
     def test_replacing_the_sources_asks_anew(self, world: World) -> None:
         reader, request = world.read(0, sources=("a", "b"))
-        world.waits.mark_unavailable_at(request, object_id(0), Source("a", "a:1"), world.now)
-        world.waits.replace_sources(request, [Source("c", "c:1")], "me", world.now)
-        world.waits.mark_unavailable_at(request, object_id(0), Source("b", "b:1"), world.now)
+        world.waits.mark_unavailable_at(request, object_id(0), ReadSource("a", "a:1"), world.now)
+        world.waits.replace_sources(request, [ReadSource("c", "c:1")], "me", world.now)
+        world.waits.mark_unavailable_at(request, object_id(0), ReadSource("b", "b:1"), world.now)
         world.waits.flush(world.now)
         assert not reader.will_not_come
-        world.waits.mark_unavailable_at(request, object_id(0), Source("c", "c:1"), world.now)
+        world.waits.mark_unavailable_at(request, object_id(0), ReadSource("c", "c:1"), world.now)
         world.waits.flush(world.now)
         assert reader.will_not_come == {0}
 
@@ -208,7 +208,7 @@ def test_without_a_wait_and_sources_the_answer_is_immediate(world: World) -> Non
 def test_without_a_wait_the_sources_are_asked_once(world: World) -> None:
     reader, request = world.read(0, wait=0, sources=("a",))
     assert not reader.done
-    world.waits.mark_unavailable_at(request, object_id(0), Source("a", "a:1"), world.now)
+    world.waits.mark_unavailable_at(request, object_id(0), ReadSource("a", "a:1"), world.now)
     world.waits.flush(world.now)
     assert reader.timed_out == {0}
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
 
 from baton.postgres.connecting import (
+    DatabaseUnavailableError,
     RefusedError,
     StateError,
-    UnavailableError,
     errors_of,
     place,
 )
@@ -43,7 +43,7 @@ def test_where_it_is(url: str, expected: str) -> None:
 def test_no_error_has_the_password(password: str, query: bool, kind: type[Exception]) -> None:
     written = quote(password, safe="")
     url = f"postgresql://h/d?password={written}" if query else f"postgresql://u:{written}@h/d"
-    with pytest.raises(UnavailableError) as caught, errors_of(state(url)):
+    with pytest.raises(DatabaseUnavailableError) as caught, errors_of(state(url)):
         raise kind(f"no {url} for you, {password}")
     assert password not in str(caught.value)
     assert written not in str(caught.value)
@@ -52,14 +52,14 @@ def test_no_error_has_the_password(password: str, query: bool, kind: type[Except
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (TimeoutError(), UnavailableError),
-        (ConnectionRefusedError(111, "Connection refused"), UnavailableError),
-        (asyncpg.CannotConnectNowError("starting up"), UnavailableError),
-        (asyncpg.ReadOnlySQLTransactionError("a replica"), UnavailableError),
-        (asyncpg.TooManyConnectionsError("100"), UnavailableError),
-        (asyncpg.ConnectionDoesNotExistError("gone"), UnavailableError),
-        (asyncpg.InterfaceError("connection is closed"), UnavailableError),
-        (asyncpg.ClientConfigurationError("sslmode"), UnavailableError),
+        (TimeoutError(), DatabaseUnavailableError),
+        (ConnectionRefusedError(111, "Connection refused"), DatabaseUnavailableError),
+        (asyncpg.CannotConnectNowError("starting up"), DatabaseUnavailableError),
+        (asyncpg.ReadOnlySQLTransactionError("a replica"), DatabaseUnavailableError),
+        (asyncpg.TooManyConnectionsError("100"), DatabaseUnavailableError),
+        (asyncpg.ConnectionDoesNotExistError("gone"), DatabaseUnavailableError),
+        (asyncpg.InterfaceError("connection is closed"), DatabaseUnavailableError),
+        (asyncpg.ClientConfigurationError("sslmode"), DatabaseUnavailableError),
         (asyncpg.NumericValueOutOfRangeError("10^30"), RefusedError),
         (asyncpg.NotNullViolationError("tenant"), RefusedError),
         (asyncpg.InsufficientPrivilegeError("usage_records"), StateError),

@@ -12,9 +12,9 @@ from baton.rpc.http2.framing.headers import (
     check_trailers,
     content_length,
 )
-from baton.rpc.http2.limits import Budgets, Limits
+from baton.rpc.http2.limits import Budgets, ConnectionLimits
 from baton.rpc.http2.owner import ConnectionOwner
-from baton.rpc.http2.stream import Stream
+from baton.rpc.http2.stream import Http2Stream
 from baton.rpc.http2.streams import Streams
 
 _PRIORITY_BYTES = 5
@@ -36,7 +36,7 @@ class HeaderBlocks:
         owner: ConnectionOwner,
         streams: Streams,
         budgets: Budgets,
-        limits: Limits,
+        limits: ConnectionLimits,
         *,
         client: bool,
     ) -> None:
@@ -46,7 +46,7 @@ class HeaderBlocks:
         self._limits = limits
         self._client = client
         self._reader = HeaderReader(limits.max_block_bytes)
-        self._block: _Block | None = None
+        self._block: _PartialHeaderBlock | None = None
         """One that has begun."""
 
     def on_headers(self, stream_id: int, flags: int, payload: bytes) -> None:
@@ -63,7 +63,7 @@ class HeaderBlocks:
         if flags & codes.END_HEADERS:
             self._take(stream_id, payload, end)
         else:
-            self._block = _Block(end, payload)
+            self._block = _PartialHeaderBlock(end, payload)
             self._check_size(self._block)
 
     def on_continuation(self, stream_id: int, flags: int, payload: bytes) -> None:
@@ -78,7 +78,7 @@ class HeaderBlocks:
             self._block = None
             self._take(stream_id, block.data, block.end)
 
-    def _check_size(self, block: "_Block") -> None:
+    def _check_size(self, block: "_PartialHeaderBlock") -> None:
         limits = self._limits
         if len(block.data) > limits.max_block_bytes:
             raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "too many header bytes")
@@ -107,7 +107,7 @@ class HeaderBlocks:
         stream = self._streams.open_remote(stream_id, expected, end=end)
         stream.owner = self.owner.on_request(stream, fields, end)
 
-    def _take_more(self, stream: Stream, fields: Headers, end: bool) -> None:
+    def _take_more(self, stream: Http2Stream, fields: Headers, end: bool) -> None:
         """Take a response's head, or trailers."""
         if stream.remote_closed:
             raise StreamFailure(stream.id, ErrorCode.STREAM_CLOSED, "the peer has ended the stream")
@@ -131,7 +131,7 @@ class HeaderBlocks:
         stream.owner.on_headers(fields, end)
 
 
-class _Block:
+class _PartialHeaderBlock:
     """A header block whose frames are still coming."""
 
     __slots__ = ("continuations", "data", "end")

@@ -1,12 +1,12 @@
 """Choose what computes scores."""
 
-from baton.compiled.choice import Choice, choose
+from baton.compiled.choice import CompiledChoice, choose
 from services.router.policy.compiled.build import library
 from services.router.policy.compiled.native_scores import NativeScorer
 from services.router.policy.pick import score_arrays
 from services.router.policy.scores import Scorer
 
 
-def choose_scorer() -> Choice[Scorer]:
+def choose_scorer() -> CompiledChoice[Scorer]:
     """Return the compiled one where it was built for this machine, or array operations."""
     return choose(library(), NativeScorer, lambda: score_arrays)

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from baton.rpc.http2.connection import Connection
+from baton.rpc.http2.connection import Http2Connection
 from baton.rpc.http2.framing.codes import ErrorCode
 from baton.rpc.http2.framing.headers import Headers, encode
-from baton.rpc.http2.limits import Limits
-from baton.rpc.http2.stream import Stream
+from baton.rpc.http2.limits import ConnectionLimits
+from baton.rpc.http2.stream import Http2Stream
 
-USUAL = Limits()
+USUAL = ConnectionLimits()
 REQUEST = encode(((b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a")))
 RESPONSE = encode(((b":status", b"200"),))
 TRAILERS = encode(((b"grpc-status", b"0"),))
@@ -46,7 +46,7 @@ class Owner:
 class Side:
     """One end."""
 
-    def __init__(self, client: bool, limits: Limits = USUAL) -> None:
+    def __init__(self, client: bool, limits: ConnectionLimits = USUAL) -> None:
         self.now = 0.0
         self.told = 0
         """Times that the server said its settings."""
@@ -54,11 +54,11 @@ class Side:
         self.goaways: list[tuple[int, ErrorCode]] = []
         self.pongs: list[bytes] = []
         self.owners: list[Owner] = []
-        self.http2 = Connection(
+        self.http2 = Http2Connection(
             self, client=client, wake=lambda: None, limits=limits, clock=lambda: self.now
         )
 
-    def on_request(self, stream: Stream, headers: Headers, end: bool) -> Owner:
+    def on_request(self, stream: Http2Stream, headers: Headers, end: bool) -> Owner:
         owner = Owner()
         owner.stream = stream
         owner.on_headers(headers, end)
@@ -103,7 +103,7 @@ def give(side: Side, data: bytes) -> None:
         data = b""
 
 
-def pair(client: Limits = USUAL, server: Limits = USUAL) -> tuple[Side, Side]:
+def pair(client: ConnectionLimits = USUAL, server: ConnectionLimits = USUAL) -> tuple[Side, Side]:
     """Return two ends that have exchanged settings."""
     ends = Side(True, client), Side(False, server)
     settle(*ends)

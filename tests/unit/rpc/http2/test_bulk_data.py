@@ -3,14 +3,14 @@
 import pytest
 
 from baton.rpc.http2.framing.codes import ErrorCode
-from baton.rpc.http2.limits import BULK_LIMITS, Limits
+from baton.rpc.http2.limits import BULK_LIMITS, ConnectionLimits
 from tests.support.http2.frames import PADDED, Kind, data, frame, reset
 from tests.unit.rpc.http2.pair import RESPONSE, Owner, Side, pair, settle
 
 MIB = 1 << 20
 
 
-def called(limits: Limits = BULK_LIMITS) -> tuple[Side, Side, Owner]:
+def called(limits: ConnectionLimits = BULK_LIMITS) -> tuple[Side, Side, Owner]:
     """Return a client, a server and the owner of a call at the server."""
     client, server = pair(server=limits)
     client.open()

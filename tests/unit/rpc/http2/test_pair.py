@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from baton.rpc.http2.framing import codes, frames
 from baton.rpc.http2.framing.codes import ErrorCode
-from baton.rpc.http2.limits import Limits
+from baton.rpc.http2.limits import ConnectionLimits
 from tests.unit.rpc.http2.pair import REQUEST, RESPONSE, TRAILERS, Side, give, pair, settle
 
 
@@ -37,7 +37,8 @@ def test_a_call():
 @example(window=70_000, connection=65_535, writes=[(i % 5, 30_000) for i in range(40)], holds=False)
 def test_all_that_is_sent_arrives_whatever_the_windows_are(window, connection, writes, holds):
     client, server = pair(
-        Limits(stream_window=window, connection_window=connection), Limits(frame_burst=1e9)
+        ConnectionLimits(stream_window=window, connection_window=connection),
+        ConnectionLimits(frame_burst=1e9),
     )
     calls = [client.open(end=True) for _ in range(5)]
     settle(client, server)
@@ -79,7 +80,7 @@ def _read_all(client: Side, server: Side, calls: list) -> None:
 
 def test_a_handler_that_never_waits_is_told_that_much_waits():
     """Even where the client's windows are without bounds: they are no measure of its reading."""
-    client, server = pair(Limits(stream_window=2**30, connection_window=2**30))
+    client, server = pair(ConnectionLimits(stream_window=2**30, connection_window=2**30))
     client.open(end=True)
     settle(client, server)
     stream = server.owners[0].stream
@@ -94,7 +95,7 @@ def test_a_handler_that_never_waits_is_told_that_much_waits():
 
 
 def test_a_half_close_needs_no_window():
-    client, server = pair(server=Limits(stream_window=1000))
+    client, server = pair(server=ConnectionLimits(stream_window=1000))
     call = client.open()
     client.http2.send_data(call.stream, bytes(1000))
     client.http2._sender.initial_window_changed(10, [call.stream])  # -990
@@ -137,7 +138,7 @@ def test_a_ping_comes_back():
 
 @pytest.mark.parametrize("per_second", [1, 99])
 def test_what_a_peer_may_cost_grows_back_with_time(per_second):
-    limits = Limits(reply_burst=100, replies_per_second=100.0)
+    limits = ConnectionLimits(reply_burst=100, replies_per_second=100.0)
     client, server = pair(server=limits)
     for second in range(20):
         server.now = float(second)
@@ -153,7 +154,7 @@ def test_what_a_peer_may_cost_grows_back_with_time(per_second):
 
 def test_a_ping_each_time_that_data_comes_is_no_flood():
     """grpc-go measures the round trip of what it is sent, without pause."""
-    client, server = pair(server=Limits(reply_burst=20, replies_per_second=0.0))
+    client, server = pair(server=ConnectionLimits(reply_burst=20, replies_per_second=0.0))
     client.open(end=True)
     settle(client, server)
     stream = server.owners[0].stream
@@ -171,7 +172,7 @@ def test_a_ping_each_time_that_data_comes_is_no_flood():
 
 def test_only_calls_that_have_no_answer_yet_are_reset_rapidly():
     """A client may stop reading as often as it likes."""
-    limits = Limits(reset_burst=20, resets_per_second=0.0, max_streams=20)
+    limits = ConnectionLimits(reset_burst=20, resets_per_second=0.0, max_streams=20)
     client, server = pair(server=limits)
     for number in range(100):
         call = client.open(end=True)
@@ -188,7 +189,7 @@ def test_only_calls_that_have_no_answer_yet_are_reset_rapidly():
 
 
 def test_a_client_knows_how_many_streams_it_may_open():
-    client, server = pair(server=Limits(max_streams=2))
+    client, server = pair(server=ConnectionLimits(max_streams=2))
     assert client.told == 1
     first, _ = client.open(end=True), client.open(end=True)
     assert not client.http2.has_room
@@ -211,7 +212,7 @@ def test_a_client_whose_ids_are_used_up_opens_no_more():
 
 
 def test_a_block_in_pieces_has_so_long_as_a_whole_one():
-    client, server = pair(server=Limits(unfinished_seconds=10))
+    client, server = pair(server=ConnectionLimits(unfinished_seconds=10))
     block = frames.header_frames(1, REQUEST, True, 8)
     first, rest = block[:17], block[17:]
     server.http2.receive(first)
@@ -229,7 +230,7 @@ def test_a_block_in_pieces_has_so_long_as_a_whole_one():
 
 def test_whole_frames_are_not_taken_for_one_that_lasts():
     """Of bulk data there is always one that is not whole."""
-    client, server = pair(server=Limits(unfinished_seconds=10))
+    client, server = pair(server=ConnectionLimits(unfinished_seconds=10))
     client.open()
     settle(client, server)
     frame = frames.frame(codes.DATA, 0, 1, bytes(1000))
@@ -247,7 +248,9 @@ def test_whole_frames_are_not_taken_for_one_that_lasts():
 
 
 def test_a_client_that_was_held_up_may_open_all_its_windows_again():
-    client, server = pair(server=Limits(max_streams=10, frame_burst=50, frames_per_second=0))
+    client, server = pair(
+        server=ConnectionLimits(max_streams=10, frame_burst=50, frames_per_second=0)
+    )
     calls = [client.open(end=True) for _ in range(10)]
     settle(client, server)
     for served in server.owners:

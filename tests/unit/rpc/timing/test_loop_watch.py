@@ -10,7 +10,7 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.rpc.streams.client import messages
 from baton.rpc.timing import loop_watch
-from baton.rpc.timing.loop_watch import Timer, Waiting, timeout
+from baton.rpc.timing.loop_watch import LoopStopwatch, Timer, timeout
 from tests.support.clock import within
 from tests.support.manual_loop import ManualLoop
 
@@ -21,7 +21,7 @@ def stand_still(seconds: float) -> None:
 
 
 async def test_a_pause_of_the_process_counts_as_no_wait() -> None:
-    waiting = Waiting()
+    waiting = LoopStopwatch()
     stand_still(1.0)
     assert waiting.seconds < 0.5
     await asyncio.sleep(0)

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-from baton.rpc.timing.loop_watch import Waiting
+from baton.rpc.timing.loop_watch import LoopStopwatch
 
 LOOK_SECONDS = 0.5
 PROBE_SECONDS = 5.0
@@ -51,18 +51,18 @@ async def frozen(pid: int, probe: Probe, patience: float) -> str:
         probe: asks it.
         patience: seconds for which it may be stopped.
     """
-    stopped: Waiting | None = None
-    silent: Waiting | None = None
-    probed = Waiting()
+    stopped: LoopStopwatch | None = None
+    silent: LoopStopwatch | None = None
+    probed = LoopStopwatch()
     while True:
         await asyncio.sleep(LOOK_SECONDS)
-        stopped = (stopped or Waiting()) if is_stopped(pid) else None
+        stopped = (stopped or LoopStopwatch()) if is_stopped(pid) else None
         if stopped is not None and stopped.seconds >= patience:
             return f"has been stopped for {patience:g} s"
         if probed.seconds < PROBE_SECONDS and silent is None:
             continue
-        probed = Waiting()
-        asked = silent or Waiting()
+        probed = LoopStopwatch()
+        asked = silent or LoopStopwatch()
         found = await probe()
         if found not in (_HEALTHY, SILENT):
             return f"is not alive ({found})"

@@ -11,8 +11,8 @@ from baton.telemetry.logs import get_logger
 from services.kvstore.memory.slot import Slot
 from services.kvstore.peers.transports.nixl.endpoint import Endpoint, NixlError, agent_name
 from services.kvstore.peers.transports.nixl.push import NOTIFICATION
-from services.kvstore.peers.transports.nixl.thread import NixlThread, Write
-from services.kvstore.sessions import Session
+from services.kvstore.peers.transports.nixl.thread import NixlThread, NixlWriteRequest
+from services.kvstore.sessions import ClientSession
 from services.kvstore.store import GET, Store
 
 log = get_logger(__name__)
@@ -63,7 +63,7 @@ class NixlSender:
         """Pushes that are not over."""
         return sum(len(remote.live) for remote in self._remotes.values())
 
-    def stream(self, session: Session, send: Send) -> "PushStream":
+    def stream(self, session: ClientSession, send: Send) -> "PushStream":
         """Return the part for NIXL of a session's Get stream; `send` queues what it is told."""
         return PushStream(self, agent_name(session.client_id, session.incarnation), send)
 
@@ -139,7 +139,7 @@ class NixlSender:
             for slot, at in zip(slots, offsets, strict=True)
         ]
         message = NOTIFICATION.pack(push_id)
-        self._nixl.write(Write(stream.agent, pieces, unchanged, message, done))
+        self._nixl.write(NixlWriteRequest(stream.agent, pieces, unchanged, message, done))
 
     def abandon(self, stream: "PushStream", push_ids: Iterable[int]) -> None:
         """Tell the stream of each push when it is over."""

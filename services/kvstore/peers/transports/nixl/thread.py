@@ -31,7 +31,7 @@ CLOSE_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class NixlWriteRequest:
     """What is to be written to another agent, and what follows."""
 
     agent: str
@@ -75,10 +75,10 @@ class NixlThread:
         self._commands: deque[Callable[[NixlAgent], None]] = deque()
         self._wakeup = threading.Event()
         self._closing = False
-        self._writing: dict[str, tuple[Write, NixlWrite]] = {}
+        self._writing: dict[str, tuple[NixlWriteRequest, NixlWrite]] = {}
         """One per agent: a peer is notified of none while bytes of another go on arriving, and it
         is to check one while the next arrives."""
-        self._waiting: dict[str, deque[Write]] = {}
+        self._waiting: dict[str, deque[NixlWriteRequest]] = {}
         self._linger_until = self._spin_until = 0.0
         self._thread: threading.Thread | None = None
 
@@ -121,7 +121,7 @@ class NixlThread:
 
         self._submit(command)
 
-    def write(self, write: Write) -> None:
+    def write(self, write: NixlWriteRequest) -> None:
         """Write to an agent."""
 
         def command(agent: NixlAgent) -> None:
@@ -199,7 +199,7 @@ class NixlThread:
             self._call(write.on_done, notified)
         return moved
 
-    def _begin(self, agent: NixlAgent, write: Write) -> bool:
+    def _begin(self, agent: NixlAgent, write: NixlWriteRequest) -> bool:
         try:
             self._writing[write.agent] = (write, agent.write(write.agent, write.pieces))
         except NixlError as error:
@@ -216,7 +216,7 @@ class NixlThread:
         if not waiting:
             self._waiting.pop(name, None)
 
-    def _notify(self, agent: NixlAgent, write: Write) -> bool:
+    def _notify(self, agent: NixlAgent, write: NixlWriteRequest) -> bool:
         if not write.unchanged():
             return False
         try:
