@@ -1,17 +1,14 @@
 """What goes to the client of one call: the head, messages, and the status at the end."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import asyncio
 
+from baton.rpc.http2.connection import Http2Connection
 from baton.rpc.http2.framing.headers import Headers, encode
 from baton.rpc.http2.stream import Http2Stream
 from baton.rpc.transport.outbox import Outbox
 from baton.rpc.wire.compression import ACCEPTED, IDENTITY
 from baton.rpc.wire.messages import Parts, frame_message
 from baton.rpc.wire.metadata import Metadata, metadata_fields
-
-if TYPE_CHECKING:
-    from baton.rpc.server.connection import ServerConnection
 
 _HEAD: Headers = [(b":status", b"200"), (b"content-type", b"application/grpc")]
 _HEAD_BLOCK = encode([*_HEAD, (b"grpc-accept-encoding", ACCEPTED)])
@@ -21,10 +18,10 @@ class CallResponse:
     """Sends what one call says, in order.
 
     Args:
-        connection: of the call.
+        loop: the server's.
+        http2: of the call's connection.
         stream: the call's.
         accepts: encodings that the client reads, as it says them.
-        on_stall: called when the client has not read for the connection's `stall_seconds`.
     """
 
     __slots__ = (
@@ -39,19 +36,18 @@ class CallResponse:
 
     def __init__(
         self,
-        connection: "ServerConnection",
+        loop: asyncio.AbstractEventLoop,
+        http2: Http2Connection,
         stream: Http2Stream,
         accepts: bytes,
-        on_stall: Callable[[], None],
     ) -> None:
         self.begun = False
         """The head was sent."""
         self.ended = False
         """The status was sent, or is not wanted any more."""
-        self.outbox = Outbox(connection.loop)
-        self.outbox.open(connection.http2, stream)
-        self.outbox.limit_stall(connection.stall_seconds, on_stall)
-        self._http2 = connection.http2
+        self.outbox = Outbox(loop)
+        self.outbox.open(http2, stream)
+        self._http2 = http2
         self._stream = stream
         self._accepts = accepts
         self._encoding = IDENTITY

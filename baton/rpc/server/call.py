@@ -1,18 +1,17 @@
 """One call, as its handler sees it: grpc.aio's context, and what costs less beside it."""
 
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import grpc
 
 from baton.errors import BatonError, Reason
 from baton.rpc.http2.framing.headers import Headers
+from baton.rpc.server.protocols import HandlerStream
 from baton.rpc.transport.inbox import END
 from baton.rpc.wire.compression import DEFLATE, GZIP, IDENTITY
+from baton.rpc.wire.messages import Parts
 from baton.rpc.wire.metadata import Metadata, read_metadata
-
-if TYPE_CHECKING:
-    from baton.rpc.server.call_stream import CallStream
 
 _ENCODINGS = {grpc.Compression.Gzip: GZIP, grpc.Compression.Deflate: DEFLATE}
 
@@ -29,6 +28,8 @@ class ServerCall:
 
     Args:
         stream: the call's.
+        serialize: makes bytes of a response.
+        one_request: the client sends exactly one message.
     """
 
     __slots__ = (
@@ -36,17 +37,21 @@ class ServerCall:
         "_code",
         "_details",
         "_inbox",
+        "_one_request",
         "_serialize",
         "_stream",
         "_trailing",
         "on_retire",
     )
 
-    def __init__(self, stream: "CallStream") -> None:
+    def __init__(
+        self, stream: HandlerStream, serialize: Callable[[Any], bytes | Parts], *, one_request: bool
+    ) -> None:
         self._stream = stream
         self._answer = stream.answer
         self._inbox = stream.inbox
-        self._serialize = stream.method.serialize
+        self._serialize = serialize
+        self._one_request = one_request
         self._code = grpc.StatusCode.OK
         self._details = ""
         self._trailing: Metadata = ()
@@ -184,7 +189,7 @@ class ServerCall:
         Raises:
             BatonError: MALFORMED_BODY.
         """
-        if not self._stream.method.one_request:
+        if not self._one_request:
             return self.requests()
         if not self._inbox:
             raise BatonError(Reason.MALFORMED_BODY, "the call ended without a message")

@@ -2,7 +2,6 @@
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
 
 import grpc
 
@@ -13,14 +12,12 @@ from baton.rpc.http2.stream import NOBODY, Http2Stream
 from baton.rpc.server.answer import CallResponse
 from baton.rpc.server.call import ServerCall
 from baton.rpc.server.head import CallHead
+from baton.rpc.server.methods import Method
+from baton.rpc.server.protocols import StreamConnection
 from baton.rpc.transport.inbox import Inbox
 from baton.rpc.wire.messages import MessageReader
 from baton.rpc.wire.metadata import Metadata
 from baton.rpc.wire.status import OK_TRAILERS, error_trailers, trailer_fields
-
-if TYPE_CHECKING:
-    from baton.rpc.server.connection import ServerConnection
-    from baton.rpc.server.methods import Method
 
 _READ_AHEAD_BYTES = 64 * 1024
 """Requests that may wait for a handler before the client's window is kept shut."""
@@ -70,9 +67,9 @@ class CallStream:
 
     def __init__(
         self,
-        connection: "ServerConnection",
+        connection: "StreamConnection[CallStream]",
         stream: Http2Stream,
-        method: "Method",
+        method: Method,
         head: CallHead,
         timeout: float | None,
         max_message_bytes: int,
@@ -80,7 +77,8 @@ class CallStream:
         self.connection = connection
         self.method = method
         self.head = head
-        self.answer = CallResponse(connection, stream, head.accepts, self._stalled)
+        self.answer = CallResponse(connection.loop, connection.http2, stream, head.accepts)
+        self.answer.outbox.limit_stall(connection.stall_seconds, self._stalled)
         self.inbox = Inbox(
             MessageReader(max_message_bytes, head.encoding),
             method.deserialize,
@@ -111,7 +109,7 @@ class CallStream:
         if timeout is not None:
             self.deadline = connection.loop.time() + timeout
             self._deadline_timer = connection.loop.call_at(self.deadline, self._too_late)
-        self.call = ServerCall(self)
+        self.call = ServerCall(self, method.serialize, one_request=method.one_request)
 
     # What its handler's task says.
 

@@ -13,7 +13,6 @@ from baton.rpc.http2.limits import ConnectionLimits
 from baton.rpc.http2.stream import NOBODY, Http2Stream, StreamOwner
 from baton.rpc.server.call_stream import CallStream
 from baton.rpc.server.guard import CallGuard
-from baton.rpc.server.handshake import FAILED
 from baton.rpc.server.head import read_head
 from baton.rpc.server.methods import MethodTable, unknown_method
 from baton.rpc.tls.access import denial, may_call
@@ -21,6 +20,7 @@ from baton.rpc.tls.contexts import HTTP2, ServerTls
 from baton.rpc.tls.identity import Peer
 from baton.rpc.transport.client_addresses import ClientAddresses
 from baton.rpc.transport.connection_age import draw_age
+from baton.rpc.transport.handshake import FAILED
 from baton.rpc.transport.socket_protocol import SocketProtocol
 from baton.rpc.transport.unfinished import Unfinished
 from baton.telemetry.logs import get_logger
@@ -74,10 +74,14 @@ class ServerConnection(SocketProtocol):
     Args:
         settings: the server's.
         on_lost: called when the socket is closed.
+        tls: stands under it once it is made; None: it is plain text.
     """
 
     def __init__(
-        self, settings: ConnectionSettings, on_lost: Callable[["ServerConnection"], None]
+        self,
+        settings: ConnectionSettings,
+        on_lost: Callable[["ServerConnection"], None],
+        tls: ServerTls | None,
     ) -> None:
         super().__init__(
             client=False,
@@ -86,10 +90,9 @@ class ServerConnection(SocketProtocol):
             keepalive_timeout_seconds=settings.keepalive_timeout_seconds,
         )
         self.stall_seconds = settings.stall_seconds
-        self.tls: ServerTls | None = None
-        """Stands under it; None: it is plain text."""
         self.caller: Peer | None = None
         """Whose calls these are; None: anyone's, and anyone may make them."""
+        self._tls = tls
         self._settings = settings
         self._on_lost = on_lost
         self._calls: dict[CallStream, float] = {}
@@ -105,9 +108,9 @@ class ServerConnection(SocketProtocol):
         """What comes next: it is too old, its client has not answered, or its grace is over."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if self.tls is not None:
+        if self._tls is not None:
             shown: ssl.SSLObject = transport.get_extra_info("ssl_object")
-            self.caller = self.tls.caller(shown)
+            self.caller = self._tls.caller(shown)
             if shown.selected_alpn_protocol() != HTTP2:
                 FAILED.labels("protocol").inc()
                 log.debug("rpc.tls.failed", peer=self.peer, error="no HTTP/2 by ALPN")

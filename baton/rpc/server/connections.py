@@ -5,8 +5,8 @@ from contextlib import suppress
 
 from baton.errors import BatonError
 from baton.rpc.server.connection import ConnectionSettings, ServerConnection
-from baton.rpc.server.handshake import TlsHandshake
 from baton.rpc.tls.contexts import ServerTls
+from baton.rpc.transport.handshake import TlsHandshake
 from baton.telemetry.logs import get_logger
 from baton.telemetry.metrics import Counter, Gauge
 
@@ -54,7 +54,7 @@ class Connections:
                 self._full = True
                 log.warning("too many grpc connections", setting="grpc.max_connections")
             return _Closed()
-        connection = ServerConnection(self._settings, self._lost)
+        connection = ServerConnection(self._settings, self._lost, self._tls)
         self._open.add(connection)
         OPEN.inc()
         return connection if self._tls is None else TlsHandshake(connection, self._tls)

@@ -10,8 +10,8 @@ from typing import cast
 import uvicorn
 
 from baton.errors import BatonError
-from baton.rpc.server.handshake import HANDSHAKE_SECONDS
 from baton.rpc.transport.client_addresses import ClientAddresses
+from baton.rpc.transport.handshake import HANDSHAKE_SECONDS
 from baton.rpc.transport.listener import bind
 from baton.rpc.transport.unfinished import Unfinished
 from baton.settings import HttpSettings, StartupError

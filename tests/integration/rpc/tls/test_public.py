@@ -10,10 +10,10 @@ import pytest
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.wrappers_pb2 import BytesValue, UInt64Value
 
-from baton.rpc.server import handshake
 from baton.rpc.server.server import Server
 from baton.rpc.tls.contexts import HTTP2
 from baton.rpc.tls.public import public_tls
+from baton.rpc.transport import handshake
 from baton.settings import GrpcSettings, PublicSettings, StartupError
 from baton.telemetry import metrics
 from bench.harness.metrics import parse_metrics

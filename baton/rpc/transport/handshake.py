@@ -5,14 +5,11 @@ import os
 import socket
 import ssl
 from functools import partial
-from typing import TYPE_CHECKING
 
 from baton.rpc.tls.contexts import ServerTls
+from baton.rpc.transport.socket_protocol import SocketProtocol
 from baton.telemetry.logs import get_logger
 from baton.telemetry.metrics import Counter
-
-if TYPE_CHECKING:
-    from baton.rpc.server.connection import ServerConnection
 
 log = get_logger(__name__)
 
@@ -27,7 +24,7 @@ HANDSHAKE_SECONDS = 10.0
 
 
 class TlsHandshake(asyncio.Protocol):
-    """Takes a new connection, and has its `ServerConnection` connected once TLS stands.
+    """Takes a new connection, and has what reads it connected once TLS stands.
 
     The server counts the connection from its beginning, however its handshake ends. The socket is
     taken from the transport that the listener made: uvloop begins to read on it whatever
@@ -38,7 +35,7 @@ class TlsHandshake(asyncio.Protocol):
         tls: the server's.
     """
 
-    def __init__(self, connection: "ServerConnection", tls: ServerTls) -> None:
+    def __init__(self, connection: SocketProtocol, tls: ServerTls) -> None:
         self._connection = connection
         self._tls = tls
         self._task: asyncio.Task[None] | None = None
@@ -57,7 +54,6 @@ class TlsHandshake(asyncio.Protocol):
 
     async def _shake(self, taken: socket.socket) -> None:
         connection, self._begun = self._connection, True
-        connection.tls = self._tls
         try:
             await connection.loop.connect_accepted_socket(
                 lambda: connection,
