@@ -44,7 +44,7 @@ def test_up_serves_and_ctrl_c_waits_and_leaves_nothing(baton: Start) -> None:
         (row,) = [line for line in status.stdout.splitlines() if line.startswith(identity)]
         assert "SERVING" in row
     assert f"All instances run {__version__}" in status.stdout
-    assert "All routers: prefix index by a dict (" in status.stdout
+    assert "All routers: prefix index in a dict (" in status.stdout
 
     with urllib.request.urlopen(f"{run.line('OpenAI')}/models", timeout=30) as answer:
         assert json.load(answer)["data"][0]["id"] == "tiny"
@@ -194,7 +194,7 @@ def test_the_demo_answers_and_says_what_happened(baton: Start) -> None:
     for step in ("route", "prefill", "transfer", "decode"):
         assert steps.count(step) >= 1, run.stdout
     assert run.stdout.count("prompt tokens") == 3
-    cached = [int(line.split()[-3]) for line in run.stdout.splitlines() if "prompt tokens" in line]
+    cached = [int(line.split()[-6]) for line in run.stdout.splitlines() if "prompt tokens" in line]
     assert cached[1] > 0  # the second turn finds the first one's KV
     assert "The engines use plain torch operators" in run.stderr
     assert run.left(pids, 5.0) == {}
