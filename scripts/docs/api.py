@@ -174,17 +174,21 @@ def _refusals() -> str:
         ("a key of a deleted service account", invalid, directory.DELETED),
         ("a key of an archived project", invalid, directory.ARCHIVED),
         ("a key of a disabled tenant", invalid, directory.DISABLED),
-        ("a missing scope", denied, "the API key has not the scope 'inference' that this needs; …"),
+        (
+            "a missing scope",
+            denied,
+            "the API key does not have the scope 'inference' that this request requires; …",
+        ),
         (
             "another tenant in `context.tenant`, a body's `tenant` or `openai-organization`, another "
             "project in `openai-project`",
             denied,
-            "tenant: the API key is of another tenant; leave it out",
+            "tenant: the API key belongs to another tenant; omit the field",
         ),
         (
             "a model or adapter that the key does not permit",
             Reason.MODEL_NOT_ALLOWED,
-            "the API key may not be used for the model '…'; …",
+            "the API key does not permit model '…'; …",
         ),
     ]
     return "".join(

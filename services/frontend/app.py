@@ -186,7 +186,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     await stack.enter_async_context(http)
     http.bind()
     server.bind()
-    log.info("frontend.waiting", reason="no model can be asked yet", etcd_listed=discovery.synced)
+    log.info("frontend.waiting", reason="no model is available yet", etcd_listed=discovery.synced)
     await availability.wait_first()
     if watch is not None:
         await watch.wait_synced()
@@ -243,7 +243,7 @@ async def _authenticator(
     """Return what tells who asks, and what knows all keys; None: nobody needs one."""
     if settings.mode == "off":
         return NoAuthentication(), None
-    process.readiness.wait_for(KEYS_PART, "no API key is known: etcd has not been listed yet")
+    process.readiness.wait_for(KEYS_PART, "API keys are not loaded from etcd yet")
     watch = await process.stack.enter_async_context(DirectoryWatch(etcd, cluster))
     process.ready_when(KEYS_PART, watch.wait_synced())
     uses = await process.stack.enter_async_context(LastUses(etcd, cluster))

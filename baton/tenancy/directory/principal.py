@@ -23,8 +23,8 @@ class Principal(msgspec.Struct, frozen=True, gc=False):
         if not any(scope in self.key.scopes for scope in scopes):
             raise BatonError(
                 Reason.PERMISSION_DENIED,
-                f"the API key has not the scope {' or '.join(map(repr, map(str, scopes)))} that "
-                f"this needs; it has {', '.join(self.key.scopes)}",
+                f"the API key does not have the scope {' or '.join(map(repr, map(str, scopes)))} "
+                f"that this request requires; its scopes: {', '.join(self.key.scopes)}",
             )
 
     def may_use(self, name: str) -> bool:
@@ -44,8 +44,7 @@ class Principal(msgspec.Struct, frozen=True, gc=False):
             shown = what if len(what) <= 200 else what[:200] + "…"
             raise BatonError(
                 Reason.MODEL_NOT_ALLOWED,
-                f"the API key may not be used for the {field} {shown!r}; /v1/models lists what it "
-                "may be used for",
+                f"the API key does not permit {field} {shown!r}; /v1/models lists permitted models",
                 field=field,
             )
 

@@ -87,7 +87,7 @@ class KeyAuthentication:
         for name, value in fields:
             if name == _AUTHORIZATION:
                 if secret is not None:
-                    raise refused("several 'authorization' headers: send one")
+                    raise refused("the request has several 'authorization' headers: send one")
                 secret = _secret(value)
             elif name == _ORGANIZATION:
                 organization = value.decode("latin-1")
@@ -120,6 +120,6 @@ def _not_yours(field: bytes, what: str) -> BatonError:
     name = field.decode()
     return BatonError(
         Reason.PERMISSION_DENIED,
-        f"{name}: the API key is of another {what}; leave it out",
+        f"{name}: the API key belongs to another {what}: omit the header",
         field=name,
     )

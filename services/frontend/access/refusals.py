@@ -24,8 +24,8 @@ def unpriced(limit: Limit, model: str) -> BatonError:
     """Return the error of a request of a model without a price, whose cost nobody can count."""
     return BatonError(
         Reason.FAILED_PRECONDITION,
-        f"the model {model[:200]!r} has no price, and what {limit.whose} may spend is "
-        "limited: ask for a model that has one, or have it priced (usage.prices of the frontends)",
+        f"model {model[:200]!r} has no price, and {limit.whose} has a budget: use a model with a "
+        "price, or ask the operator to set one (usage.prices of the frontends)",
         field="model",
     )
 

@@ -198,7 +198,8 @@ class RequestLimits:
             waiting.outcome.set_exception(
                 BatonError(
                     Reason.UNAVAILABLE,
-                    "the limits of the API key cannot be checked now: no router answers",
+                    "the limits of the API key cannot be checked: no router is available; retry "
+                    "later",
                     retry_after=1.0,
                 )
             )

@@ -36,7 +36,9 @@ async def create_account(call: AdminCall) -> Object:
     body = read(AccountCreate, call.body)
     expires = seconds(body.expires_in_seconds)
     if expires and body.create_service_account_only:
-        raise invalid_field("expires_in_seconds", "there is no key that could expire")
+        raise invalid_field(
+            "expires_in_seconds", "not allowed: the request creates no key that could expire"
+        )
     project = call.project(await call.directory())
     account = await call.admin.create_account(project, body.name)
     shown = objects.account(account)
@@ -56,7 +58,9 @@ async def update_account(call: AdminCall) -> Object:
     body = read(AccountUpdate, call.body)
     if body.role not in (None, "member"):
         raise BatonError(
-            Reason.UNSUPPORTED_PARAMETER, "role: service accounts are members", field="role"
+            Reason.UNSUPPORTED_PARAMETER,
+            "role: not supported for service accounts, which are members",
+            field="role",
         )
     directory = await call.directory()
     account, project = call.account(directory), call.project(directory)

@@ -123,7 +123,7 @@ def seconds(value: int | None) -> int:
         BatonError: INVALID_FIELD.
     """
     if value is not None and not 1 <= value <= MAX_SECONDS:
-        raise invalid_field("expires_in_seconds", f"{value} is not from 1 to {MAX_SECONDS}")
+        raise invalid_field("expires_in_seconds", f"{value} is out of range: 1 to {MAX_SECONDS}")
     return value or 0
 
 
@@ -136,7 +136,7 @@ def amount(name: str, value: int | None) -> int | None:
         BatonError: INVALID_FIELD.
     """
     if value is not None and not 1 <= value <= MAX_AMOUNT:
-        raise invalid_field(name, f"{value} is not from 1 to {MAX_AMOUNT}, which is no limit")
+        raise invalid_field(name, f"{value} is out of range: 1 to {MAX_AMOUNT} (no limit)")
     return value
 
 
@@ -149,4 +149,4 @@ def check_scopes(scopes: Sequence[str]) -> None:
     for scope in scopes:
         if scope not in PROJECT_SCOPES:
             known = ", ".join(PROJECT_SCOPES)
-            raise invalid_field("scopes", f"{scope[:64]!r} is none of a project's: {known}")
+            raise invalid_field("scopes", f"{scope[:64]!r} is not a scope of project keys: {known}")

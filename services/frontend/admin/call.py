@@ -161,4 +161,4 @@ def is_live(directory: Directory, key: Key) -> bool:
 
 def missing(what: str, ident: str) -> NoReturn:
     """Raise NOT_FOUND, of something that is not there for who asks."""
-    raise BatonError(Reason.NOT_FOUND, f"there is no {what} {ident[:64]!r}")
+    raise BatonError(Reason.NOT_FOUND, f"{what} {ident[:64]!r} does not exist")

@@ -118,7 +118,7 @@ async def delete_admin_key(call: AdminCall) -> Object:
     key = call.admin_key(await call.directory())
     if key.id == call.who.key.id:
         raise BatonError(
-            Reason.FAILED_PRECONDITION, "an API key cannot delete itself; ask with another one"
+            Reason.FAILED_PRECONDITION, "an API key cannot delete itself: use another key"
         )
     await call.admin.revoke_key(key.id)
     return objects.deleted("organization.admin_api_key", key.id)

@@ -54,7 +54,8 @@ async def archive_project(call: AdminCall) -> Object:
     if project.id == call.who.project.id:
         raise BatonError(
             Reason.FAILED_PRECONDITION,
-            "the API key that asks is of this project, and would end with it; ask with a key of "
-            "another one",
+            "the request's API key belongs to this project, and archiving would revoke it: use a "
+            "key "
+            "of another project",
         )
     return objects.project(await call.admin.archive_project(call.tenant, project.id))

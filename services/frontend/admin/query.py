@@ -32,20 +32,20 @@ class QueryString:
                 raw.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_FIELDS
             )
         except ValueError:
-            raise invalid_field("query", f"more than {_MAX_FIELDS} fields") from None
+            raise invalid_field("query", f"has more than {_MAX_FIELDS} fields") from None
         for name, value in pairs:
             name = name.removesuffix("[]")
             if name not in known:
-                raise invalid_field(name[:64], "is no parameter of this request")
+                raise invalid_field(name[:64], "unknown parameter")
             if len(value) > _MAX_VALUE:
-                raise invalid_field(name, f"longer than {_MAX_VALUE} characters")
+                raise invalid_field(name, f"is longer than {_MAX_VALUE} characters")
             self._values.setdefault(name, []).append(value)
 
     def text(self, name: str) -> str:
         """Return a field's value; empty: it is not there."""
         values = self.many(name)
         if len(values) > 1:
-            raise invalid_field(name, "there are several of it")
+            raise invalid_field(name, "is set more than once")
         return values[0] if values else ""
 
     def many(self, name: str) -> Sequence[str]:
@@ -65,7 +65,7 @@ class QueryString:
         if not value:
             return default
         if not _WHOLE.fullmatch(value) or not least <= int(value) <= most:
-            raise invalid_field(name, f"{value!r} is no whole number from {least} to {most}")
+            raise invalid_field(name, f"{value!r} is not a whole number from {least} to {most}")
         return int(value)
 
     def identity(self, but: Collection[str]) -> bytes:

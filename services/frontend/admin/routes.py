@@ -153,13 +153,14 @@ class OrganizationRoutes:
         if self._organizations is None:
             raise BatonError(
                 Reason.FAILED_PRECONDITION,
-                "administration needs API keys, and this cluster has none: set auth.mode to keys "
-                "(BATON_AUTH_MODE=keys), and make the first key with `baton keys create --admin`",
+                "the admin API requires API keys, and this cluster does not use them: set "
+                "auth.mode to keys (BATON_AUTH_MODE=keys), and create a key with "
+                "`baton keys create --admin`",
             )
         if self._running >= MAX_AT_ONCE:
             raise BatonError(
                 Reason.OVERLOADED,
-                f"{MAX_AT_ONCE} requests for administration are being answered",
+                f"{MAX_AT_ONCE} admin requests are already running; retry later",
                 retry_after=_RETRY_SECONDS,
             )
         self._running += 1
@@ -193,11 +194,11 @@ class OrganizationRoutes:
             async with asyncio.timeout(DEADLINE_SECONDS):
                 return await action.handler(call)
         except (EtcdError, TimeoutError) as error:
-            what = str(error) or "no answer in time"
+            what = str(error) or "timed out"
             log.warning("organization.etcd.unavailable", route=action.template, error=what)
-            unknown = "" if action.method == "GET" else "; the change may have been made"
+            unknown = "" if action.method == "GET" else "; the change may have taken effect"
             raise BatonError(
                 Reason.UNAVAILABLE,
-                f"etcd does not answer, and administration needs it{unknown}",
+                f"etcd is unreachable, and the admin API needs it{unknown}",
                 retry_after=_RETRY_SECONDS,
             ) from error

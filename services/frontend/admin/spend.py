@@ -134,7 +134,9 @@ def _read_alert(call: AdminCall, ident: str) -> SpendAlert:
     body = read(SpendAlertBody, call.body)
     cents, channel = _checked(body), body.notification_channel
     if channel.type != "email":
-        raise invalid_field("notification_channel.type", f"{channel.type[:64]!r} is not 'email'")
+        raise invalid_field(
+            "notification_channel.type", f"{channel.type[:64]!r} is not supported: use 'email'"
+        )
     return SpendAlert(
         id=ident,
         threshold_nanodollars=cents * CENT,
@@ -152,9 +154,9 @@ def _checked(body: SpendLimitUpdate | SpendAlertBody) -> int:
     for name, only in _FIXED.items():
         value: str = getattr(body, name)
         if value != only:
-            raise invalid_field(name, f"{value[:64]!r} is not {only!r}")
+            raise invalid_field(name, f"{value[:64]!r} is not supported: use {only!r}")
     if not 1 <= body.threshold_amount <= MAX_CENTS:
         raise invalid_field(
-            "threshold_amount", f"{body.threshold_amount} is not from 1 to {MAX_CENTS} cents"
+            "threshold_amount", f"{body.threshold_amount} is out of range: 1 to {MAX_CENTS} cents"
         )
     return body.threshold_amount

@@ -185,14 +185,14 @@ def _check(use: ToolUse, found: AnswerFormat, model: ServedModel) -> None:
     if not model.tokenizer.template.writes_tools:
         raise _unsupported(
             use.field,
-            f"the chat template of the model {model.name!r} does not write tools: describe them in "
-            "a message, or have the operator serve the checkpoint with a template that does",
+            f"the chat template of model {model.name!r} does not support tools: describe them in a "
+            "message, or ask the operator to serve a template that supports them",
         )
     if found.family is None:
         raise _unsupported(
             use.field,
-            f"the chat template of the model {model.name!r} shows no format of calls that is "
-            "known; the operator can name it with text.tool_format",
+            f"the tool call format of model {model.name!r} is unknown: ask the operator to set "
+            "text.tool_format",
         )
     if _GRAMMAR in model.features:
         return
@@ -205,7 +205,7 @@ def _check(use: ToolUse, found: AnswerFormat, model: ServedModel) -> None:
         asked = "tools.function.strict"
     if asked:
         raise _unsupported(
-            asked, f"the workers of the model {model.name!r} keep to no grammar; leave it out"
+            asked, f"the workers of model {model.name!r} do not support structured output; omit it"
         )
 
 

@@ -100,7 +100,7 @@ class Generation:
         self._sink: Sink = _nobody
         self._enough = False
         """The sink has enough for now."""
-        late = BatonError(Reason.DEADLINE, "the request did not end before its deadline")
+        late = BatonError(Reason.DEADLINE, "the request exceeded its deadline")
         left = max(0.0, context.deadline - monotonic())
         if context.claim is not None:
             context.claim.on_superseded = self.end

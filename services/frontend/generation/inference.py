@@ -327,7 +327,7 @@ class Inference:
         if not model_name:
             served = [one.name for one in self.registry.listed()]
             if len(served) != 1:
-                raise invalid_field("model", "name a model; /v1/models lists them")
+                raise invalid_field("model", "is required; /v1/models lists the models")
             (model_name,) = served
         record.name_model(model_name)
         record.principal.require(Scope.INFERENCE)
@@ -383,14 +383,15 @@ class Inference:
                 async with asyncio.timeout(max(0.0, deadline - monotonic())):
                     await self._waiting.wait(name, size_of(prompt), missing)
             except TimeoutError:
-                late = "no worker could take the request before its deadline"
+                late = "no worker was available before the request's deadline"
                 raise BatonError(Reason.DEADLINE, late) from missing
 
     def _admit(self) -> None:
         if self.active >= self.limits.max_requests:
             raise BatonError(
                 Reason.OVERLOADED,
-                f"{self.limits.max_requests} requests run already",
+                f"{self.limits.max_requests} requests are already running (limits.max_requests); "
+                "retry later",
                 retry_after=_RETRY_SECONDS,
             )
         self.active += 1

@@ -99,7 +99,7 @@ class PromptEncoder:
                         raise TooManyTokensError
                     found = list(ids)
         except TooManyTokensError:
-            raise validate.too_long(prompt, context, f"more than {most}") from None
+            raise validate.too_long(prompt, context, f"has more than {most}") from None
         return _truncated(found, options, context.tokens - (max_tokens or 1))
 
 

@@ -118,7 +118,9 @@ def _prompt_options(
     request: inference_pb2.GenerateRequest | inference_pb2.ChatRequest,
 ) -> PromptOptions:
     if request.truncation_side not in _SIDES:
-        raise invalid_field("truncation_side", f"{request.truncation_side} is no side")
+        raise invalid_field(
+            "truncation_side", f"{request.truncation_side} is not a truncation side"
+        )
     return PromptOptions(
         add_special_tokens=_or_none(request, "add_special_tokens"),
         truncate_tokens=_or_none(request, "truncate_prompt_tokens"),
@@ -141,5 +143,5 @@ def _json(request: Any, field: str, kind: type[J]) -> J | None:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, kind):
-        raise invalid_field(field, f"{_KINDS[kind]} is needed")
+        raise invalid_field(field, f"must be {_KINDS[kind]}")
     return value

@@ -37,10 +37,10 @@ def tool_use_of(request: inference_pb2.ChatRequest) -> ToolUse | None:
     choice, tools = request.tool_choice, tools_of(request.tools)
     calls = _CALLS.get(choice.mode)
     if calls is None:
-        raise invalid_field("tool_choice.mode", f"{choice.mode} is no mode")
+        raise invalid_field("tool_choice.mode", f"{choice.mode} is not a tool choice mode")
     if not tools:
         if choice.names or calls is CallMode.REQUIRED:
-            raise invalid_field("tool_choice", "there are no tools to choose from")
+            raise invalid_field("tool_choice", "the request has no tools")
         return None
     parallel = request.parallel_tool_calls or not request.HasField("parallel_tool_calls")
     if calls is CallMode.REQUIRED and len(choice.names) == 1:
@@ -63,7 +63,7 @@ def _tool(index: int, tool: inference_pb2.Tool) -> ToolDefinition:
             parameters = None
         if not isinstance(parameters, dict):
             raise invalid_field(
-                f"tools[{index}].parameters", "a JSON Schema is needed: a JSON object"
+                f"tools[{index}].parameters", "must be a JSON Schema: a JSON object"
             )
     function: dict[str, Any] = {"name": tool.name}
     if tool.description:

@@ -35,13 +35,13 @@ async def read_json(scope: Scope, receive: Receive, limit: int, seconds: float) 
     if kind not in ("", "application/json"):
         raise BatonError(
             Reason.UNSUPPORTED_MEDIA_TYPE,
-            f"the content type is {kind[:64]!r}; send application/json",
+            f"content type {kind[:64]!r} is not supported: send application/json",
         )
     coding = header(scope, b"content-encoding").strip().lower()
     if coding not in ("", "identity"):
         raise BatonError(
             Reason.UNSUPPORTED_MEDIA_TYPE,
-            f"the content encoding is {coding[:64]!r}; send the body as it is",
+            f"content encoding {coding[:64]!r} is not supported: send the body uncompressed",
         )
     announced = header(scope, b"content-length")
     if announced.isdecimal() and int(announced) > limit:
@@ -74,4 +74,4 @@ async def _read(receive: Receive, limit: int, wire: Wire) -> bytes:
 
 
 def _too_large(limit: int) -> BatonError:
-    return BatonError(Reason.BODY_TOO_LARGE, f"the body is longer than {limit} bytes")
+    return BatonError(Reason.BODY_TOO_LARGE, f"the body exceeds the limit of {limit} bytes")

@@ -26,11 +26,11 @@ def decode_body(decoder: msgspec.json.Decoder[B], data: bytes) -> B:
     except msgspec.ValidationError as error:
         if (about := _FIELD.match(str(error))) is not None:
             wrong, field = about.groups()
-            what = "is needed" if wrong == "missing required" else "is no parameter of this request"
+            what = "is required" if wrong == "missing required" else "unknown parameter"
             raise invalid_field(field[:_MAX_NAME], what) from None
         match = _PATH.match(str(error))
         if match is None:
-            raise BatonError(Reason.MALFORMED_BODY, f"the body is wrong: {error}") from None
+            raise BatonError(Reason.MALFORMED_BODY, f"the body is invalid: {error}") from None
         what, field = match.groups()
         field = field.removesuffix("[...]")
         raise invalid_field(field, what) from None
@@ -43,7 +43,7 @@ def decode_body(decoder: msgspec.json.Decoder[B], data: bytes) -> B:
 def not_json(error: msgspec.DecodeError | UnicodeDecodeError) -> BatonError:
     """Return the error of a body, or of a part of it, that is no JSON."""
     if isinstance(error, UnicodeDecodeError):
-        what = f"a text is not UTF-8 ({error.reason})"
+        what = f"a string is not UTF-8 ({error.reason})"
     else:
         what = str(error).removeprefix("JSON is malformed: ")
     return BatonError(Reason.MALFORMED_BODY, f"the body is not JSON: {what}")

@@ -58,7 +58,7 @@ class MethodNotAllowedError(BatonError):
 
     def __init__(self, path: str, method: str, allow: str) -> None:
         """Name the methods that are allowed, as the header `allow` has them."""
-        message = f"{path[:200]} does not take {method}, but {allow}"
+        message = f"{path[:200]} does not support {method}; supported: {allow}"
         super().__init__(Reason.METHOD_NOT_ALLOWED, message)
         self.allow = allow
 

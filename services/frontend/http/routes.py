@@ -107,7 +107,7 @@ class RouteTable:
         else:
             if node.routes:
                 return node.routes, values
-        raise BatonError(Reason.NOT_FOUND, f"there is nothing at {path[:_MAX_SHOWN]}")
+        raise BatonError(Reason.NOT_FOUND, f"path {path[:_MAX_SHOWN]} does not exist")
 
     def _methods(self, template: str) -> dict[str, Route]:
         if "{" not in template:

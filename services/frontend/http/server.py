@@ -101,7 +101,7 @@ class HttpServer:
     def port(self) -> int:
         """Where it listens, also if a free port was asked for; after `bind`."""
         if self._socket is None:
-            raise RuntimeError("the server has no port yet")
+            raise RuntimeError("the server is not listening yet")
         return int(self._socket.getsockname()[1])
 
     @property
@@ -220,6 +220,6 @@ class _Server(uvicorn.Server):
 
 def _cannot_listen(settings: HttpSettings, error: OSError) -> StartupError:
     return StartupError(
-        f"http.port {settings.host}:{settings.port} cannot be listened on ({error.strerror}): stop "
-        "what uses it, or set BATON_HTTP_PORT or --http-port to another; 0 takes a free one."
+        f"cannot bind http.port {settings.host}:{settings.port} ({error.strerror}): free the port, "
+        "or set BATON_HTTP_PORT or --http-port to another (0: any free port)."
     )

@@ -31,7 +31,7 @@ def check_values(data: bytes, most: int) -> None:
             return
     raise BatonError(
         Reason.BODY_TOO_LARGE,
-        f"the body has more than {most} values; send fewer, or in several requests",
+        f"the body has more than {most} values (limits.max_body_values): split the request",
     )
 
 

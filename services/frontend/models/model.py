@@ -80,7 +80,7 @@ class ServedModel:
             if card.inexact_reason:
                 return card.inexact_reason
         layouts = len({card.layout_id for card in self.cards})
-        return f"its workers compute in {layouts} ways" if layouts > 1 else ""
+        return f"its workers have {layouts} different engine layouts" if layouts > 1 else ""
 
     @cached_property
     def deterministic(self) -> bool | None:

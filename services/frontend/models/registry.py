@@ -120,8 +120,8 @@ class Registry:
         listed = ", ".join(sorted(model.adapters)[:_LISTED_NAMES])
         raise BatonError(
             Reason.MODEL_NOT_FOUND,
-            f"the model {_shown(name)} has no adapter {_shown(adapter)}; "
-            + (f"it has {listed}" if listed else "it has none"),
+            f"model {_shown(name)} has no adapter {_shown(adapter)}; "
+            + (f"its adapters: {listed}" if listed else "it has no adapters"),
             field="adapter",
         )
 
@@ -156,10 +156,10 @@ class Registry:
     def missing_reason(self) -> str:
         """Return why no model can be asked, where none is listed."""
         if not self._cards:
-            return "etcd names no model"
+            return "no model is registered in etcd"
         if not self._models:
             return "; ".join(self._not_loaded(name).message for name in self._cards)
-        return f"no worker that decodes {', '.join(sorted(self._models))} is connected"
+        return f"no decode worker of {', '.join(sorted(self._models))} is connected"
 
     def _refresh(self, name: str, known: ServedModel | None) -> None:
         """Choose the tokenizer of a model anew; `known` is the model as it was."""
@@ -210,15 +210,16 @@ class Registry:
             models = ", ".join(sorted(one.name for one in owners))
             raise invalid_field(
                 "model",
-                f"{_shown(name)} is an adapter of several models, {models}: over gRPC, name one of "
-                "them beside the adapter; or have one renamed",
+                f"{_shown(name)} is an adapter of several models, {models}: use gRPC and set both "
+                "model "
+                "and adapter, or ask the operator to rename one",
             )
         known = name in self._names or any(name == one for _, one in self._adapter_names)
         if known or not self._names:
             raise _no_worker("model", name)
         raise BatonError(
             Reason.MODEL_NOT_FOUND,
-            f"the model {_shown(name)} does not exist; /v1/models lists those that do",
+            f"model {_shown(name)} does not exist; /v1/models lists the models",
             field="model",
         )
 
@@ -226,15 +227,17 @@ class Registry:
         """Return why a model that is served cannot be asked."""
         of_name, shown = self._cards[name], _shown(name)
         if of_name.keys() <= {b"", *self._refused}:
-            reasons = [self._refused.get(digest, "its workers have none") for digest in of_name]
+            reasons = [
+                self._refused.get(digest, "its workers have no tokenizer") for digest in of_name
+            ]
             return BatonError(
                 Reason.UNAVAILABLE,
-                f"the tokenizer of the model {shown} cannot be used: {reasons[0]}",
+                f"the tokenizer of model {shown} cannot be used: {reasons[0]}",
                 field="model",
             )
         return BatonError(
             Reason.MODEL_LOADING,
-            f"the tokenizer of the model {shown} is being loaded",
+            f"the tokenizer of model {shown} is loading; retry later",
             field="model",
             retry_after=_RETRY_SECONDS,
         )
@@ -249,7 +252,7 @@ def _remember(names: dict[N, None], name: N) -> None:
 
 
 def _no_worker(field: str, name: str) -> BatonError:
-    none = f"no worker serves the {field} {_shown(name)} now"
+    none = f"no worker serves {field} {_shown(name)} now"
     return BatonError(Reason.NO_WORKER, none, field=field, retry_after=_RETRY_SECONDS)
 
 

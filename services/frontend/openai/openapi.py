@@ -87,9 +87,9 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
         said: dict[str, Any] = {
             "summary": one.description,
             "responses": {
-                "200": {"description": "The answer."},
+                "200": {"description": "The response."},
                 "default": {
-                    "description": "An error, in OpenAI's shape.",
+                    "description": "An error in OpenAI's format.",
                     "content": {"application/json": {"schema": error}},
                 },
             },

@@ -160,9 +160,7 @@ class AnswerGrammar:
                     "form: /" + re.sub(r"(?<!\\)((?:\\\\)*)/", r"\1\\/", grammar.text) + "/"
                 )
             case _:
-                raise ValueError(
-                    "a Lark grammar stands alone: use no tools and no reasoning with it"
-                )
+                raise ValueError("a Lark grammar cannot be combined with tools or reasoning")
         return "form"
 
     def write(self, *parts: str) -> Grammar:

@@ -45,7 +45,7 @@ def random_placement(
     decode = draw.choice(decodes)
     placement = router_pb2.Placement(
         decode=_target(decode),
-        prediction=router_pb2.Prediction(reason="random placement: no router could place it"),
+        prediction=router_pb2.Prediction(reason="random placement: no router available"),
     )
     prefills = [
         one for one in workers if one.role in _PREFILL and one.layout_id == decode.layout_id

@@ -120,7 +120,7 @@ class PlacementFinder:
         if placement is None:
             raise BatonError(
                 Reason.NO_WORKER,
-                f"no worker serves the model {request.named!r} now",
+                f"no worker serves model {request.named!r} now",
                 field="model",
                 retry_after=1.0,
             )

@@ -90,7 +90,7 @@ class RouterClient:
 
     async def __aexit__(self, *_: object) -> None:
         for session in self._open.values():
-            session.close("the frontend stops")
+            session.close("the frontend is stopping")
         if self._open:
             await asyncio.wait(self._open)
 
@@ -153,7 +153,7 @@ class RouterClient:
         for session in list(self._open.values()):
             known = session.instance
             if known.id == instance.id and (not alive or known.incarnation != instance.incarnation):
-                session.close("the router is gone")
+                session.close("the router disconnected")
 
     def session_to(self, incarnation: str) -> RouterSession | None:
         """Return the open session with a router, or a new one; None: it is not there."""

@@ -135,7 +135,7 @@ class RouterSession:
         if self.closed:
             raise RouterUnavailableError
         if len(self._queries) >= self._settings.max_pending:
-            raise BatonError(Reason.OVERLOADED, "too many requests wait", retry_after=1.0)
+            raise BatonError(Reason.OVERLOADED, "too many queued requests", retry_after=1.0)
         number = query.correlation_id = next(self._query_ids)
         sent = self._queries.open(number)
         if self._watchdog is None:
@@ -206,12 +206,12 @@ class RouterSession:
         lost_after = max(settings.answer_seconds, settings.silence_seconds)
         if owed >= settings.answer_seconds or silent >= lost_after:
             self._queries.fail_oldest(RouterTimeoutError())
-            self.close("no answer came in time")
+            self.close("the router did not respond in time")
             return
         if owed >= settings.suspect_seconds or silent >= settings.silence_seconds:
             self._suspect()
             if self._has_other():
-                self.close(f"silent for {longest:.1f} s: another one is asked")
+                self.close(f"no response for {longest:.1f} s: using another router")
                 return
             left = min(
                 settings.suspect_seconds, settings.answer_seconds - owed, lost_after - silent

@@ -52,7 +52,7 @@ class WorkerWait:
         if self.queue is not None:
             seconds = self.queue.seconds
             self.queue.remove(self, "timed_out")
-            self.on_failed(_failure(self.error, f"none came within {seconds:g} s"))
+            self.on_failed(_failure(self.error, f"none appeared within {seconds:g} s"))
 
 
 class WorkerWaitQueue:
@@ -109,9 +109,11 @@ class WorkerWaitQueue:
         """
         limits = self._limits
         if self._count >= limits.max_waiting:
-            raise _failure(error, f"{self._count} requests wait for one (limits.max_waiting)")
+            raise _failure(
+                error, f"{self._count} requests already wait for a worker (limits.max_waiting)"
+            )
         if self._bytes + size > limits.max_waiting_bytes:
-            raise _failure(error, "too much waits for one (limits.max_waiting_bytes)")
+            raise _failure(error, "waiting requests have too many bytes (limits.max_waiting_bytes)")
         entry = WorkerWait(self, model, size, error, on_worker, on_failed)
         if changes != self.changes:
             self._woken.append(entry)

@@ -39,7 +39,7 @@ def check_bans(sampling: SamplingParams, model: ServedModel, names: Mapping[str,
             fields.append(names.get(field, field))
             left -= banned
         if not left:
-            raise _nothing_left(fields, "no token that could be sampled")
+            raise _nothing_left(fields, "no token to sample")
 
 
 def _bans(sampling: SamplingParams, model: ServedModel) -> Iterator[tuple[str, frozenset[int]]]:
@@ -82,7 +82,7 @@ async def check_bans_of(
     bans = _Bans(sampling, tokenizer)
     why = await asyncio.to_thread(bans.of, grammar, tokenizer.grammars)
     if why:
-        raise _nothing_left([field, names.get(why, why)], "no text that the output could have")
+        raise _nothing_left([field, names.get(why, why)], "no possible output")
 
 
 class _Bans:
@@ -149,4 +149,4 @@ def _as_word(word: str) -> re.Pattern[str]:
 
 def _nothing_left(fields: list[str], what: str) -> BatonError:
     together = " and ".join(fields)
-    return invalid_field(fields[0], f"{together} leave {what}; leave one of them out")
+    return invalid_field(fields[0], f"{together} leave {what}; omit one of them")

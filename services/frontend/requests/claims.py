@@ -79,5 +79,5 @@ class Claims:
         claim = self._running.pop(execution, None)
         if claim is not None:
             claim.on_superseded(
-                BatonError(Reason.ABORTED, "a later call with the id of this request took over")
+                BatonError(Reason.ABORTED, "a later call with this request's id took over")
             )

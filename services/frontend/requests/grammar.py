@@ -43,7 +43,7 @@ async def check_grammar(
             grammars = await asyncio.to_thread(tokenizer.load_grammars)
     except ValueError as error:
         raise unsupported(
-            name, why=f"{error}; leave it out, or ask a model whose tokenizer is of byte pairs"
+            name, why=f"{error}; omit it, or use a model with a byte-pair tokenizer"
         ) from None
     try:
         try:
@@ -78,4 +78,4 @@ async def _relaxed(grammar: Grammar, grammars: "Grammars") -> Grammar:
             if not error.keyword:
                 raise
             drop(schema, error.keyword)
-    raise GrammarError("json_schema: too many of its keywords cannot be kept")
+    raise GrammarError("json_schema: too many of its keywords are not supported")

@@ -50,15 +50,15 @@ def template_options(
         if name in _OF_TEMPLATE:
             field = f"chat_template_kwargs.{name}"
             raise invalid_field(
-                field, "is no variable of its own; there may be a field of the request for it"
+                field, "cannot be set here; use the request's field if there is one"
             )
     for field, value in (("chat_template_kwargs", own), ("documents", list(documents or ()))):
         if deeper(value, MAX_DEPTH):
-            raise invalid_field(field, f"more than {MAX_DEPTH} levels")
+            raise invalid_field(field, f"is nested more than {MAX_DEPTH} levels deep")
     if continue_final_message and add_generation_prompt:
         raise invalid_field(
             "continue_final_message",
-            "does not go with add_generation_prompt: it is a turn's own end",
+            "cannot be combined with add_generation_prompt",
         )
     variables: dict[str, Any] = {}
     if documents is not None:
@@ -85,7 +85,7 @@ def with_suffix(prompt: Prompt, suffix: str, add_special_tokens: bool | None) ->
     if not suffix:
         return prompt
     if not isinstance(prompt, TextPrompt):
-        raise invalid_field("suffix", "needs a prompt of text, not of token ids")
+        raise invalid_field("suffix", "requires a text prompt, not token ids")
     if add_special_tokens is not None:
-        raise invalid_field("suffix", "does not go with add_special_tokens")
+        raise invalid_field("suffix", "cannot be combined with add_special_tokens")
     return TextPrompt(prompt.text, suffix)

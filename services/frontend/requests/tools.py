@@ -10,7 +10,7 @@ from services.frontend.text.json_depth import MAX_DEPTH, deeper
 
 MAX_TOOLS = 128
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_NAMES = "a name has 1 to 64 letters, digits, _, - and dots"
+_NAMES = "must have 1 to 64 characters: letters, digits, _, - and dots"
 _MAX_CALLED = 256
 """Characters of the name in a call, which a model may have made up."""
 
@@ -22,7 +22,7 @@ def check_tools_count(count: int, field: str = "tools") -> None:
         BatonError: INVALID_FIELD, too many.
     """
     if count > MAX_TOOLS:
-        raise invalid_field(field, f"{count} {field}, at most {MAX_TOOLS}")
+        raise invalid_field(field, f"{count} {field} exceed the limit of {MAX_TOOLS}")
 
 
 def check_tools(use: ToolUse) -> None:
@@ -38,15 +38,17 @@ def check_tools(use: ToolUse) -> None:
         if not _NAME.fullmatch(tool.name):
             raise invalid_field(f"{field}.name", _NAMES)
         if tool.name in names:
-            raise invalid_field(f"{field}.name", f"{tool.name!r} is the name of an earlier tool")
+            raise invalid_field(
+                f"{field}.name", f"{tool.name!r} is already the name of another tool"
+            )
         names.add(tool.name)
         if (tool.parameters or {}).get("type", "object") not in ("object", ["object"]):
             raise invalid_field(f"{field}.parameters.type", "must be object")
         if deeper(tool.definition, MAX_DEPTH):
-            raise invalid_field(field, f"more than {MAX_DEPTH} levels")
+            raise invalid_field(field, f"is nested more than {MAX_DEPTH} levels deep")
     for name in sorted(use.allowed or ()):
         if name not in names:
-            raise invalid_field(use.choice_field, f"{name[:64]!r} is none of the {use.field}")
+            raise invalid_field(use.choice_field, f"{name[:64]!r} is not one of the {use.field}")
 
 
 def check_calls(messages: Sequence[ChatMessage]) -> None:
@@ -58,10 +60,13 @@ def check_calls(messages: Sequence[ChatMessage]) -> None:
     """
     for at, message in enumerate(messages):
         if message.tool_calls and message.role != "assistant":
-            raise invalid_field(f"messages[{at}].tool_calls", "the assistant calls tools")
+            raise invalid_field(
+                f"messages[{at}].tool_calls",
+                "only messages of the role assistant can have tool calls",
+            )
         for index, call in enumerate(message.tool_calls):
             if len(call.name) > _MAX_CALLED:
                 raise invalid_field(
                     f"messages[{at}].tool_calls[{index}].function.name",
-                    f"a name has at most {_MAX_CALLED} characters",
+                    f"must have at most {_MAX_CALLED} characters",
                 )

@@ -44,21 +44,21 @@ def check(request: GenerationRequest, limits: FrontendLimits, principal: Princip
         BatonError: the first field that is wrong.
     """
     if not request.model:
-        raise invalid_field("model", "name a model; /v1/models lists them")
+        raise invalid_field("model", "is required; /v1/models lists the models")
     if request.tenant not in ("", principal.tenant.id):
         if principal is LOCAL:
             raise invalid_field("tenant", f"the only tenant is {principal.tenant.id!r}")
         raise BatonError(
             Reason.PERMISSION_DENIED,
-            "tenant: the API key is of another tenant; leave it out",
+            "tenant: the API key belongs to another tenant; omit the field",
             field="tenant",
         )
     principal.require_model(request.model, request.adapter)
     if request.execution_id and not clean_request_id(request.execution_id):
         raise invalid_field(
             request.names.get("execution_id", "execution_id"),
-            f"an id has at most {MAX_REQUEST_ID} printable ASCII characters and no spaces, and is "
-            "no API key",
+            f"must have at most {MAX_REQUEST_ID} printable ASCII characters and no spaces, and "
+            "cannot be an API key",
         )
     if request.cache_scope not in (
         common_pb2.CACHE_SCOPE_UNSPECIFIED,
@@ -84,13 +84,13 @@ def check(request: GenerationRequest, limits: FrontendLimits, principal: Princip
         raise _invalid(error) from None
     if request.resume is not None:
         if request.n != 1:
-            raise invalid_field("resume", f"a stream is resumed with n = 1, not {request.n}")
+            raise invalid_field("resume", f"requires n = 1, not {request.n}")
         _whole("resume.seed", request.resume.seed, -_INT64 - 1, _INT64)
         had, most = len(request.resume.output_ids), request.sampling.max_tokens
         if most is not None and had > most:
             raise invalid_field(
                 "resume.output_ids",
-                f"{had} tokens, more than the max_tokens of {most} that the output may have",
+                f"{had} tokens exceed max_tokens ({most})",
             )
 
 
@@ -117,7 +117,7 @@ def check_model(request: GenerationRequest, model: ServedModel) -> None:
             field = request.names.get(field, field)
             raise BatonError(
                 Reason.UNSUPPORTED_PARAMETER,
-                f"{field}: the workers of the model {model.name!r} do not support it",
+                f"{field}: not supported by the workers of model {model.name!r}; omit it",
                 field=field,
             )
     try:
@@ -129,7 +129,7 @@ def check_model(request: GenerationRequest, model: ServedModel) -> None:
         if len(request.resume.output_ids) > model.context_tokens:
             raise invalid_field(
                 "resume.output_ids",
-                f"{len(request.resume.output_ids)} tokens, more than the model's context of "
+                f"{len(request.resume.output_ids)} tokens exceed the model's context of "
                 f"{model.context_tokens}",
             )
         _check_ids("resume.output_ids", request.resume.output_ids, model.vocab_tokens)
@@ -166,7 +166,7 @@ def resolve(
     context = context or ContextLimit.of(model, None)
     field = _field(request.prompt)
     if not prompt:
-        raise invalid_field(field, "the prompt has no tokens; at least one is needed")
+        raise invalid_field(field, "the prompt has no tokens; at least one is required")
     room = context.tokens - len(prompt)
     if room < 1:  # also without an output: a worker samples one token
         raise too_long(request.prompt, context, str(len(prompt)))
@@ -183,13 +183,13 @@ def resolve(
         raise context.exceeded(
             f"However, you requested {len(prompt) + max_tokens} tokens: {len(prompt)} in the "
             f"{_field(request.prompt)} and {max_tokens} for the output. {name} can be at most "
-            f"{room}; leave it out to use all",
+            f"{room}; omit it to use all",
             name,
         )
     if resume is not None and len(resume.output_ids) > max_tokens:
         raise invalid_field(  # a limit was lowered since
             "resume.output_ids",
-            f"{len(resume.output_ids)} tokens, more than the {max_tokens} that the output may have",
+            f"{len(resume.output_ids)} tokens exceed the output limit of {max_tokens}",
         )
     seed = params.seed if resume is None else resume.seed
     resolved = replace(
@@ -246,19 +246,18 @@ def check_prompt(prompt: Prompt, limits: FrontendLimits) -> None:
                 raise invalid_field("prompt", "the prompt is empty")
         case ChatPrompt(messages):
             if not messages:
-                raise invalid_field("messages", "at least one message is needed")
+                raise invalid_field("messages", "at least one message is required")
             check_messages(len(messages), limits.max_messages)
             for index, message in enumerate(messages):
                 if message.role not in ROLES:
                     raise invalid_field(
                         f"messages[{index}].role",
-                        f"{message.role[:64]!r} is not a role; the roles are {', '.join(ROLES)}",
+                        f"{message.role[:64]!r} is not a role: use {', '.join(ROLES)}",
                     )
                 if not _SPEAKER.fullmatch(message.name):
                     raise invalid_field(
                         f"messages[{index}].name",
-                        "a name has at most 64 characters, and none of them is a space, <, |, \\, "
-                        "/ or >",
+                        "must have at most 64 characters, none of them a space, <, |, \\, / or >",
                     )
             check_calls(messages)
 
@@ -295,7 +294,7 @@ def check_messages(count: int, most: int) -> None:
         BatonError: INVALID_FIELD, more than `most`.
     """
     if count > most:
-        raise invalid_field("messages", f"{count} messages, at most {most}")
+        raise invalid_field("messages", f"{count} messages exceed the limit of {most}")
 
 
 def unsupported(name: str, feature: str = "", why: str = "") -> BatonError:
@@ -309,7 +308,7 @@ def unsupported(name: str, feature: str = "", why: str = "") -> BatonError:
     what = f"{name}: {feature}" if feature else name
     return BatonError(
         Reason.UNSUPPORTED_PARAMETER,
-        f"{what} is not supported: {why}" if why else f"{what} is not supported; leave it out",
+        f"{what} is not supported: {why}" if why else f"{what} is not supported; omit it",
         field=name,
     )
 
@@ -336,4 +335,4 @@ def _whole(field: str, value: int, low: int, high: int) -> None:
 
 def _seconds(field: str, value: float, most: float) -> None:
     if not 0 <= value <= most:
-        raise invalid_field(field, f"{value} is out of range: seconds up to {most:g}, 0 for none")
+        raise invalid_field(field, f"{value} is out of range: 0 (none) to {most:g} seconds")

@@ -120,7 +120,7 @@ class ChatTemplate:
         try:
             text = compiled.template.render(given)
         except _RefusedError as error:
-            refused = f"the model's chat template refuses these messages: {_short(error)}"
+            refused = f"the model's chat template rejected the messages: {_short(error)}"
             raise BatonError(Reason.TEMPLATE_FAILED, refused, field="messages") from error
         except Exception as error:  # a template may fail in any way it likes
             refused = f"the model's chat template failed: {_short(error)}"
@@ -134,7 +134,7 @@ class _Compiled:
     def __init__(self, source: str | None) -> None:
         self.template: jinja2.Template | None = None
         self.names_tools = False
-        self.broken = "the model has no chat template; use a text prompt instead"
+        self.broken = "the model has no chat template: send a text prompt"
         """Why there is no template."""
         if source is None:
             return

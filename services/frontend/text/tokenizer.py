@@ -193,7 +193,7 @@ class Tokenizer:
         if self._infill is None:
             raise BatonError(
                 Reason.UNSUPPORTED_PARAMETER,
-                "suffix: the model has no tokens for a text that the output leads to; leave it out",
+                "suffix: the model does not support fill in the middle; omit it",
                 field="suffix",
             )
         parts = [
@@ -306,7 +306,7 @@ class Tokenizer:
             ids = encode(text)
         except SpecialTokenInTextError:
             raise invalid_field(
-                field, "a special token of the model stands in the text; leave it out"
+                field, "the text contains a special token of the model; remove it"
             ) from None
         if len(ids) > most:
             raise TooManyTokensError
@@ -426,7 +426,11 @@ class TokenizerThreads:
         if characters <= LONG_CHARACTERS:
             return work()
         if self._queued >= self._max_queued:
-            raise BatonError(Reason.OVERLOADED, "too many long prompts at once", retry_after=1.0)
+            raise BatonError(
+                Reason.OVERLOADED,
+                "too many long prompts are being tokenized; retry later",
+                retry_after=1.0,
+            )
         self._queued += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._executor, work)

@@ -182,7 +182,8 @@ class EventBuffer:
         """Hold the streams where enough waits, or fail where an event did not fit."""
         if not fitted:
             unread = (
-                f"the client did not read: more than {self._limit_bytes // 1024} KiB of output wait"
+                f"the client did not read: more than {self._limit_bytes // 1024} KiB of output "
+                "are pending"
             )
             self.fail(BatonError(Reason.SLOW_CONSUMER, unread))
             self._on_overflow()

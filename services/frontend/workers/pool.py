@@ -76,7 +76,7 @@ class WorkerPool:
         for instance_id in list(self._members):
             self._leave(instance_id)
         for connection in list(self._connections.values()):
-            self._drop(connection, "the frontend stops")
+            self._drop(connection, "the frontend is stopping")
         for probing in self._probing:
             probing.cancel()
         if ending := self._closing | self._probing:
@@ -136,7 +136,7 @@ class WorkerPool:
         instance_id, incarnation = instance.id, instance.incarnation
         for key, connection in list(self._connections.items()):
             if key[0] == instance_id and (not alive or key[1] != incarnation):
-                self._drop(connection, "the worker is gone")
+                self._drop(connection, "the worker disconnected")
         member = self._members.get(instance_id)
         if alive and member is not None and member.target.incarnation == incarnation:
             if instance.draining:

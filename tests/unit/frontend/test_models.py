@@ -177,7 +177,7 @@ def test_an_adapter_is_found_by_its_own_name_and_beside_its_model(model: ServedM
     assert (caught.value.reason, caught.value.field) == (Reason.MODEL_NOT_FOUND, "adapter")
     assert "'sqk'" in caught.value.message
     assert "chat, n, sql" in caught.value.message
-    with pytest.raises(BatonError, match="it has none"):
+    with pytest.raises(BatonError, match="it has no adapters"):
         registry.get("n", "sql")
     with pytest.raises(BatonError) as caught:
         registry.get("no", "sql")
@@ -294,5 +294,8 @@ def test_a_model_says_what_computes_it_and_whether_tokens_are_the_same(model: Se
     assert (both.engine, both.dtype) == ("torch,vllm", "bfloat16,float64")
     assert (both.deterministic, both.inexact_reason) == (False, "it has AMX")
     two = served(exact, card("m", b"2", engine="torch", dtype="bfloat16"))
-    assert (two.deterministic, two.inexact_reason) == (False, "its workers compute in 2 ways")
+    assert (two.deterministic, two.inexact_reason) == (
+        False,
+        "its workers have 2 different engine layouts",
+    )
     assert served(card("m")).deterministic is None, "a worker of an older release"

@@ -102,7 +102,7 @@ def test_the_wait_is_bounded_in_time_and_says_so() -> None:
     waiting.loop.advance(0.2)
     assert list(waiting.failed) == ["a"]
     error = waiting.failed["a"]
-    assert error.message == "no worker: none came within 5 s"
+    assert error.message == "no worker: none appeared within 5 s"
     assert (error.reason, error.field, error.retry_after) == (Reason.NO_WORKER, "model", 2.0)
     waiting.wake("m")
     assert waiting.woken == ["b"]
@@ -151,5 +151,5 @@ async def test_a_task_waits_until_it_is_woken_cancelled_or_told_of_the_end() -> 
     await asyncio.gather(*tasks[1:])
     assert len(queue) == 0
     late = WorkerWaitQueue(FrontendLimits(wait_for_worker_seconds=0))
-    with pytest.raises(BatonError, match="none came within 0 s"):
+    with pytest.raises(BatonError, match="none appeared within 0 s"):
         await late.wait("m", 1, NONE)

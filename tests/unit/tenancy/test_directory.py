@@ -127,7 +127,7 @@ def test_a_key_is_held_to_its_scopes_models_and_tier() -> None:
     known = directory(tenant(tier=Tier.FREE), project(), mine)
     found = known.authenticate(digest_of(secret), NOW)
     found.require(Scope.USAGE)
-    with pytest.raises(BatonError, match="has not the scope 'inference'") as caught:
+    with pytest.raises(BatonError, match="does not have the scope 'inference'") as caught:
         found.require(Scope.INFERENCE)
     assert caught.value.reason is Reason.PERMISSION_DENIED
     found.require_model("small")

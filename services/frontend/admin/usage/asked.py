@@ -73,10 +73,12 @@ def read_times(
     width = widths[query.one_of("bucket_width", tuple(widths))]
     begin = query.whole("start_time", 0, MAX_SECONDS, None)
     if begin is None:
-        raise invalid_field("start_time", "is missing: where the time begins, in Unix seconds")
+        raise invalid_field(
+            "start_time", "is required: the start of the time range, in Unix seconds"
+        )
     end = query.whole("end_time", 0, MAX_SECONDS, None)
     if end is not None and end <= begin:
-        raise invalid_field("end_time", f"{end} is not after start_time, {begin}")
+        raise invalid_field("end_time", f"{end} must be later than start_time ({begin})")
     limit = query.whole("limit", 1, width.most, width.default)
     identity = query.identity(("limit", "page"))
     token = query.text("page")
@@ -152,13 +154,13 @@ def check_texts(name: str, values: Sequence[str]) -> None:
     """
     for value in values:
         if not value or not value.isprintable():
-            raise invalid_field(name, f"{value!r} is no name or id")
+            raise invalid_field(name, f"{value!r} is not a name or id")
 
 
 def _flag(query: QueryString, name: str) -> bool | None:
     value = query.text(name)
     if value not in ("", "true", "false"):
-        raise invalid_field(name, f"{value!r} is neither true nor false")
+        raise invalid_field(name, f"{value!r} is not true or false")
     return None if not value else value == "true"
 
 

@@ -75,5 +75,9 @@ def read_token(token: str, begin: int, width: int, question: bytes) -> Range:
 
 def _wrong() -> BatonError:
     return invalid_field(
-        "page", "is not `next_page` of an answer to this request, whose other parameters must stay"
+        "page",
+        (
+            "is not the `next_page` of a response to this request: keep all other parameters "
+            "unchanged"
+        ),
     )

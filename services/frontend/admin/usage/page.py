@@ -36,8 +36,8 @@ def page(asked: Asked, groups: Sequence[UsageGroup], named: Named, result: Resul
         if not buckets:
             raise invalid_field(
                 "group_by",
-                f"there are more than {MAX_GROUPS} results in a bucket: ask for fewer projects, "
-                "keys or models",
+                f"a bucket has more than {MAX_GROUPS} results: select fewer projects, keys or "
+                "models",
             )
     return envelope(asked, buckets, _results(groups, named, result))
 

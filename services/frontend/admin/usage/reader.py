@@ -72,7 +72,7 @@ class UsageReader:
         if self._running >= MAX_AT_ONCE:
             raise BatonError(
                 Reason.OVERLOADED,
-                f"{MAX_AT_ONCE} questions about usage are being answered",
+                f"{MAX_AT_ONCE} usage queries are already running; retry later",
                 retry_after=_RETRY_SECONDS,
             )
         self._running += 1
@@ -85,8 +85,8 @@ class UsageReader:
         if self._table is None:
             raise BatonError(
                 Reason.UNIMPLEMENTED,
-                "usage is read from a database, and there is none: set state.url "
-                "(BATON_STATE_URL) of the frontends, and make its schema with `baton db upgrade`",
+                "usage needs a database, and none is configured: set state.url (BATON_STATE_URL) "
+                "of the frontends, and create its schema with `baton db upgrade`",
             )
         return self._table
 
@@ -108,13 +108,13 @@ async def _told(answer: Awaitable[T]) -> T:
     except TooLongError as error:
         raise BatonError(
             Reason.DEADLINE,
-            f"the answer takes longer than {QUERY_SECONDS:g} s: ask for a shorter time, or for "
+            f"the query took longer than {QUERY_SECONDS:g} s: select a shorter time range or "
             "fewer projects",
         ) from error
     except StateError as error:
         log.warning("organization.usage.unavailable", error=str(error))
         raise BatonError(
             Reason.UNAVAILABLE,
-            "the database of usage (state.url) does not answer",
+            "the usage database (state.url) is unreachable",
             retry_after=_RETRY_SECONDS,
         ) from error

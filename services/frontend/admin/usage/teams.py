@@ -64,7 +64,7 @@ async def team_usage(call: AdminCall) -> RawBody:
     groups, fresh = await reader.report(question, scope)
     if len(groups) > MAX_GROUPS:
         raise invalid_field(
-            "end_date", f"the report has more than {MAX_GROUPS} rows: ask for fewer days or teams"
+            "end_date", f"the report has more than {MAX_GROUPS} rows: select fewer days or teams"
         )
     mine = directory.projects_of.of(call.tenant)
     names = {ident: directory.projects[ident].name for ident in mine}
@@ -90,15 +90,15 @@ def read_days(query: QueryString, today: date) -> Days:
     if one is not None:
         for name, value in (("start_date", first), ("end_date", last)):
             if value is not None:
-                raise invalid_field(name, "is for several days; leave it out, or leave out date")
+                raise invalid_field(name, "cannot be combined with date: omit one of them")
         return Days(one, one)
     if first is None and last is not None:
-        raise invalid_field("start_date", "is missing: the first day")
+        raise invalid_field("start_date", "is required: the first day")
     days = Days(first or today, last or max(first or today, today))
     if days.last < days.first:
-        raise invalid_field("end_date", f"{days.last} is before start_date, {days.first}")
+        raise invalid_field("end_date", f"{days.last} is before start_date ({days.first})")
     if (days.last - days.first).days >= MAX_DAYS:
-        raise invalid_field("end_date", f"a report has {MAX_DAYS} days at most")
+        raise invalid_field("end_date", f"a report covers at most {MAX_DAYS} days")
     return days
 
 
@@ -111,7 +111,7 @@ def _day(query: QueryString, name: str) -> date | None:
     except ValueError:
         day = date.min
     if not 1970 <= day.year <= 5000:
-        raise invalid_field(name, f"{text!r} is no day such as 2026-11-23")
+        raise invalid_field(name, f"{text!r} is not a day, for example 2026-11-23")
     return day
 
 
@@ -122,7 +122,7 @@ def _second(day: date) -> int:
 def _as_csv(query: QueryString, accept: str) -> bool:
     wanted = query.text("format")
     if wanted not in ("", "json", "csv"):
-        raise invalid_field("format", f"{wanted!r} is neither json nor csv")
+        raise invalid_field("format", f"{wanted!r} is not json or csv")
     return wanted == "csv" or (not wanted and "text/csv" in accept.lower())
 
 

@@ -70,8 +70,8 @@ class Metering:
         if self._spool.full and self._has_budget(principal):
             raise BatonError(
                 Reason.OVERLOADED,
-                "this frontend has no room for another usage record, without which a request "
-                "with a budget does not run",
+                "this frontend cannot store more usage records, and requests with a budget need "
+                "one; retry later",
                 retry_after=_RETRY_SECONDS,
             )
 

@@ -87,7 +87,7 @@ def poison_request() -> BatonError:
     """Return the error of a request that workers were lost of."""
     return BatonError(
         Reason.POISON_REQUEST,
-        "two workers were lost while they computed this request: it is refused for "
+        "two workers were lost while they computed this request; it is rejected for "
         f"{REFUSE_SECONDS // 60} minutes",
     )
 

@@ -49,7 +49,7 @@ def stream_lost() -> BatonError:
     """Return the error of a sampled stream that no other worker would go on with alike."""
     return BatonError(
         Reason.STREAM_LOST,
-        "the worker of this sampled stream was lost, and no other goes on with the same draws: "
+        "the worker of this sampled stream was lost, and no other worker samples the same tokens: "
         "send the request again",
         retry_after=1.0,
     )

@@ -65,11 +65,11 @@ class RequestUsage:
         moved = prepared.fetched_bytes > 0
         if stream.computes_prompt and not moved:
             return
-        detail = prepared.transport if moved else "nothing to move"
+        detail = prepared.transport if moved else "nothing to transfer"
         if moved and self.first_token_at is not None:
             # The rest of the transfer went on while the prompt was computed.
             late = (now - self.first_token_at) * 1e3
-            detail += f", in place {late:.0f} ms after the first token"
+            detail += f", complete {late:.0f} ms after the first token"
         # By the worker's clock; it was not told of the request before it was placed.
         seconds = min(prepared.fetch_seconds, now - self._placed_at)
         self._step(

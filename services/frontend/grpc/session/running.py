@@ -112,7 +112,7 @@ class RunningRequest:
         identity = identify(request.context.request_id)
         record.principal = self._admit()
         if start.WhichOneof("request") is None:
-            raise invalid_field("request", "one of generate and chat is required")
+            raise invalid_field("request", "set one of generate and chat")
         asked = generation_request(request, identity, self._inference.limits.max_messages)
         generation = await self._inference.start(asked, record, _shorter(_timeout(start), seconds))
         self._generation = generation
@@ -135,7 +135,7 @@ class RunningRequest:
 def _timeout(start: inference_pb2.SessionStart) -> float | None:
     seconds = start.timeout_seconds
     if not (seconds >= 0 and math.isfinite(seconds)):
-        raise invalid_field("timeout_seconds", "a number of seconds, or 0 for the default")
+        raise invalid_field("timeout_seconds", "must be a number of seconds, or 0 for the default")
     return seconds or None
 
 

@@ -110,7 +110,7 @@ class GrpcSession:
             tasks = [request.task for request in self._running if request.task is not None]
             why = call.failure
             if not isinstance(why, BatonError):
-                why = BatonError(Reason.CANCELLED, "the client is gone")
+                why = BatonError(Reason.CANCELLED, "the client disconnected")
             for request in self._running:
                 request.end(why)
             if tasks:
@@ -128,7 +128,9 @@ class GrpcSession:
             return
         if len(message.cancels) > MAX_CANCELS:
             count = len(message.cancels)
-            raise invalid_field("cancels", f"{count} ids in one message, at most {MAX_CANCELS}")
+            raise invalid_field(
+                "cancels", f"has {count} ids; a message can have at most {MAX_CANCELS}"
+            )
         self._message, self._begun = message, 0
         if len(message.starts) > BEGIN_PER_TURN:
             self._call.hold_requests()  # what the client says next comes behind all of it
@@ -155,13 +157,13 @@ class GrpcSession:
 
     def _begin(self, start: inference_pb2.SessionStart) -> None:
         if (opened := self._open.get(start.id)) is not None:
-            again = f"id {start.id} was begun again while its request was open"
+            again = f"id {start.id} was started again while its request was running"
             opened.end(BatonError(Reason.ALREADY_EXISTS, again, field="id"))
             return
         if self._paused:
             self._begun_while_paused += 1
             if self._begun_while_paused > self._max_requests:
-                unread = "the client begins requests and does not read what it is told of others"
+                unread = "the client starts requests and does not read the events of others"
                 self._finish(BatonError(Reason.SLOW_CONSUMER, unread))
                 return
         request = RunningRequest(
@@ -172,7 +174,9 @@ class GrpcSession:
         elif len(self._open) < self._max_requests:
             self._open[request.id] = request
         else:
-            full = f"{self._max_requests} requests are open on this session: open another one"
+            full = (
+                f"{self._max_requests} requests are running on this session: open another session"
+            )
             request.end(BatonError(Reason.NO_CAPACITY, full))
         if self._paused:
             request.pause()

@@ -44,9 +44,9 @@ class BodyBounds:
         """
         self._frame_bytes += size
         if self._frame_bytes > self._max_bytes + self._chunks * _FRAME_BYTES:
-            what = "extensions of the body's chunks, and the fields behind it,"
             raise BatonError(
-                Reason.HEAD_TOO_LARGE, f"the {what} are longer than {self._max_bytes} bytes"
+                Reason.HEAD_TOO_LARGE,
+                f"chunk extensions and trailers exceed the limit of {self._max_bytes} bytes",
             )
 
     def add_chunk(self) -> None:
@@ -59,8 +59,8 @@ class BodyBounds:
         if self._chunks > _FREE_CHUNKS and self._chunks * _CHUNK_BYTES > self.size:
             raise BatonError(
                 Reason.MALFORMED_BODY,
-                f"the body comes in more than {_FREE_CHUNKS} chunks of less than {_CHUNK_BYTES} "
-                "bytes each; send larger ones",
+                f"the body has more than {_FREE_CHUNKS} chunks of less than {_CHUNK_BYTES} bytes: "
+                "send larger chunks",
             )
 
     def add_trailer(self) -> None:
@@ -105,31 +105,31 @@ def check_head(
     if size > max_bytes:
         raise too_long(max_bytes)
     if b"#" in target:
-        raise BatonError(Reason.MALFORMED_HEAD, "the target of the request has a fragment (#)")
+        raise BatonError(Reason.MALFORMED_HEAD, "the request target has a fragment (#)")
     if hosts > 1 or (not hosts and version == "1.1"):
-        text = f"the request has {hosts or 'no'} Host header fields; HTTP/1.1 wants one"
+        text = f"the request has {hosts or 'no'} Host header fields; HTTP/1.1 requires exactly one"
         raise BatonError(Reason.MALFORMED_HEAD, text)
 
 
 def _check_coding(version: str, value: bytes) -> None:
     if version == "1.0":
-        text = "HTTP/1.0 has no transfer-encoding; send a content-length"
+        text = "HTTP/1.0 does not support transfer-encoding: send a content-length"
         raise BatonError(Reason.MALFORMED_HEAD, text)
     if value.strip().lower() != b"chunked":
-        text = "the transfer-encoding is not `chunked`, alone and once; send the body as it is"
+        text = "only the transfer-encoding `chunked` is supported, once and without others"
         raise BatonError(Reason.MALFORMED_HEAD, text)
 
 
 def check_version(version: str) -> None:
     """Check the version of HTTP alone; errors as of `check_head`."""
     if version not in _VERSIONS:
-        text = f"HTTP/{version} is not spoken on this port; send HTTP/1.1"
+        text = f"HTTP/{version} is not supported on this port: send HTTP/1.1"
         raise BatonError(Reason.MALFORMED_HEAD, text)
 
 
 def too_long(max_bytes: int) -> BatonError:
     """Return the error of a head that has more bytes than are taken."""
-    text = f"the head of the request is longer than {max_bytes} bytes"
+    text = f"the request head exceeds the limit of {max_bytes} bytes"
     return BatonError(Reason.HEAD_TOO_LARGE, text)
 
 

@@ -117,12 +117,12 @@ class HttpServerConnection(RequestReader):
         HTTP_CONNECTIONS.inc()
         self._address = (transport.get_extra_info("peername") or ("",))[0]
         if excess := self.addresses.enter(self._address, "http"):
-            many = f"more than {self.addresses.most} connections of this address are open"
-            error = BatonError(Reason.RATE_LIMITED, f"{many}: use those again, or close some")
+            many = f"this address has more than {self.addresses.most} open connections"
+            error = BatonError(Reason.RATE_LIMITED, f"{many}: reuse them, or close some")
             self._refuse_crowd(excess, error)
         elif (excess := len(self.connections) - self.max_connections) > 0:
             HTTP_REFUSED.inc()
-            many = f"more than {self.max_connections} connections are open: try again later"
+            many = f"the server has more than {self.max_connections} open connections: retry later"
             self._refuse_crowd(excess, BatonError(Reason.OVERLOADED, many, retry_after=1.0))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -166,7 +166,7 @@ class HttpServerConnection(RequestReader):
         if self._cut_slow_client:
             late = f"the client did not read for {self.stall_seconds:g} s"
             return BatonError(Reason.SLOW_CONSUMER, late)
-        return BatonError(Reason.CANCELLED, "the client is gone")
+        return BatonError(Reason.CANCELLED, "the client disconnected")
 
     def begin(self, send: Send, start: Message, piece: bytes) -> bool:
         """Begin an answer of any length with a piece, not empty, in one write. Never waits.

@@ -126,7 +126,7 @@ class RequestReader(HttpToolsProtocol):
         if self._last_read:  # it is told by an error, and goes no further
             raise BatonError(Reason.MALFORMED_HEAD, "a request behind the last one")
         if len(self.pipeline) >= MAX_PIPELINED:
-            many = f"more than {MAX_PIPELINED} requests wait on this connection"
+            many = f"more than {MAX_PIPELINED} pipelined requests wait on this connection"
             raise BatonError(Reason.RATE_LIMITED, many)
         super().on_message_begin()
         self._unset_keepalive_if_required()  # empty lines before it are none of it
@@ -153,7 +153,9 @@ class RequestReader(HttpToolsProtocol):
         if parser.should_upgrade():
             self._offers = True
             if method == b"CONNECT":
-                raise BatonError(Reason.MALFORMED_HEAD, "CONNECT is for proxies; this is none")
+                raise BatonError(
+                    Reason.MALFORMED_HEAD, "CONNECT is not supported: this server is not a proxy"
+                )
             return
         check_head(version, self.url, self.headers, self.head_bytes)
         target, scope = httptools.parse_url(self.url), self.scope
@@ -266,11 +268,11 @@ class RequestReader(HttpToolsProtocol):
         if isinstance(raised, MemoryError):
             return no_memory()
         if self._in_body:
-            reason, what = Reason.MALFORMED_BODY, f"the body is not HTTP/1.1: {error}"
+            reason, what = Reason.MALFORMED_BODY, f"the body is not valid HTTP/1.1: {error}"
         elif isinstance(error, httptools.HttpParserCallbackError):  # in uvicorn's own callbacks
-            reason, what = Reason.MALFORMED_HEAD, "the target of the request is malformed"
+            reason, what = Reason.MALFORMED_HEAD, "the request target is malformed"
         else:
-            reason, what = Reason.MALFORMED_HEAD, f"the request is not HTTP/1.1: {error}"
+            reason, what = Reason.MALFORMED_HEAD, f"the request is not valid HTTP/1.1: {error}"
         return BatonError(reason, what)
 
     # What is awaited of it, and how it is refused.

@@ -54,7 +54,7 @@ def _content(message: MessageBody, where: str) -> tuple[str, str]:
     content = message.content
     if content is None:
         if message.role not in _MAY_BE_SILENT:
-            raise invalid_field(f"{where}.content", "text is needed")
+            raise invalid_field(f"{where}.content", "must have text")
         return message.refusal or "", ""
     if isinstance(content, str):
         return content, ""
@@ -72,7 +72,7 @@ def _content(message: MessageBody, where: str) -> tuple[str, str]:
             name = f"{where}.content[{at}].type"
             raise BatonError(
                 Reason.UNSUPPORTED_PARAMETER,
-                f"{name}: {part.type[:64]!r} is not supported; content is text",
+                f"{name}: {part.type[:64]!r} is not supported; only text is",
                 field=name,
             )
     return "".join(texts), "".join(thoughts)

@@ -35,7 +35,7 @@ def read_form(body: Common) -> tuple[str, Grammar] | None:
         asked = {k: v for k, v in asked.items() if k != "json_object" or v}
         if len(asked) != 1:
             raise invalid_field(
-                "structured_outputs", f"exactly one is needed of {', '.join(_KINDS[:-1])}"
+                "structured_outputs", f"set exactly one of {', '.join(_KINDS[:-1])}"
             )
         ((kind, value),) = asked.items()
         found["structured_outputs"] = _form(f"structured_outputs.{kind}", kind, value)
@@ -44,7 +44,7 @@ def read_form(body: Common) -> tuple[str, Grammar] | None:
         if value not in (None, "", []):
             found[field] = _form(field, kind, value)
     if len(found) > 1:
-        raise invalid_field(list(found)[1], f"{next(iter(found))} says a form already")
+        raise invalid_field(list(found)[1], f"cannot be combined with {next(iter(found))}")
     return next(iter(found.items()), None)
 
 
@@ -59,7 +59,7 @@ def is_strict(body: Common) -> bool:
         case {"type": "json_schema", "json_schema": {"strict": bool(strict)}}:
             return strict
         case {"type": "json_schema", "json_schema": {"strict": value}} if value is not None:
-            raise invalid_field("response_format.json_schema.strict", "true or false")
+            raise invalid_field("response_format.json_schema.strict", "must be true or false")
         case {"type": "json_schema"}:
             return False
     return True
@@ -74,14 +74,14 @@ def _response_format(asked: dict[str, Any] | None) -> Grammar | None:
         case "json_schema":
             inner = (asked or {}).get("json_schema")
             if not isinstance(inner, dict):
-                raise invalid_field("response_format.json_schema", "an object is needed")
+                raise invalid_field("response_format.json_schema", "must be an object")
             schema = inner.get("schema")
             if schema is None:
                 return _JSON_OBJECT
             return _form("response_format.json_schema.schema", "json", schema)
         case str() as kind:
-            raise unsupported("response_format.type", why=f"{kind[:64]!r} is none of {_FORMATS}")
-    raise invalid_field("response_format.type", f"one of {_FORMATS} is needed")
+            raise unsupported("response_format.type", why=f"{kind[:64]!r}; use {_FORMATS}")
+    raise invalid_field("response_format.type", f"must be {_FORMATS}")
 
 
 def _form(field: str, kind: str, value: Any) -> Grammar:
@@ -98,8 +98,8 @@ def _form(field: str, kind: str, value: Any) -> Grammar:
             return Grammar.of_choices(value)
         case "grammar", str():
             if "::=" in value:
-                raise unsupported(field, why="grammars are Lark, as llguidance reads it, not GBNF")
+                raise unsupported(field, why="the grammar is GBNF; use llguidance's Lark format")
             return Grammar.of("lark", value)
         case "structural_tag", _:
-            raise unsupported(field, why="send tools, with strict where their schemas are kept")
-    raise invalid_field(field, "is not of the type that it should be")
+            raise unsupported(field, why="send tools, with strict to enforce their schemas")
+    raise invalid_field(field, "has a wrong type")

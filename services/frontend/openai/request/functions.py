@@ -32,14 +32,18 @@ def read_function_use(body: ChatBody) -> ToolUse | None:
     choice = body.function_call
     if not body.functions:
         if choice not in (None, "none", "auto"):
-            raise invalid_field("function_call", "there are no functions to choose from")
+            raise invalid_field("function_call", "the request has no functions")
         return None
     if body.tools:
         if choice != "none":
-            raise invalid_field("functions", "do not go with tools, which are their newer form")
+            raise invalid_field(
+                "functions", "cannot be combined with tools: move the functions to tools"
+            )
         return None
     if body.tool_choice not in (None, "none", "auto"):
-        raise invalid_field("tool_choice", "there are no tools to choose from; send function_call")
+        raise invalid_field(
+            "tool_choice", "the request has functions, not tools: send function_call"
+        )
     check_tools_count(len(body.functions), "functions")
     tools = tuple(
         tool_of(f"functions[{index}]", function) for index, function in enumerate(body.functions)
@@ -59,7 +63,7 @@ def calls_of(messages: Sequence[MessageBody], at: int) -> list[ChatToolCall]:
     if call is None:
         return read_calls(where, message.tool_calls)
     if message.tool_calls:
-        raise invalid_field(f"{where}.function_call", "does not go with tool_calls")
+        raise invalid_field(f"{where}.function_call", "cannot be combined with tool_calls")
     return [ChatToolCall(_call_id(at), call.name, arguments_of(call))]
 
 
@@ -87,4 +91,6 @@ def _choice(choice: Any) -> tuple[CallMode, frozenset[str] | None]:
             return CallMode.NONE, None
         case {"name": str(name)}:
             return CallMode.REQUIRED, frozenset({name})
-    raise invalid_field("function_call", "none, auto, or an object with the name of a function")
+    raise invalid_field(
+        "function_call", "must be none, auto, or an object with the name of a function"
+    )

@@ -102,7 +102,7 @@ def chat_request(body: ChatBody, called: RequestNames, max_messages: int) -> Gen
     """
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     if body.top_logprobs and not body.logprobs:
-        raise invalid_field("top_logprobs", "needs logprobs to be true")
+        raise invalid_field("top_logprobs", "requires logprobs to be true")
     _check_stream(body)
     limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     use = read_function_use(body) or read_tool_use(body)
@@ -177,9 +177,12 @@ def drawn_choices(body: CompletionBody) -> int:
     if not body.best_of or body.best_of == n:
         return n
     if body.best_of < n:
-        raise invalid_field("best_of", f"{body.best_of} is out of range: at least n, {n}")
+        raise invalid_field("best_of", f"{body.best_of} is out of range: at least n ({n})")
     if body.stream:
-        raise invalid_field("best_of", "the best are known at the end: it does not go with stream")
+        raise invalid_field(
+            "best_of",
+            "cannot be combined with stream: the best outputs are known only at the end",
+        )
     return body.best_of
 
 
@@ -217,9 +220,9 @@ def _prompt_options(body: Common) -> PromptOptions:
 def _check_stream(body: ChatBody | CompletionBody) -> None:
     options = body.stream_options
     if options is not None and options.continuous_usage_stats and not options.include_usage:
-        raise invalid_field("stream_options.continuous_usage_stats", "needs include_usage")
+        raise invalid_field("stream_options.continuous_usage_stats", "requires include_usage")
     if body.stream and body.prompt_logprobs is not None:
-        raise invalid_field("prompt_logprobs", "does not go with stream")
+        raise invalid_field("prompt_logprobs", "cannot be combined with stream")
 
 
 def _prompts(raw: msgspec.Raw, n: int, max_outputs: int) -> list[Prompt]:
@@ -242,7 +245,7 @@ def _prompts(raw: msgspec.Raw, n: int, max_outputs: int) -> list[Prompt]:
         return [TextPrompt(_text.decode(data))]
     except msgspec.ValidationError:
         raise invalid_field(
-            "prompt", "a string, a list of strings, token ids, or a list of lists of token ids"
+            "prompt", "must be a string, a list of strings, token ids, or lists of token ids"
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:  # its texts were not read before
         raise not_json(error) from None
@@ -251,7 +254,7 @@ def _prompts(raw: msgspec.Raw, n: int, max_outputs: int) -> list[Prompt]:
 def _check_outputs(prompts: int, n: int, max_outputs: int) -> None:
     if prompts * max(n, 1) > max_outputs and n <= max_outputs:
         raise invalid_field(
-            "prompt", f"{prompts} prompts with n = {n}; prompts times n is at most {max_outputs}"
+            "prompt", f"{prompts} prompts with n = {n} exceed the limit of {max_outputs} outputs"
         )
 
 

@@ -45,7 +45,7 @@ def read_tool_use(body: ChatBody) -> ToolUse | None:
     choice = body.tool_choice
     if not tools:
         if choice not in (None, "none", "auto"):
-            raise invalid_field("tool_choice", "there are no tools to choose from")
+            raise invalid_field("tool_choice", "the request has no tools")
         return None
     calls, allowed, one = _choice(choice)
     return ToolUse(tools, calls, allowed, body.parallel_tool_calls is not False and not one)
@@ -103,12 +103,12 @@ def tool_of(where: str, function: Any) -> ToolDefinition:
         BatonError: INVALID_FIELD, it is none.
     """
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise invalid_field(where, "an object with a name is needed")
+        raise invalid_field(where, "must be an object with a name")
     parameters, strict = function.get("parameters"), function.get("strict")
     if parameters is not None and not isinstance(parameters, dict):
-        raise invalid_field(f"{where}.parameters", "a JSON Schema is needed: an object")
+        raise invalid_field(f"{where}.parameters", "must be a JSON Schema: an object")
     if strict is not None and not isinstance(strict, bool):
-        raise invalid_field(f"{where}.strict", "true or false")
+        raise invalid_field(f"{where}.strict", "must be true or false")
     told = {key: value for key, value in function.items() if key != "strict" and value is not None}
     definition = {"type": _FUNCTION, _FUNCTION: told}
     return ToolDefinition(function["name"], definition, parameters, bool(strict))
@@ -128,17 +128,17 @@ def _choice(choice: Any) -> tuple[CallMode, frozenset[str] | None, bool]:
                 return _allowed(choice.get("allowed_tools", choice))
     modes = ", ".join(_MODES)
     raise invalid_field(
-        "tool_choice", f"one of {modes}, or an object of the type function or allowed_tools"
+        "tool_choice", f"must be {modes}, or an object of type function or allowed_tools"
     )
 
 
 def _allowed(allowed: Any) -> tuple[CallMode, frozenset[str], bool]:
     field = "tool_choice.allowed_tools"
     if not isinstance(allowed, dict) or allowed.get("mode") not in ("auto", "required"):
-        raise invalid_field(f"{field}.mode", "auto or required")
+        raise invalid_field(f"{field}.mode", "must be auto or required")
     tools = allowed.get("tools")
     if not isinstance(tools, list) or not tools:
-        raise invalid_field(f"{field}.tools", "a list of at least one tool is needed")
+        raise invalid_field(f"{field}.tools", "must be a list of at least one tool")
     names = frozenset(_name(f"{field}.tools[{at}]", one) for at, one in enumerate(tools))
     return _MODES[allowed["mode"]], names, False
 
@@ -147,11 +147,11 @@ def _name(where: str, named: Any) -> str:
     function = named.get(_FUNCTION) if isinstance(named, dict) else None
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str):
-        raise invalid_field(f"{where}.function.name", "the name of a tool is needed")
+        raise invalid_field(f"{where}.function.name", "must be the name of a tool")
     return name
 
 
 def _not_a_function(field: str, kind: Any) -> BatonError:
     if isinstance(kind, str) and kind:
-        return unsupported(field, why=f"{kind[:64]!r} is no function, and tools are functions")
-    return BatonError(Reason.INVALID_FIELD, f"{field}: a function is needed", field=field)
+        return unsupported(field, why=f"type {kind[:64]!r}; use function")
+    return BatonError(Reason.INVALID_FIELD, f"{field}: must be a function", field=field)

@@ -152,7 +152,7 @@ async def test_keys_for_administration(keys: Keys, organization: Any) -> None:
         other = client.admin.organization
         with pytest.raises(openai.BadRequestError, match="cannot delete itself"):
             await other.admin_api_keys.delete(second.id)
-        with pytest.raises(openai.BadRequestError, match="would end with it"):
+        with pytest.raises(openai.BadRequestError, match="archiving would revoke it"):
             await other.projects.archive(project.id)
         assert (await other.admin_api_keys.delete(first.id)).deleted
         assert [one.id async for one in other.admin_api_keys.list()] == [second.id]

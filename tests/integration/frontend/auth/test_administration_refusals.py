@@ -197,7 +197,7 @@ async def test_while_etcd_is_away_it_says_so_and_requests_go_on(
             told = answer.json()["error"]
             assert (told["code"], answer.headers["retry-after"]) == ("unavailable", "1")
             assert "etcd" in told["message"]
-            assert ("may have been made" in told["message"]) == (method == "POST")
+            assert ("may have taken effect" in told["message"]) == (method == "POST")
             assert (await client.get("/v1/models")).status_code == 200
         await proxy.mend()
 

@@ -341,7 +341,7 @@ async def test_a_router_that_does_not_answer_delays_a_request_and_fails_it(keys:
     async with within(2):
         answer = await post(keys, secret)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-    assert "no router answers" in answer.json()["error"]["message"]
+    assert "no router is available" in answer.json()["error"]["message"]
     assert refusals(keys, "unanswered", "") == 1
     keys.stage.router.answers_limits = True
     assert (await post(keys, secret)).status_code == 200

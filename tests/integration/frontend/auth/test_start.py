@@ -33,7 +33,7 @@ async def test_a_frontend_without_etcd_is_not_ready_and_says_why(
                 return dict(stage.frontend.process.readiness.states())
             return {}
 
-        await eventually(lambda: "etcd has not been listed" in missing().get("keys", ""))
+        await eventually(lambda: "API keys are not loaded" in missing().get("keys", ""))
         assert not stage.frontend.process.readiness.ready
         await proxy.mend()
         await eventually(lambda: missing().get("keys") == "")

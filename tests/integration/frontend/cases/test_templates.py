@@ -60,7 +60,7 @@ async def test_tools_that_no_template_writes_are_refused(empty_stage: Any) -> No
     answer = await chat(stage, tools=TOOLS)
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, "tools")
-    assert "does not write tools" in error["message"]
+    assert "does not support tools" in error["message"]
     assert (await chat(stage, tools=TOOLS, tool_choice="none")).status_code == 200
 
 

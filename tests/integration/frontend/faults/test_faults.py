@@ -212,7 +212,7 @@ async def test_requests_go_on_while_no_router_answers(stage: Any) -> None:
     reading = Reading(stage.stub().Generate(generate(stage)))
     await reading.end()
     assert reading.text == [stage.said(0, 12)]
-    assert reading.finished.steps[0].detail == "random placement: no router could place it"
+    assert reading.finished.steps[0].detail == "random placement: no router available"
     await stage.quiet()
 
 
@@ -225,7 +225,7 @@ async def test_another_router_is_asked_where_one_hears_no_worker(
     stage.router.place = lambda _: BatonError(reason, "no worker has reported")
     reading = Reading(stage.stub().Generate(generate(stage)))
     await reading.end()
-    assert reading.finished.steps[0].detail == "random placement: no router could place it"
+    assert reading.finished.steps[0].detail == "random placement: no router available"
     other = (await stage.add("other", cluster_pb2.ROLE_ROUTER)).double
     other.place = place
     async with within(10):

@@ -114,7 +114,7 @@ async def test_what_waits_is_bounded_and_clients_that_leave_make_room(stage: Any
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         error = refused.json()["error"]
         assert error["code"] == "no_worker"
-        assert "12 requests wait for one (limits.max_waiting)" in error["message"]
+        assert "12 requests already wait for a worker (limits.max_waiting)" in error["message"]
         calls.pop().cancel()
         await eventually(lambda: waiting(stage) == 11)
         with pytest.raises(httpx.ReadTimeout):

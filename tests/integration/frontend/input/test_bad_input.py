@@ -229,7 +229,7 @@ async def test_a_template_that_refuses_is_quoted(stage: Any) -> None:
         answer = await client.post("/v1/chat/completions", json=body)
         assert answer.status_code == 400
         said = (
-            "the model's chat template refuses these messages: "
+            "the model's chat template rejected the messages: "
             "This model only supports single tool-calls at once!"
         )
         assert answer.json()["error"]["message"].endswith(said)
@@ -273,13 +273,13 @@ async def test_structured_output_is_refused_by_name_on_both_surfaces(stage: Any)
                 answer = await client.post(path, json={"model": stage.model, **body, name: value})
                 told = answer.json()["error"]
                 assert (told["code"], told["param"]) == ("unsupported_parameter", name)
-                assert "do not support it" in told["message"]
+                assert "not supported by the workers" in told["message"]
     for form in ("json_schema", "regex", "lark"):
         for chat in (True, False):
             change = _set(f"sampling.grammar.{form}", "x")
             error = await refusal_of(stage, change, chat=chat)
             assert (error.reason, error.field) == (Reason.UNSUPPORTED_PARAMETER, "grammar")
-            assert "do not support it" in error.message
+            assert "not supported by the workers" in error.message
     assert not stage.router.queries
 
 
@@ -475,5 +475,5 @@ async def test_settings_that_need_a_person(empty_stage: Any) -> None:
 
     await empty_stage.set()
     port = int(empty_stage.http_url.rpartition(":")[2])
-    with pytest.raises(StartupError, match=r"http\.port .* stop what uses it"):
+    with pytest.raises(StartupError, match=r"http\.port .* free the port"):
         await empty_stage.start_frontend({"http.port": port})

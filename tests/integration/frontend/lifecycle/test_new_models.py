@@ -111,7 +111,7 @@ async def test_requests_wait_for_a_model_that_is_loading(front: Any, files: Toke
     refused = await say_hi(front, "later")
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "model_loading")
     assert refused.headers["retry-after"] == "1"
-    assert refused.json()["error"]["message"].endswith("none came within 0.2 s")
+    assert refused.json()["error"]["message"].endswith("none appeared within 0.2 s")
     assert await listed(front) == [front.model]
     front.router.place = lambda _: front.place("d1")
     waiting = asyncio.create_task(say_hi(front, "later"))

@@ -322,7 +322,7 @@ async def test_a_key_sees_its_own_alone(billing: Billing) -> None:
         (billing.member, "search"),
     ):
         status, told = await team(secret, team_id=name)
-        assert (status, told["message"]) == (404, f"there is no team '{name}'")
+        assert (status, told["message"]) == (404, f"team '{name}' does not exist")
     async with billing.client(inference) as http:
         for path in (USAGE, COSTS, TEAM_USAGE, "/v1/organization/usage/images"):
             answer = await http.get(path, params=asked)

@@ -248,7 +248,7 @@ async def test_a_router_that_does_not_answer_is_waited_for_no_longer_than_said(
     monkeypatch.setattr(request_limits, "WAIT_SECONDS", 0.01)
     cluster = Cluster()
     cluster.router.mute = True
-    with pytest.raises(BatonError, match="no router answers") as refused:
+    with pytest.raises(BatonError, match="no router is available") as refused:
         await cluster.reserve(who(requests_per_minute=10))
     assert (refused.value.reason, refused.value.retry_after) == (Reason.UNAVAILABLE, 1.0)
     assert not cluster.frontend._waiting

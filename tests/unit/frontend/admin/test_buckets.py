@@ -71,7 +71,7 @@ TOKEN = page_token(7200, 10_000, b"q")
     ],
 )
 def test_another_token_is_refused(token: str, begin: int, width: int, question: bytes) -> None:
-    with pytest.raises(BatonError, match="page: is not `next_page`") as caught:
+    with pytest.raises(BatonError, match="page: is not the `next_page`") as caught:
         read_token(token, begin, width, question)
     assert caught.value.field == "page"
 

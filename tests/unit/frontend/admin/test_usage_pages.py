@@ -175,7 +175,7 @@ def test_a_page_ends_before_what_is_too_much(monkeypatch: pytest.MonkeyPatch) ->
     rest = asked(end_time=4 * DAY, group_by="api_key_id", page=told["next_page"])
     assert rest.range.begin == DAY
     assert rest.page_question() == replace(one.page_question(), begin=DAY)
-    with pytest.raises(BatonError, match="more than 3 results in a bucket"):
+    with pytest.raises(BatonError, match="bucket has more than 3 results"):
         shown(one, [group(0, key=f"key_{n}") for n in range(4)])
 
 

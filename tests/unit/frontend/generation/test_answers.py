@@ -66,13 +66,16 @@ async def test_calls_are_kept_to_where_workers_can() -> None:
 async def test_what_needs_a_grammar_is_refused_where_there_are_none(
     use: ToolUse, field: str
 ) -> None:
-    with pytest.raises(BatonError, match="keep to no grammar") as caught:
+    with pytest.raises(BatonError, match="do not support structured output") as caught:
         await planned(model(), use)
     assert (caught.value.reason, caught.value.field) == (Reason.UNSUPPORTED_PARAMETER, field)
 
 
 async def test_a_model_that_writes_no_calls_refuses_tools() -> None:
-    for source, said in (("{{ tools }}", r"text\.tool_format"), ("[TOOL_CALLS]", "does not write")):
+    for source, said in (
+        ("{{ tools }}", r"text\.tool_format"),
+        ("[TOOL_CALLS]", "does not support tools"),
+    ):
         with pytest.raises(BatonError, match=said) as caught:
             await planned(model("grammar", template="", source=source), USE)
         assert caught.value.field == "tools"
@@ -104,7 +107,7 @@ async def test_forms_are_refused_by_the_name_that_the_client_gave_them() -> None
     names = {"grammar": "response_format"}
     bad = Grammar.of("json_schema", '{"not": {}}')
     lark = Grammar.of("lark", 'start: "a"')
-    for form, said in ((bad, "the keyword not"), (lark, "stands alone")):
+    for form, said in ((bad, "the keyword not"), (lark, "cannot be combined")):
         with pytest.raises(BatonError, match=said) as caught:
             await planned(model("grammar"), form=form, names=names)
         assert caught.value.field == "response_format"

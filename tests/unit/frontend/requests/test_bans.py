@@ -122,7 +122,7 @@ async def test_grammars_and_bad_words(
     if left:
         await checked
         return
-    with pytest.raises(BatonError, match="guided and bad_words leave no text") as caught:
+    with pytest.raises(BatonError, match="guided and bad_words leave no possible output") as caught:
         await checked
     assert caught.value.field == "guided"
 
@@ -132,12 +132,12 @@ async def test_grammars_and_runs_of_tokens(model: ServedModel) -> None:
     grammar = Grammar.of_choices(["yes"])
     await check_grammar(grammar, "guided", model.tokenizer)
     params = SamplingParams(bad_word_ids=(ids,))
-    with pytest.raises(BatonError, match="guided and bad_word_ids leave no text"):
+    with pytest.raises(BatonError, match="guided and bad_word_ids leave no possible output"):
         await check_bans_of(grammar, "guided", params, model.tokenizer, {})
     digits = Grammar.of("regex", "[0-9]{2}")
     await check_grammar(digits, "guided", model.tokenizer)
     banned = tuple((model.tokenizer.encode(str(one), around=False)[0],) for one in range(10))
-    with pytest.raises(BatonError, match="guided and bad_word_ids leave no text"):
+    with pytest.raises(BatonError, match="guided and bad_word_ids leave no possible output"):
         await check_bans_of(
             digits, "guided", SamplingParams(bad_word_ids=banned), model.tokenizer, {}
         )

@@ -46,7 +46,7 @@ async def test_a_tokenizer_that_has_no_bytes_is_no_internal_error(name: str) -> 
     backend = tokenizers.Tokenizer(words)
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer = Tokenizer.load(TokenizerFiles(backend.to_str().encode()))
-    told = f"^{name} is not supported: tokenizer.json cannot be used .*; leave it out, or ask"
+    told = f"^{name} is not supported: tokenizer.json cannot be used .*; omit it, or use"
     for _ in range(2):  # the second time it is known
         with pytest.raises(BatonError, match=told) as caught:
             await check_grammar(Grammar.of("json_schema", "{}"), name, tokenizer)
