@@ -9,7 +9,7 @@ from simulator.model.loads import Loads
 from simulator.model.step_times import StepTimes
 from simulator.model.waiting_line import Job
 from simulator.model.worker import SimulatedWorker
-from simulator.request import Choice, Request
+from simulator.request import Request, WorkerChoice
 from simulator.router import Router
 
 _IDLE_SECONDS = 60.0
@@ -18,7 +18,7 @@ _TICK_SHARE = 1e-6
 """Of an interval that a tick may lack to the next one: multiples of it are not exact."""
 
 
-class Cluster:
+class SimulatedCluster:
     """Workers under one router. `loop.run()` runs what was submitted to its end.
 
     Args:
@@ -97,7 +97,7 @@ class Cluster:
                 self._loop.at(made, self._report)
             self._loop.at(request.arrival, self._arrive, request)
 
-    def place(self, request: Request, choice: Choice) -> None:
+    def place(self, request: Request, choice: WorkerChoice) -> None:
         """Send a request that waited in the router where it goes."""
         self._placed += 1
         self._changed_at = self._loop.now
@@ -152,7 +152,7 @@ class Cluster:
             self.place(request, choice)
         self._plan_report()
 
-    def _submit(self, request: Request, choice: Choice, now: float) -> None:
+    def _submit(self, request: Request, choice: WorkerChoice, now: float) -> None:
         worker = self.workers[choice.worker]
         request.worker = choice.worker
         own = worker.cache.prefix(request.chain)

@@ -21,7 +21,7 @@ class Request:
     ttft: float = float("inf")
 
 
-class Choice(NamedTuple):
+class WorkerChoice(NamedTuple):
     """Where a request goes."""
 
     worker: int

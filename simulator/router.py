@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from simulator.model.loads import Loads
-from simulator.request import Choice, Request
+from simulator.request import Request, WorkerChoice
 
 
 class Router(Protocol):
@@ -14,7 +14,7 @@ class Router(Protocol):
     def waiting(self) -> int:
         """Number of requests that it holds, to place them later by `Actions.place`."""
 
-    def place(self, request: Request, now: float) -> Choice | None:
+    def place(self, request: Request, now: float) -> WorkerChoice | None:
         """Return where a request goes; None: not now, or never."""
 
     def add_blocks(self, worker: int, blocks: Sequence[int]) -> None:
@@ -39,7 +39,7 @@ class Router(Protocol):
 class Actions(Protocol):
     """What a router can have done in the cluster beside answering."""
 
-    def place(self, request: Request, choice: Choice) -> None:
+    def place(self, request: Request, choice: WorkerChoice) -> None:
         """Send a request that waited in the router where it goes."""
 
     def call_at(self, when: float, call: Callable[[], None]) -> None:

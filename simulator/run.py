@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.cluster import Cluster
+from simulator.cluster import SimulatedCluster
 from simulator.config import ClusterConfig
 from simulator.model.events import EventLoop
 from simulator.policies.catalog import PolicyEntry
@@ -32,7 +32,7 @@ class Targets:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """What one run gave; times in seconds. A request that was refused never has a first token."""
 
     policy: str
@@ -71,7 +71,7 @@ def simulate(
     targets: Targets = Targets(),  # frozen
     give_up: bool = False,
     requests: list[Request] | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Run a trace. Equal arguments give equal outcomes.
 
     Args:
@@ -85,7 +85,7 @@ def simulate(
         requests: is given the requests, if any, as they ended.
     """
     loop = EventLoop()
-    cluster = Cluster(
+    cluster = SimulatedCluster(
         config, trace.blocks, trace.block_tokens, shared_cache=policy.shared_cache, loop=loop
     )
     router = policy.make(config, block_keys(trace.blocks), trace.block_tokens, seed, cluster)
@@ -127,12 +127,12 @@ class _Watch:
 
 
 def find_multiple(
-    run: Callable[[float], Outcome],
+    run: Callable[[float], RunOutcome],
     *,
     low: float = LOWEST,
     high: float = HIGHEST,
     within: float = 0.005,
-) -> tuple[Outcome | None, list[Outcome]]:
+) -> tuple[RunOutcome | None, list[RunOutcome]]:
     """Return the run with the highest multiple that is carried, and all runs that were made.
 
     Bisects: whether a load is carried is taken to change once. A trace that asks little is carried
@@ -147,7 +147,7 @@ def find_multiple(
     Returns:
         (None where not even `low` is carried, otherwise the best run; all runs in order).
     """
-    best: Outcome | None = None
+    best: RunOutcome | None = None
     runs = [run(high)]
     while runs[-1].carried and high < MAX_MULTIPLE:
         best, low, high = runs[-1], high, 2 * high
@@ -167,11 +167,11 @@ def _outcome(
     policy: str,
     multiple: float,
     requests: list[Request],
-    cluster: Cluster,
+    cluster: SimulatedCluster,
     config: ClusterConfig,
     targets: Targets,
     loop: EventLoop,
-) -> Outcome:
+) -> RunOutcome:
     ttfts = np.sort([request.ttft for request in requests])
     count = len(ttfts)
     finished = ttfts[np.isfinite(ttfts)]
@@ -179,7 +179,7 @@ def _outcome(
     # A run that was ended early did not meet them, whatever those that finished say.
     carried = not loop.stopped and p90 <= targets.p90 and p99 <= targets.p99
     busy = sum(worker.busy_seconds for worker in cluster.workers)
-    return Outcome(
+    return RunOutcome(
         policy=policy,
         multiple=multiple,
         requests=count,

@@ -7,7 +7,7 @@ from simulator.policies.catalog import PolicyEntry
 from simulator.report.files import write_requests
 from simulator.report.table import print_failure, print_row
 from simulator.request import Request
-from simulator.run import Outcome, Targets, find_multiple, simulate
+from simulator.run import RunOutcome, Targets, find_multiple, simulate
 from simulator.traces.trace import Trace
 
 
@@ -31,9 +31,9 @@ class Study:
         requests_file: TextIO | None = None,
     ) -> None:
         self.targets = targets
-        self.found: list[Outcome] = []
+        self.found: list[RunOutcome] = []
         """What the table shows."""
-        self.runs: list[Outcome] = []
+        self.runs: list[RunOutcome] = []
         """All runs, those of searches too."""
         self._trace = trace
         self._config = config
@@ -68,7 +68,7 @@ class Study:
         *,
         give_up: bool = False,
         requests: list[Request] | None = None,
-    ) -> Outcome:
+    ) -> RunOutcome:
         outcome = simulate(
             self._trace,
             self._config,

@@ -15,7 +15,7 @@ from baton.cli.inspect.route.app import route_app
 from baton.cli.shared.errors import EXIT_INTERRUPTED, CommandError
 from baton.cli.shared.options import (
     CertsOptions,
-    ChatOptions,
+    ChatCommandOptions,
     ClusterOptions,
     ConfigFile,
     EtcdOptions,
@@ -90,7 +90,7 @@ def demo(options: WorkerOptions) -> None:
 @app.command()
 @expand_options
 def chat(
-    options: ChatOptions,
+    options: ChatCommandOptions,
     question: Annotated[
         str, typer.Argument(help="Ask one question and exit. Default: an interactive chat.")
     ] = "",

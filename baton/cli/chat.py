@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from baton.cli.shared.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError
-from baton.cli.shared.options import ChatOptions, FrontendOptions
+from baton.cli.shared.options import ChatCommandOptions, FrontendOptions
 from baton.cli.shared.render import AnswerPrinter, print_steps, usage_line
 from baton.cli.shared.table import TextTable, show
 from baton.client import (
@@ -31,7 +31,9 @@ _COMMAND = re.compile(r"/[a-z]+")
 class Conversation:
     """The messages so far, and the next answer."""
 
-    def __init__(self, client: Client, model: str, options: ChatOptions, console: Console) -> None:
+    def __init__(
+        self, client: Client, model: str, options: ChatCommandOptions, console: Console
+    ) -> None:
         self._client = client
         self._model = model
         self._options = options
@@ -63,7 +65,7 @@ class Conversation:
             self._console.print(usage_line(stream.finished.usage, time.monotonic() - begun))
 
 
-def chat(address: str, options: ChatOptions, question: str, console: Console) -> None:
+def chat(address: str, options: ChatCommandOptions, question: str, console: Console) -> None:
     """Ask the frontend at an address one question, or converse when there is none.
 
     Raises:
@@ -138,7 +140,7 @@ def models(address: str, options: FrontendOptions, console: Console, as_json: bo
 
 
 def _converse(
-    conversation: Conversation, model: str, options: ChatOptions, console: Console
+    conversation: Conversation, model: str, options: ChatCommandOptions, console: Console
 ) -> None:
     interactive = sys.stdin.isatty()
     if interactive:
@@ -166,7 +168,7 @@ def _converse(
 
 
 def _turn(
-    conversation: Conversation, question: str, options: ChatOptions, console: Console
+    conversation: Conversation, question: str, options: ChatCommandOptions, console: Console
 ) -> None:
     try:
         conversation.ask(question)
@@ -182,7 +184,7 @@ def _turn(
         console.print(f"\n{error}", style="red", highlight=False)
 
 
-def _timed_out(options: ChatOptions) -> str:
+def _timed_out(options: ChatCommandOptions) -> str:
     return f"The answer was not complete within {options.timeout:g} s: set a longer --timeout."
 
 

@@ -17,7 +17,7 @@ _STEP_SHARE = 1e-6
 """Of a step that a stream may lack to its end: sums of times are not exact."""
 
 
-class Engine:
+class SimulatedEngine:
     """Computes what it is given; a prompt is computed to its end once begun.
 
     Args:

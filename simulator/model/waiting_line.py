@@ -27,7 +27,7 @@ class Job:
     """Seconds of computing, known when it begins."""
 
 
-class WaitingLine:
+class SimulatedWaitingLine:
     """Jobs by their keys; one that waits for KV is passed by the others."""
 
     def __init__(self) -> None:

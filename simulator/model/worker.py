@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from simulator.model.cache import BlockCache
 from simulator.model.costs import CostModel
-from simulator.model.engine import Engine
+from simulator.model.engine import SimulatedEngine
 from simulator.model.events import EventLoop
 from simulator.model.loads import Loads
 from simulator.model.step_times import StepTimes
-from simulator.model.waiting_line import Job, WaitingLine
+from simulator.model.waiting_line import Job, SimulatedWaitingLine
 from simulator.request import Request
 
 
@@ -52,8 +52,8 @@ class SimulatedWorker:
         self._loop = loop
         self._on_prefilled = on_prefilled
         self._on_ended = on_ended
-        self._line = WaitingLine()
-        self._engine = Engine(costs, loop, step_times, self._prefilled, self._ended)
+        self._line = SimulatedWaitingLine()
+        self._engine = SimulatedEngine(costs, loop, step_times, self._prefilled, self._ended)
 
     def work_seconds(self, request: Request, cached_blocks: int) -> float:
         """Return how long a prompt takes to compute here; at least one token is computed."""

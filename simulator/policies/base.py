@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simulator.config import ClusterConfig
 from simulator.model.loads import Floats, Integers
-from simulator.request import Choice, Request
+from simulator.request import Request, WorkerChoice
 
 _TIE = 1e-6
 
@@ -82,5 +82,5 @@ class View:
 class Baseline(Protocol):
     """Chooses a worker for each request. It may keep state: one is made for each run."""
 
-    def choose(self, request: Request, view: View) -> Choice:
+    def choose(self, request: Request, view: View) -> WorkerChoice:
         """Return where a request goes."""

@@ -11,7 +11,7 @@ from simulator.config import ClusterConfig
 from simulator.model.loads import Integers, Loads
 from simulator.policies.base import Baseline, View
 from simulator.policies.holdings import Holdings
-from simulator.request import Choice, Request
+from simulator.request import Request, WorkerChoice
 
 
 class _Placement(NamedTuple):
@@ -67,7 +67,7 @@ class BaselineRouter:
         """Number of requests that it holds: each is placed at once."""
         return 0
 
-    def place(self, request: Request, now: float) -> Choice:
+    def place(self, request: Request, now: float) -> WorkerChoice:
         """Return what the policy chooses."""
         loads, workers = self._loads, self._config.workers
         known: list[Integers] = []
@@ -122,7 +122,9 @@ class BaselineRouter:
             return np.full(workers, self._holdings.depths(request.chain, 1)[0])
         return self._holdings.depths(request.chain, workers)
 
-    def _placement(self, request: Request, choice: Choice, own: int, now: float) -> _Placement:
+    def _placement(
+        self, request: Request, choice: WorkerChoice, own: int, now: float
+    ) -> _Placement:
         costs, blocks = self._config.costs, max(own, choice.brought)
         tokens = max(1, request.prompt_tokens - blocks * self._block_tokens)
         speed = self._config.speed(choice.worker)

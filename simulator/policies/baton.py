@@ -20,7 +20,7 @@ from services.router.state.tickets import TicketTable
 from simulator.config import ClusterConfig
 from simulator.model.loads import Loads
 from simulator.policies.holdings import Holdings, store_id, worker_id
-from simulator.request import Choice, Request
+from simulator.request import Request, WorkerChoice
 from simulator.router import Actions
 
 MODEL, LAYOUT = "model", b"layout of blocks"
@@ -96,7 +96,7 @@ class BatonRouter:
         """Number of requests that it holds: each is placed at once."""
         return 0
 
-    def place(self, request: Request, now: float) -> Choice | None:
+    def place(self, request: Request, now: float) -> WorkerChoice | None:
         """Return what production places; None where it refuses."""
         try:
             placed = self._placements.place(self._asked(request), SESSION, now)
@@ -118,7 +118,7 @@ class BatonRouter:
 
     def _choice(
         self, request: Request, placed: PlacedRequest, key: tuple[float, float] | None = None
-    ) -> Choice:
+    ) -> WorkerChoice:
         """Return a placement as the cluster is told it, and remember its ticket."""
         ticket, decision, _ = placed
         decode = self._number(decision.decode_worker.id)
@@ -128,7 +128,7 @@ class BatonRouter:
         self._issued.append(_Issued(self._placed, ticket, tuple({worker, decode})))
         self._placed += 1
         coverage = decision.prefill.coverage
-        return Choice(worker, coverage.blocks if coverage.remote else 0, decode, key)
+        return WorkerChoice(worker, coverage.blocks if coverage.remote else 0, decode, key)
 
     def add_blocks(self, worker: int, blocks: Sequence[int]) -> None:
         """Note that a worker's cache has more blocks."""

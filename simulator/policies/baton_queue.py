@@ -22,14 +22,14 @@ from services.router.admission.waiting import (
 from simulator.config import ClusterConfig
 from simulator.model.loads import Loads
 from simulator.policies.baton import MODEL, SESSION, BatonRouter
-from simulator.request import Choice, Request
+from simulator.request import Request, WorkerChoice
 from simulator.router import Actions
 
 PAUSE_SECONDS = 1e-3
 """Before the queue is planned again, as production's."""
 
 
-class Tenant(NamedTuple):
+class TenantAdmission(NamedTuple):
     """How a tenant's requests are admitted."""
 
     weight: float = 1.0
@@ -37,7 +37,7 @@ class Tenant(NamedTuple):
     """The lowest goes first."""
 
 
-DEFAULT_TENANT = Tenant()
+DEFAULT_TENANT = TenantAdmission()
 
 
 class BatonQueueRouter(BatonRouter):
@@ -68,7 +68,7 @@ class BatonQueueRouter(BatonRouter):
         settings: QueueSettings = DEFAULT_SETTINGS,
         tie_seconds: float = 2.0,
         admission: AdmissionPolicy = DEFAULT_ADMISSION,
-        tenants: Mapping[str, Tenant] = MappingProxyType({}),
+        tenants: Mapping[str, TenantAdmission] = MappingProxyType({}),
     ) -> None:
         super().__init__(config, keys, block_tokens, seed, actions)
         self._planner = FleetPlanner(self._placements, MODEL)
@@ -91,7 +91,7 @@ class BatonQueueRouter(BatonRouter):
         """Number of requests that it holds."""
         return len(self._queue)
 
-    def place(self, request: Request, now: float) -> Choice | None:
+    def place(self, request: Request, now: float) -> WorkerChoice | None:
         """Return where a request goes if it goes at once; None where it waits or is refused."""
         tenant = self._tenants.get(request.tenant, DEFAULT_TENANT)
         waiting = WaitingRequest(
@@ -126,7 +126,7 @@ class BatonQueueRouter(BatonRouter):
         self._lateness.observe(predicted, request.arrival + request.ttft - placed_at)
         self._queue.charges.settle(charge, request.prompt_tokens - cached, request.output_tokens)
 
-    def _admit(self, now: float, asked: int | None = None) -> Choice | None:
+    def _admit(self, now: float, asked: int | None = None) -> WorkerChoice | None:
         """Place what may go now; return where the one goes that is asked for, if it does."""
         for expired in self._queue.expire(now):
             del self._held[expired.number]

@@ -1,12 +1,12 @@
 """The worker that would begin first."""
 
 from simulator.policies.base import View
-from simulator.request import Choice, Request
+from simulator.request import Request, WorkerChoice
 
 
 class LeastWait:
     """Looks at load alone. Over one cache that keeps everything it is FIFO at its best."""
 
-    def choose(self, request: Request, view: View) -> Choice:  # noqa: ARG002  # as Baseline has it
+    def choose(self, request: Request, view: View) -> WorkerChoice:  # noqa: ARG002  # as Baseline has it
         """Return the worker with the least work."""
-        return Choice(view.lowest(view.wait_blocks))
+        return WorkerChoice(view.lowest(view.wait_blocks))

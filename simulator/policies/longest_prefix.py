@@ -1,7 +1,7 @@
 """The worker that has the longest prefix of the prompt, however busy it is."""
 
 from simulator.policies.base import View
-from simulator.request import Choice, Request
+from simulator.request import Request, WorkerChoice
 
 _FAR_MORE = 1e6
 """Seconds of waiting that a block is worth: any."""
@@ -10,6 +10,6 @@ _FAR_MORE = 1e6
 class LongestPrefix:
     """Looks at caches first, at load among equals."""
 
-    def choose(self, request: Request, view: View) -> Choice:  # noqa: ARG002  # as Baseline has it
+    def choose(self, request: Request, view: View) -> WorkerChoice:  # noqa: ARG002  # as Baseline has it
         """Return the worker with the longest prefix."""
-        return Choice(view.lowest(view.wait - _FAR_MORE * view.depths()))
+        return WorkerChoice(view.lowest(view.wait - _FAR_MORE * view.depths()))

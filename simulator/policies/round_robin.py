@@ -1,7 +1,7 @@
 """Each worker in turn."""
 
 from simulator.policies.base import View
-from simulator.request import Choice, Request
+from simulator.request import Request, WorkerChoice
 
 
 class RoundRobin:
@@ -10,8 +10,8 @@ class RoundRobin:
     def __init__(self) -> None:
         self._next = 0
 
-    def choose(self, request: Request, view: View) -> Choice:  # noqa: ARG002  # as Baseline has it
+    def choose(self, request: Request, view: View) -> WorkerChoice:  # noqa: ARG002  # as Baseline has it
         """Return the worker after the last one."""
         chosen = self._next % len(view.rates)
         self._next += 1
-        return Choice(chosen)
+        return WorkerChoice(chosen)

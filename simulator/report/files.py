@@ -10,13 +10,13 @@ from typing import Any, TextIO
 from simulator.policies.catalog import POLICIES
 from simulator.report.plot import Panel, draw
 from simulator.request import Request
-from simulator.run import Outcome, Targets
+from simulator.run import RunOutcome, Targets
 
 _LOAD = "multiple of the recorded rate"
 
 
 def write_json(
-    path: Path, setup: Mapping[str, Any], found: Sequence[Outcome], runs: Sequence[Outcome]
+    path: Path, setup: Mapping[str, Any], found: Sequence[RunOutcome], runs: Sequence[RunOutcome]
 ) -> None:
     """Write what was simulated and what came out.
 
@@ -34,7 +34,7 @@ def write_json(
     path.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
-def write_requests(file: TextIO, outcome: Outcome, requests: Iterable[Request]) -> None:
+def write_requests(file: TextIO, outcome: RunOutcome, requests: Iterable[Request]) -> None:
     """Write each request of a run as a line of JSON; times are in seconds, simulated."""
     for one in requests:
         line = {
@@ -52,7 +52,7 @@ def write_requests(file: TextIO, outcome: Outcome, requests: Iterable[Request]) 
         file.write(json.dumps(line, allow_nan=False) + "\n")
 
 
-def write_plot(path: Path, runs: Sequence[Outcome], targets: Targets) -> None:
+def write_plot(path: Path, runs: Sequence[RunOutcome], targets: Targets) -> None:
     """Draw times to first token over the load, as SVG; complete runs only."""
     path.write_text(
         draw(
@@ -74,7 +74,7 @@ def write_plot(path: Path, runs: Sequence[Outcome], targets: Targets) -> None:
     )
 
 
-def _curves(runs: Sequence[Outcome], percentile: str) -> dict[str, list[tuple[float, float]]]:
+def _curves(runs: Sequence[RunOutcome], percentile: str) -> dict[str, list[tuple[float, float]]]:
     curves: dict[str, list[tuple[float, float]]] = {}
     for run in runs:
         value = getattr(run, percentile)
@@ -83,7 +83,7 @@ def _curves(runs: Sequence[Outcome], percentile: str) -> dict[str, list[tuple[fl
     return curves
 
 
-def _fields(outcome: Outcome) -> dict[str, Any]:
+def _fields(outcome: RunOutcome) -> dict[str, Any]:
     """Return an outcome's fields; a time that never came is null."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value

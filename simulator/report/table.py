@@ -5,7 +5,7 @@ import math
 from services.router.recording.records import RecordedAnswer
 from simulator.policies.catalog import POLICIES
 from simulator.replay import Replayed
-from simulator.run import Outcome
+from simulator.run import RunOutcome
 
 _COLUMNS = (
     ("policy", 24),
@@ -25,7 +25,7 @@ def print_header() -> None:
     print("  ".join(f"{name:{_align(name)}{width}}" for name, width in _COLUMNS), flush=True)
 
 
-def print_row(outcome: Outcome) -> None:
+def print_row(outcome: RunOutcome) -> None:
     """Print one run."""
     values = (
         POLICIES[outcome.policy].title,

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 import baton
-from baton.cli.cluster.local.cluster import Cluster, run
+from baton.cli.cluster.local.cluster import RunningCluster, run
 from baton.cli.cluster.local.files.model_files import find
 from baton.cli.cluster.local.output.banner import program
 from baton.cli.cluster.local.plan import summary
@@ -37,7 +37,7 @@ def demo(options: ClusterOptions, console: Console, errors: Console) -> bool:
     model = find(options.model, with_weights=options.engine != "sim")
     console.print(f"Starting Baton {baton.__version__} …")
 
-    async def converse(cluster: Cluster) -> None:
+    async def converse(cluster: RunningCluster) -> None:
         console.print(
             f"Ready after {cluster.start_seconds:.1f} s, one process each: "
             f"1 etcd, {summary(cluster.specs)}.",
@@ -58,7 +58,7 @@ def demo(options: ClusterOptions, console: Console, errors: Console) -> bool:
 
 
 @asynccontextmanager
-async def _busy(client: AsyncClient, cluster: Cluster) -> AsyncIterator[None]:
+async def _busy(client: AsyncClient, cluster: RunningCluster) -> AsyncIterator[None]:
     """Keep each decode worker decoding other streams, as in production.
 
     An idle decode worker had best prefill by itself. Beside streams it takes longer, so that the
@@ -78,7 +78,7 @@ async def _busy(client: AsyncClient, cluster: Cluster) -> AsyncIterator[None]:
         yield
 
 
-async def _converse(cluster: Cluster, console: Console) -> None:
+async def _converse(cluster: RunningCluster, console: Console) -> None:
     messages: list[Message] = []
     async with AsyncClient(cluster.grpc, timeout=TURN_SECONDS) as client, _busy(client, cluster):
         for question in TURNS:

@@ -6,7 +6,7 @@ from rich.console import Console
 
 import baton
 from baton.cli.admin.tenancy.commands import ensure_default_tenant
-from baton.cli.cluster.local.cluster import Cluster, run
+from baton.cli.cluster.local.cluster import RunningCluster, run
 from baton.cli.cluster.local.files.model_files import find
 from baton.cli.cluster.local.output.banner import banner
 from baton.cli.shared.errors import EXIT_FAILED, CommandError
@@ -24,7 +24,7 @@ def up(options: ClusterOptions, console: Console, errors: Console) -> None:
         CommandError: it cannot start.
     """
 
-    async def serve(cluster: Cluster) -> None:
+    async def serve(cluster: RunningCluster) -> None:
         key = await first_key(cluster.etcd, options.cluster) if options.auth == "keys" else ""
         for line in banner(cluster, key, console.width if console.is_terminal else None):
             console.print(line, soft_wrap=True, highlight=False)

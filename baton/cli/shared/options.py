@@ -379,7 +379,7 @@ class FrontendOptions:
 
 
 @dataclass(frozen=True)
-class ChatOptions(FrontendOptions):
+class ChatCommandOptions(FrontendOptions):
     """A conversation: with which frontend and model, and how it is sampled."""
 
     model: Annotated[str, typer.Option(help="Model name. Default: the only one.")] = ""

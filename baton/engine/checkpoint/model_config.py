@@ -48,7 +48,7 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...]
 
 
-class _Document(msgspec.Struct):
+class _ModelConfigJson(msgspec.Struct):
     """config.json: the fields that matter here."""
 
     architectures: list[str]
@@ -109,7 +109,7 @@ def read_config(
     """
     path = directory / CONFIG
     check_architecture(directory, kind, context_tokens)
-    document = read_document(path, _Document)
+    document = read_document(path, _ModelConfigJson)
     family = next(TORCH_FAMILIES[name] for name in document.architectures if name in TORCH_FAMILIES)
     _refuse_unknown(path, document)
     rope = _rope(path, document)
@@ -149,7 +149,7 @@ def read_eos_token_ids(directory: Path) -> tuple[int, ...]:
     return tuple(found) if isinstance(found, list) else (found,)
 
 
-def _refuse_unknown(path: Path, document: _Document) -> None:
+def _refuse_unknown(path: Path, document: _ModelConfigJson) -> None:
     unknown = {
         f"hidden_act {document.hidden_act}": document.hidden_act != "silu",
         "quantization_config": document.quantization_config is not None,
@@ -169,7 +169,7 @@ def _refuse_unknown(path: Path, document: _Document) -> None:
         raise CheckpointError(f"{path} has sizes that make no model.")
 
 
-def _rope(path: Path, document: _Document) -> Rope:
+def _rope(path: Path, document: _ModelConfigJson) -> Rope:
     # transformers 5 writes rope_parameters; before it were rope_theta and, if any, rope_scaling.
     fields = dict(document.rope_parameters or document.rope_scaling or {})
     if document.rope_theta is not None:

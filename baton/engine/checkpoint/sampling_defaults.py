@@ -12,8 +12,8 @@ FILE = "generation_config.json"
 
 _READ = [each for each in PARAMETERS if each.traits.checkpoint]
 """What vLLM reads of the file; the rest is of other decoders."""
-_Document = msgspec.defstruct(
-    "_Document", [(each.traits.checkpoint, each.type | None, None) for each in _READ]
+_GenerationConfigJson = msgspec.defstruct(
+    "_GenerationConfigJson", [(each.traits.checkpoint, each.type | None, None) for each in _READ]
 )
 
 
@@ -25,7 +25,7 @@ def read_sampling_defaults(directory: Path) -> SamplingParams:
     """
     path = directory / FILE
     try:
-        document = msgspec.json.decode(path.read_bytes(), type=_Document)
+        document = msgspec.json.decode(path.read_bytes(), type=_GenerationConfigJson)
     except FileNotFoundError:
         return SamplingParams()
     except OSError as error:

@@ -9,10 +9,10 @@ import numpy as np
 from services.router.admission.shares.classes import DEFAULT_ADMISSION, AdmissionPolicy
 from services.router.admission.waiting import DEFAULT_SETTINGS, QueueSettings
 from simulator.config import ClusterConfig
-from simulator.policies.baton_queue import BatonQueueRouter, Tenant
+from simulator.policies.baton_queue import BatonQueueRouter, TenantAdmission
 from simulator.policies.catalog import PolicyEntry
 from simulator.request import Request
-from simulator.run import Outcome, simulate
+from simulator.run import RunOutcome, simulate
 from simulator.traces.trace import Trace
 
 CLUSTERS = {
@@ -28,7 +28,7 @@ SATURATION = 2.34
 class Run:
     """A run's figures, and its requests as they ended."""
 
-    outcome: Outcome
+    outcome: RunOutcome
     requests: list[Request]
 
 
@@ -39,7 +39,7 @@ def run(
     *,
     settings: QueueSettings = DEFAULT_SETTINGS,
     admission: AdmissionPolicy = DEFAULT_ADMISSION,
-    tenants: Mapping[str, Tenant] | None = None,
+    tenants: Mapping[str, TenantAdmission] | None = None,
     seed: int = 0,
 ) -> Run:
     """Run a trace through the queue.

@@ -19,7 +19,7 @@ import numpy as np
 from bench.harness.table import Table
 from simulator.config import ClusterConfig
 from simulator.policies.catalog import POLICIES, PolicyEntry
-from simulator.run import Outcome, find_multiple, simulate
+from simulator.run import RunOutcome, find_multiple, simulate
 from simulator.traces.trace import BLOCK_TOKENS, Trace, parse
 
 COMPARED = ("least-wait", "mooncake", "dynamo-prefill", "preble", "fifo-infinite", "baton-queue")
@@ -215,7 +215,7 @@ def measure(trace: Trace, clusters: Mapping[str, ClusterConfig]) -> list[dict[st
     return found
 
 
-def _carried(trace: Trace, config: ClusterConfig, policy: PolicyEntry) -> Outcome | None:
+def _carried(trace: Trace, config: ClusterConfig, policy: PolicyEntry) -> RunOutcome | None:
     return find_multiple(
         lambda multiple: simulate(trace, config, policy, multiple=multiple, give_up=True)
     )[0]

@@ -8,7 +8,7 @@ from bench.router.studies.runs import run
 from services.router.admission.shares.fairness import FairShares
 from services.router.admission.waiting import QueueSettings
 from simulator.config import ClusterConfig
-from simulator.policies.baton_queue import Tenant
+from simulator.policies.baton_queue import TenantAdmission
 from simulator.traces.trace import Trace
 from simulator.traces.workload import split_tenants, spread
 
@@ -34,7 +34,7 @@ def measure(trace: Trace, clusters: Mapping[str, ClusterConfig]) -> list[dict[st
     workload = spread(split_tenants(trace, len(WEIGHTS), 0), 0)
     until = workload.seconds / MULTIPLE
     for cluster, config in clusters.items():
-        tenants = {name: Tenant(weight) for name, weight in WEIGHTS.items()}
+        tenants = {name: TenantAdmission(weight) for name, weight in WEIGHTS.items()}
         done = run(workload, config, MULTIPLE, settings=SETTINGS, tenants=tenants)
         tokens = dict.fromkeys(WEIGHTS, 0)
         for one in done.requests:

@@ -8,7 +8,7 @@ from baton.tenancy.limits.limit_set import LimitSet
 from baton.tenancy.limits.limiter import Limiter
 from baton.tenancy.limits.spec import context_tokens
 from baton.tenancy.records.tenants import limits_of
-from services.frontend.requests.context import ContextLimit
+from services.frontend.requests.context import RequestContextLimit
 
 MAX_KEYS = 4096
 """Keys whose limits are kept; those of others are made anew when they ask, in 20 µs."""
@@ -21,7 +21,7 @@ class KeyLimits:
     principal: Principal
     counted: LimitSet | None
     """Requests, tokens, requests at once and budgets; None: none of these is limited."""
-    context: ContextLimit
+    context: RequestContextLimit
     most_tokens: int | None
     """That all limits of tokens allow in one moment; None: there are none."""
 
@@ -61,7 +61,7 @@ class KeyLimitTable:
         return KeyLimits(
             principal,
             counted if counted.shares or counted.budgets else None,
-            ContextLimit(tokens, subject, owner.name, owner.title),
+            RequestContextLimit(tokens, subject, owner.name, owner.title),
             min((share.limit.burst for share in counted.tokens), default=None),
         )
 

@@ -35,7 +35,7 @@ from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests import validate
 from services.frontend.requests.claims import Claims
-from services.frontend.requests.context import ContextLimit
+from services.frontend.requests.context import RequestContextLimit
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import (
     WHOLE_PROMPT,
@@ -301,7 +301,7 @@ class Inference:
         """
         validate.check_prompt(prompt, self.limits)
         model = await self.tokenizing_model(model_name, prompt, record)
-        context = ContextLimit.of(model, None)
+        context = RequestContextLimit.of(model, None)
         return model, await self._prompts.encode(model, prompt, context, options)
 
     async def detokenize(
@@ -311,7 +311,7 @@ class Inference:
         them, and the rest as of `tokenize`."""
         prompt = TokenPrompt(token_ids)
         model = await self.tokenizing_model(model_name, prompt, record)
-        context = ContextLimit.of(model, None)
+        context = RequestContextLimit.of(model, None)
         validate.check_tokens(field, await self._prompts.encode(model, prompt, context), model)
         decode = partial(model.tokenizer.decode, token_ids, special=True)
         return await self._threads.run(decode, len(token_ids))
@@ -351,7 +351,7 @@ class Inference:
         validate.check_model(request, found.model)
         request = await self._answers.check_form(request, found.model)
         allowed, most = (limits.context, limits.most_tokens) if limits else (None, None)
-        context = ContextLimit.of(found.model, allowed)
+        context = RequestContextLimit.of(found.model, allowed)
         options, max_tokens = request.prompt_options, request.sampling.max_tokens
         prompt = await self._prompts.encode(
             found.model, request.prompt, context, options, max_tokens

@@ -6,7 +6,7 @@ from services.frontend.generation.assigned.placements import TOKEN_BYTES
 from services.frontend.generation.turns import LoopTurns
 from services.frontend.models.model import ServedModel
 from services.frontend.requests import validate
-from services.frontend.requests.context import ContextLimit
+from services.frontend.requests.context import RequestContextLimit
 from services.frontend.requests.request import (
     WHOLE_PROMPT,
     ChatPrompt,
@@ -47,7 +47,7 @@ class PromptEncoder:
         self,
         model: ServedModel,
         prompt: Prompt,
-        context: ContextLimit,
+        context: RequestContextLimit,
         options: PromptOptions = WHOLE_PROMPT,
         max_tokens: int | None = None,
     ) -> list[int]:

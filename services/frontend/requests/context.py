@@ -9,7 +9,7 @@ from services.frontend.models.model import ServedModel
 
 
 @dataclass(frozen=True, slots=True)
-class ContextLimit:
+class RequestContextLimit:
     """The most tokens of prompt and output of one request."""
 
     tokens: int
@@ -21,7 +21,7 @@ class ContextLimit:
     """What people call it, where that is not its id."""
 
     @classmethod
-    def of(cls, model: ServedModel, allowed: "ContextLimit | None") -> "ContextLimit":
+    def of(cls, model: ServedModel, allowed: "RequestContextLimit | None") -> "RequestContextLimit":
         """Return the model's, or what is allowed if that is shorter."""
         if allowed is not None and allowed.tokens < model.context_tokens:
             return allowed

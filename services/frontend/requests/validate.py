@@ -19,7 +19,7 @@ from baton.v1 import common_pb2
 from services.frontend.models.model import ResolvedModel, ServedModel
 from services.frontend.output.formats import AnswerReader
 from services.frontend.requests.bans import check_bans
-from services.frontend.requests.context import ContextLimit
+from services.frontend.requests.context import RequestContextLimit
 from services.frontend.requests.request import (
     ChatPrompt,
     GenerationRequest,
@@ -141,7 +141,7 @@ def resolve(
     prompt: Sequence[int],
     drawn_seed: int,
     principal: Principal,
-    context: ContextLimit | None = None,
+    context: RequestContextLimit | None = None,
     most_tokens: int | None = None,
     reader: AnswerReader | None = None,
 ) -> ResolvedRequest:
@@ -163,7 +163,7 @@ def resolve(
             has an id outside of the vocabulary.
     """
     model = found.model
-    context = context or ContextLimit.of(model, None)
+    context = context or RequestContextLimit.of(model, None)
     field = _field(request.prompt)
     if not prompt:
         raise invalid_field(field, "the prompt has no tokens; at least one is required")
@@ -271,7 +271,7 @@ def check_tokens(field: str, ids: Sequence[int], model: ServedModel) -> None:
     _check_ids(field, ids, model.vocab_tokens)
 
 
-def too_long(prompt: Prompt, context: ContextLimit, tokens: str) -> BatonError:
+def too_long(prompt: Prompt, context: RequestContextLimit, tokens: str) -> BatonError:
     """Return the error of a prompt that leaves no room for an output.
 
     Args:

@@ -8,7 +8,7 @@ import numpy as np
 
 from simulator.model.loads import Floats
 from simulator.policies.base import View
-from simulator.request import Choice, Request
+from simulator.request import Request, WorkerChoice
 
 
 class Dynamo:
@@ -17,10 +17,10 @@ class Dynamo:
     def __init__(self, *, full: bool) -> None:
         self._full = full
 
-    def choose(self, request: Request, view: View) -> Choice:
+    def choose(self, request: Request, view: View) -> WorkerChoice:
         """Return the worker with the lowest cost."""
         blocks = len(request.chain)
         cost: Floats = np.maximum(view.wait_blocks + (blocks - view.depths()), 0.0)
         if self._full:
             cost = cost + view.blocks.astype(np.float64) + blocks
-        return Choice(view.lowest(cost))
+        return WorkerChoice(view.lowest(cost))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from simulator.policies.base import View
-from simulator.request import Choice, Request
+from simulator.request import Request, WorkerChoice
 
 BALANCING_THRESHOLD = 1.5
 
@@ -15,10 +15,10 @@ class Mooncake:
     rest from the worker that has it.
     """
 
-    def choose(self, request: Request, view: View) -> Choice:
+    def choose(self, request: Request, view: View) -> WorkerChoice:
         """Return the worker that would be done first, and what it brings."""
         depths = view.depths()
         best = int(depths.max())
         blocks = np.where(best > BALANCING_THRESHOLD * depths, best, depths)
         worker = view.lowest(view.finish(request, depths, blocks))
-        return Choice(worker, int(blocks[worker]))
+        return WorkerChoice(worker, int(blocks[worker]))

@@ -6,7 +6,7 @@ Its load is measured over a window of GPU time; here the wait is known, and take
 import numpy as np
 
 from simulator.policies.base import View
-from simulator.request import Choice, Request
+from simulator.request import Request, WorkerChoice
 
 EXPLOIT_SHARE = 0.5
 """Of the prompt that must be cached for its holders to be preferred."""
@@ -19,14 +19,14 @@ EVICTION_SECONDS = 0.02
 class Preble:
     """Takes the least busy of the longest prefix's holders, or the least cost of all workers."""
 
-    def choose(self, request: Request, view: View) -> Choice:
+    def choose(self, request: Request, view: View) -> WorkerChoice:
         """Return the worker to exploit, or to explore."""
         depths, blocks = view.depths(), len(request.chain)
         best = int(depths.max())
         if best > EXPLOIT_SHARE * blocks:
             holder = view.lowest(np.where(depths == best, view.wait, np.inf))
             if view.wait[holder] <= SLACK_SECONDS + SLACK_FACTOR * view.wait.min():
-                return Choice(holder)
-            return Choice(view.lowest(view.finish(request, depths, depths)))
+                return WorkerChoice(holder)
+            return WorkerChoice(view.lowest(view.finish(request, depths, depths)))
         evicted = EVICTION_SECONDS * (blocks - depths) * view.full
-        return Choice(view.lowest(view.finish(request, depths, depths) + evicted))
+        return WorkerChoice(view.lowest(view.finish(request, depths, depths) + evicted))

@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from baton.cli.admin.certs.authority import Authority, Issued
+from baton.cli.admin.certs.authority import Authority, IssuedCertificate
 from baton.settings import TlsSettings
 
 
-def write(directory: Path, issued: Issued, *authorities: Authority, **settings: Any) -> TlsSettings:
+def write(
+    directory: Path, issued: IssuedCertificate, *authorities: Authority, **settings: Any
+) -> TlsSettings:
     """Write a certificate, its key and the authorities to trust; return the settings for them."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "tls.crt").write_bytes(issued.cert)

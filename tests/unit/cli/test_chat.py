@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from baton.cli.chat import HELP, Conversation, _converse
-from baton.cli.shared.options import ChatOptions
+from baton.cli.shared.options import ChatCommandOptions
 
 
 class Recorder:
@@ -29,7 +29,10 @@ def test_a_command_that_there_is_not_is_no_question(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
     conversation, printed = Recorder(), io.StringIO()
     _converse(
-        cast("Conversation", conversation), "m", ChatOptions(), Console(file=printed, width=200)
+        cast("Conversation", conversation),
+        "m",
+        ChatCommandOptions(),
+        Console(file=printed, width=200),
     )
     assert conversation.asked == ["hi", "(new)", "/etc/passwd?", "and /that"]
     assert printed.getvalue() == f"Unknown command /hepl. {HELP}\n"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.cluster import Cluster
+from simulator.cluster import SimulatedCluster
 from simulator.config import ClusterConfig
 from simulator.model.costs import CostModel
 from simulator.model.events import EventLoop
@@ -23,7 +23,7 @@ class Run:
 
     def __init__(self, requests: list[Request], config: ClusterConfig = CONFIG) -> None:
         self.loop = EventLoop()
-        self.cluster = Cluster(config, 200, BLOCK, shared_cache=False, loop=self.loop)
+        self.cluster = SimulatedCluster(config, 200, BLOCK, shared_cache=False, loop=self.loop)
         self.router = BatonRouter(config, block_keys(200), BLOCK, 0, self.cluster)
         self.cluster.serve(self.router, requests)
         self.loop.run()
@@ -59,7 +59,7 @@ def test_a_burst_between_two_reports_is_spread_by_tickets() -> None:
 
 
 def router_alone() -> BatonRouter:
-    cluster = Cluster(CONFIG, 200, BLOCK, shared_cache=False, loop=EventLoop())
+    cluster = SimulatedCluster(CONFIG, 200, BLOCK, shared_cache=False, loop=EventLoop())
     router = BatonRouter(CONFIG, block_keys(200), BLOCK, 0, cluster)
     router.report(Loads(3), 0, 0.0)
     return router

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from services.router.admission.waiting import DEFAULT_SETTINGS, QueueSettings
-from simulator.cluster import Cluster
+from simulator.cluster import SimulatedCluster
 from simulator.config import ClusterConfig
 from simulator.model.costs import CostModel
 from simulator.model.events import EventLoop
@@ -23,9 +23,9 @@ def run(
     requests: list[Request],
     config: ClusterConfig = POOLS,
     settings: QueueSettings = DEFAULT_SETTINGS,
-) -> Cluster:
+) -> SimulatedCluster:
     loop = EventLoop()
-    cluster = Cluster(config, 2_000, BLOCK, shared_cache=False, loop=loop)
+    cluster = SimulatedCluster(config, 2_000, BLOCK, shared_cache=False, loop=loop)
     router = BatonQueueRouter(config, block_keys(2_000), BLOCK, 0, cluster, settings)
     cluster.serve(router, requests)
     loop.run()

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from simulator.model.cache import BlockCache
 from simulator.model.costs import CostModel, Ordering
-from simulator.model.engine import Engine
+from simulator.model.engine import SimulatedEngine
 from simulator.model.events import EventLoop
 from simulator.model.step_times import StepTimes
-from simulator.model.waiting_line import Job, WaitingLine
+from simulator.model.waiting_line import Job, SimulatedWaitingLine
 from simulator.request import Request
 
 CHAINS = st.lists(st.lists(st.integers(0, 11), max_size=6, unique=True), max_size=30)
@@ -53,7 +53,7 @@ def test_a_cache_is_a_list_of_blocks_by_last_use(
 def test_a_waiting_line_is_sorted_by_key_of_what_is_ready(
     steps: Sequence[tuple[bool, int, int, int]],
 ) -> None:
-    line, naive, now = WaitingLine(), list[tuple[int, int, Job]](), 0.0
+    line, naive, now = SimulatedWaitingLine(), list[tuple[int, int, Job]](), 0.0
     for number, (take, key, ready, passed) in enumerate(steps):
         now += passed
         if take:
@@ -93,7 +93,7 @@ class Ends:
         self.loop = EventLoop()
         self.steps = StepTimes()
         self.at: dict[str, float] = {}
-        self.engine = Engine(
+        self.engine = SimulatedEngine(
             costs,
             self.loop,
             self.steps,

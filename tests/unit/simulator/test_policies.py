@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.cluster import Cluster
+from simulator.cluster import SimulatedCluster
 from simulator.config import ClusterConfig
 from simulator.model.costs import CostModel
 from simulator.model.events import EventLoop
@@ -21,7 +21,7 @@ from simulator.policies.peers.llmd import LlmD
 from simulator.policies.peers.mooncake import Mooncake
 from simulator.policies.peers.preble import Preble
 from simulator.policies.round_robin import RoundRobin
-from simulator.request import Choice, Request
+from simulator.request import Request, WorkerChoice
 
 BLOCK = 100
 COSTS = CostModel(prefill_rate=100, transfer_rate=1000)
@@ -61,29 +61,31 @@ def test_round_robin_takes_turns() -> None:
 @pytest.mark.parametrize(
     ("policy", "seen", "choice"),
     [
-        (LeastWait(), view((9, 0, 0), (3, 2, 1)), Choice(2)),
-        (LongestPrefix(), view((3, 4, 0), (0, 99, 0)), Choice(1)),
-        (LongestPrefix(), view((4, 4, 0), (2, 1, 0)), Choice(1)),
+        (LeastWait(), view((9, 0, 0), (3, 2, 1)), WorkerChoice(2)),
+        (LongestPrefix(), view((3, 4, 0), (0, 99, 0)), WorkerChoice(1)),
+        (LongestPrefix(), view((4, 4, 0), (2, 1, 0)), WorkerChoice(1)),
         # 6 + 10 - 8 against 10 - 0 blocks; then 50 more blocks of streams weigh as much.
-        (Dynamo(full=False), view((8, 0, 0), (6, 0, 1), blocks=(50, 0, 0)), Choice(0)),
-        (Dynamo(full=True), view((8, 0, 0), (6, 0, 1), blocks=(50, 0, 0)), Choice(1)),
+        (Dynamo(full=False), view((8, 0, 0), (6, 0, 1), blocks=(50, 0, 0)), WorkerChoice(0)),
+        (Dynamo(full=True), view((8, 0, 0), (6, 0, 1), blocks=(50, 0, 0)), WorkerChoice(1)),
         # 9 is more than 1.5 × 5: brought where that is sooner.
-        (Mooncake(), view((9, 5, 0), (5, 0, 9)), Choice(1, 9)),
+        (Mooncake(), view((9, 5, 0), (5, 0, 9)), WorkerChoice(1, 9)),
         # 9 is not more than 1.5 × 6: computed from there.
-        (Mooncake(), view((9, 6, 0), (9, 0, 9)), Choice(1, 6)),
-        (Mooncake(), view((9, 0, 0), (1, 0, 9), transfer_wait=(0, 5, 0)), Choice(0, 9)),
+        (Mooncake(), view((9, 6, 0), (9, 0, 9)), WorkerChoice(1, 6)),
+        (Mooncake(), view((9, 0, 0), (1, 0, 9), transfer_wait=(0, 5, 0)), WorkerChoice(0, 9)),
         # 3 × 0.5 + 2 × 0 + 2 against 2 × 1 + 2, and against that with KV full.
-        (LlmD(), view((5, 0, 0), waiting=(4, 0, 4)), Choice(1)),
-        (LlmD(), view((5, 0, 0), waiting=(4, 0, 4), blocks=(0, 80, 0)), Choice(0)),
+        (LlmD(), view((5, 0, 0), waiting=(4, 0, 4)), WorkerChoice(1)),
+        (LlmD(), view((5, 0, 0), waiting=(4, 0, 4), blocks=(0, 80, 0)), WorkerChoice(0)),
         # Most is cached: the holder, unless it is much busier than the least busy.
-        (Preble(), view((6, 0, 0), (1.9, 0, 0)), Choice(0)),
-        (Preble(), view((6, 0, 0), (11, 0, 1)), Choice(1)),
+        (Preble(), view((6, 0, 0), (1.9, 0, 0)), WorkerChoice(0)),
+        (Preble(), view((6, 0, 0), (11, 0, 1)), WorkerChoice(1)),
         # Half is not most: the least time, where what a full cache evicts counts.
-        (Preble(), view((5, 0, 0), (4.9, 0, 0)), Choice(0)),
-        (Preble(), view((0, 0, 0), (0.1, 0, 0.1), full=(False, True, False)), Choice(0)),
+        (Preble(), view((5, 0, 0), (4.9, 0, 0)), WorkerChoice(0)),
+        (Preble(), view((0, 0, 0), (0.1, 0, 0.1), full=(False, True, False)), WorkerChoice(0)),
     ],
 )
-def test_a_baseline_chooses_by_its_formula(policy: Baseline, seen: View, choice: Choice) -> None:
+def test_a_baseline_chooses_by_its_formula(
+    policy: Baseline, seen: View, choice: WorkerChoice
+) -> None:
     assert policy.choose(REQUEST, seen) == choice
 
 
@@ -92,10 +94,10 @@ class Recorded(LeastWait):
 
     seen: View
 
-    def choose(self, request: Request, view: View) -> Choice:
+    def choose(self, request: Request, view: View) -> WorkerChoice:
         # The router goes on counting in the same arrays.
         self.seen = replace(view, waiting=view.waiting.copy(), blocks=view.blocks.copy())
-        return Choice(1, brought=6)
+        return WorkerChoice(1, brought=6)
 
 
 def test_between_reports_a_baseline_counts_what_it_placed() -> None:
@@ -123,7 +125,7 @@ def test_between_reports_a_baseline_counts_what_it_placed() -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_works_with_pools_and_many_workers(name: str) -> None:
     config = ClusterConfig(workers=20, decode_workers=3, costs=COSTS)
-    cluster = Cluster(config, 10, BLOCK, shared_cache=False, loop=EventLoop())
+    cluster = SimulatedCluster(config, 10, BLOCK, shared_cache=False, loop=EventLoop())
     router = POLICIES[name].make(config, block_keys(10), BLOCK, 1, cluster)
     router.report(Loads(23), 0, 0.0)
     choice = router.place(REQUEST, 0.0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.cluster import Cluster
+from simulator.cluster import SimulatedCluster
 from simulator.config import ClusterConfig
 from simulator.model.costs import CostModel, Ordering
 from simulator.model.events import EventLoop
@@ -35,9 +35,9 @@ def requests(arrivals: Sequence[tuple[int, int, int, int]], *, shared: bool) -> 
 
 def run(
     policy: str, config: ClusterConfig, served: list[Request], *, shared: bool = False
-) -> Cluster:
+) -> SimulatedCluster:
     loop = EventLoop()
-    cluster = Cluster(config, 20 + 40 * 25, BLOCK, shared_cache=shared, loop=loop)
+    cluster = SimulatedCluster(config, 20 + 40 * 25, BLOCK, shared_cache=shared, loop=loop)
     router = POLICIES[policy].make(config, block_keys(20 + 40 * 25), BLOCK, 1, cluster)
     cluster.serve(router, served)
     loop.run()

@@ -14,7 +14,7 @@ from simulator.command import main
 from simulator.config import ClusterConfig
 from simulator.policies.catalog import POLICIES
 from simulator.request import Request
-from simulator.run import Outcome, Targets, find_multiple, simulate
+from simulator.run import RunOutcome, Targets, find_multiple, simulate
 from simulator.traces.trace import Trace, parse
 from tests.support.router.traces import conversation_lines, write_conversations
 
@@ -28,7 +28,7 @@ def trace(requests: int = 1200) -> Trace:
 
 
 def found(policy: str) -> float:
-    def run(multiple: float) -> Outcome:
+    def run(multiple: float) -> RunOutcome:
         return simulate(trace(), ClusterConfig(), POLICIES[policy], multiple=multiple, give_up=True)
 
     best, _ = find_multiple(run, within=0.02)
@@ -38,7 +38,7 @@ def found(policy: str) -> float:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_same_seed_gives_the_same_run(policy: str) -> None:
-    runs = list[tuple[Outcome, list[tuple[int, float]]]]()
+    runs = list[tuple[RunOutcome, list[tuple[int, float]]]]()
     for _ in range(2):
         requests: list[Request] = []
         outcome = simulate(
@@ -80,8 +80,8 @@ def test_one_target_that_is_missed_is_enough() -> None:
         assert not given_up.complete
 
 
-def outcome(multiple: float, limit: float) -> Outcome:
-    return Outcome("p", multiple, 1, 1, True, multiple <= limit, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+def outcome(multiple: float, limit: float) -> RunOutcome:
+    return RunOutcome("p", multiple, 1, 1, True, multiple <= limit, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("limit", [0.12, 0.59, 1.99, 6.2])

@@ -21,7 +21,7 @@ CLOCK_SKEW = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
+class IssuedCertificate:
     """A certificate and its key, in PEM."""
 
     cert: bytes
@@ -82,7 +82,7 @@ class Authority:
         *,
         uris: Sequence[str] = (),
         begins: timedelta = -CLOCK_SKEW,
-    ) -> Issued:
+    ) -> IssuedCertificate:
         """Return a new certificate for both sides of TLS, with a key of its own.
 
         Args:
@@ -102,7 +102,7 @@ class Authority:
         builder = builder.add_extension(x509.ExtendedKeyUsage(both), False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         signed = builder.add_extension(issuer, False).sign(self._key, hashes.SHA256())
-        return Issued(signed.public_bytes(Encoding.PEM), _pem(key))
+        return IssuedCertificate(signed.public_bytes(Encoding.PEM), _pem(key))
 
 
 def _builder(

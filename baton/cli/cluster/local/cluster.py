@@ -57,7 +57,7 @@ STOP_SLACK_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class RunningCluster:
     """A cluster that serves."""
 
     specs: tuple[ProcessSpec, ...]
@@ -101,7 +101,7 @@ class Ended(NamedTuple):
 def run(
     options: ClusterOptions,
     model: Path,
-    body: Callable[[Cluster], Awaitable[None]],
+    body: Callable[[RunningCluster], Awaitable[None]],
     console: Console,
     *,
     demo: bool = False,
@@ -127,7 +127,7 @@ def run(
 async def _run(
     options: ClusterOptions,
     model: Path,
-    body: Callable[[Cluster], Awaitable[None]],
+    body: Callable[[RunningCluster], Awaitable[None]],
     reporter: Reporter,
     demo: bool,
 ) -> Ended:
@@ -201,7 +201,7 @@ async def _run(
             view = supervisor.view
             front = view.instances["frontend-0"]
             name = options.model_name or model.name
-            cluster = Cluster(
+            cluster = RunningCluster(
                 specs,
                 options.cluster,
                 name,

@@ -28,7 +28,7 @@ CALL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RouterExplanations:
     """What one router said."""
 
     router: str
@@ -89,7 +89,7 @@ async def _ask(
     described: DescribedRequest,
     request_id: str,
     router: str,
-) -> list[Answer]:
+) -> list[RouterExplanations]:
     async with watch_cluster(endpoints, cluster) as view, ChannelPool() as channels:
         if not view.synced:
             raise CommandError(
@@ -105,7 +105,7 @@ async def _ask(
                 query=await _describe(view, endpoints, cluster, described)
             )
             routers = routers[:1]  # all know the same but what they placed a moment ago
-        found: list[Answer] = []
+        found: list[RouterExplanations] = []
         errors: list[BatonError] = []
         for member in routers:
             stub = channels.get(member.address).stub(RouterServiceStub)
@@ -114,7 +114,7 @@ async def _ask(
             except BatonError as error:
                 errors.append(error)
                 continue
-            found.append(Answer(member.id, list(response.explanations)))
+            found.append(RouterExplanations(member.id, list(response.explanations)))
         if errors and not any(answer.explanations for answer in found):
             raise _failed(errors[0])
         return found
@@ -152,7 +152,7 @@ def _failed(error: BatonError) -> CommandError:
     return CommandError(f"no router is reachable ({error}). {certificate_hint()}", EXIT_FAILED)
 
 
-def _plain(answer: Answer) -> dict[str, Any]:
+def _plain(answer: RouterExplanations) -> dict[str, Any]:
     return {
         "router": answer.router,
         "explanations": [

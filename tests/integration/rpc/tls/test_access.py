@@ -15,7 +15,7 @@ import grpc
 import pytest
 import uvloop
 
-from baton.cli.admin.certs.authority import Authority, Issued
+from baton.cli.admin.certs.authority import Authority, IssuedCertificate
 from baton.errors import BatonError, Reason
 from baton.internal import v1
 from baton.rpc.channel.channel import Channel
@@ -154,7 +154,7 @@ NOBODY = {
 MEMBER = AUTHORITY.issue(["operator.baton"], 1)
 
 
-def secure_channel(address: str, own: Issued | None) -> grpc.aio.Channel:
+def secure_channel(address: str, own: IssuedCertificate | None) -> grpc.aio.Channel:
     shown = (None, None) if own is None else (own.key, own.cert)
     credentials = grpc.ssl_channel_credentials(AUTHORITY.cert, *shown)
     options = [("grpc.ssl_target_name_override", "kvstore.baton")]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from baton.cli.admin.certs.authority import Authority, Issued
+from baton.cli.admin.certs.authority import Authority, IssuedCertificate
 from tests.k8s.manifests.quantity import seconds
 from tests.k8s.manifests.render import Object
 from tests.k8s.pods.objects.supported import UnsupportedError
@@ -39,7 +39,7 @@ class Certificates:
             raise UnsupportedError("the authority is signed by another one")
         self._authorities: list[Authority] = []
         """The newest first."""
-        self._issued: dict[str, Issued] = {}
+        self._issued: dict[str, IssuedCertificate] = {}
         self.add_authority()
         self.renew()
 

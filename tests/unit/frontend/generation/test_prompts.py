@@ -8,12 +8,12 @@ from baton.errors import BatonError, Reason
 from services.frontend.generation.prompts import PromptEncoder
 from services.frontend.generation.turns import LoopTurns
 from services.frontend.models.model import ServedModel
-from services.frontend.requests.context import ContextLimit
+from services.frontend.requests.context import RequestContextLimit
 from services.frontend.requests.request import PromptOptions, TextPrompt, TokenPrompt
 from services.frontend.text.tokenizer import TokenizerThreads
 
 TEXT = "abcdefgh"
-CONTEXT = ContextLimit(6)
+CONTEXT = RequestContextLimit(6)
 
 
 async def encode(

@@ -9,7 +9,7 @@ from textwrap import wrap
 
 from rich.text import Text
 
-from baton.cli.cluster.local.cluster import Cluster
+from baton.cli.cluster.local.cluster import RunningCluster
 from baton.cli.cluster.local.plan import summary
 from baton.internal.v1.cluster_pb2 import (
     CONTEXT_LIMIT_CHECKPOINT,
@@ -24,7 +24,7 @@ _INDENT = 11
 """Columns before a value."""
 
 
-def banner(cluster: Cluster, key: str, width: int | None) -> list[Text]:
+def banner(cluster: RunningCluster, key: str, width: int | None) -> list[Text]:
     """Return the lines to print.
 
     Args:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli.cluster.local.cluster import Cluster
+from baton.cli.cluster.local.cluster import RunningCluster
 from baton.cli.cluster.local.output.banner import banner, context, engine, metrics
 from baton.internal.v1 import cluster_pb2
 from baton.internal.v1.cluster_pb2 import ModelCard
@@ -15,7 +15,7 @@ CARD = ModelCard(
     checkpoint_context_tokens=4096,
     context_limit=cluster_pb2.CONTEXT_LIMIT_KV_MEMORY,
 )
-CLUSTER = Cluster(
+CLUSTER = RunningCluster(
     specs=(),
     name="local",
     model="a-model-with-a-long-name-and-many-parts-8b-instruct",
