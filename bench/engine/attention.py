@@ -8,7 +8,7 @@ several runs counts, since the machine may have other work; rotating and writing
 """
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -92,7 +92,7 @@ def per_call(kernels: NativeKernels, batch: Batch, options: argparse.Namespace) 
         for layer in range(batch.layers):
             kernels.attend(kv, step, Heads(layer, rotation, None, None, 1e-6), lines)
 
-    return seconds(run, CPU, options.clock) / batch.layers
+    return seconds(run, CPU, options.clock, options.share) / batch.layers
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -100,9 +100,11 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     kernels = NativeKernels(build().path)
     dtype = element_type(options.dtype)
     shape = SIZES["292M"]
-    bandwidth = read_bandwidth(CPU, options.clock)
+    bandwidth = read_bandwidth(CPU, options.clock, options.share)
     # Without instructions for it, torch multiplies bfloat16 far below what cores can in float32.
-    rate = max(matmul_rate(CPU, kind, options.clock) for kind in {dtype, torch.float32})
+    rate = max(
+        matmul_rate(CPU, kind, options.clock, options.share) for kind in {dtype, torch.float32}
+    )
     print(
         f"{options.threads} threads, {options.clock} time, {options.dtype}: "
         f"reads {bandwidth / 1e9:.1f} GB/s, multiplies {rate / 1e9:.0f} GFLOP/s"
@@ -116,7 +118,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         ("GFLOP/s", "7.0f"),
         ("of product", "10.2f"),
     )
-    for batch in BATCHES:
+    for each in BATCHES:
+        batch = replace(each, layers=min(each.layers, options.layers))
         took = per_call(kernels, batch, options)
         tokens = batch.sequences * batch.context
         read = tokens * 2 * shape["kv_heads"] * shape["head_size"] * dtype.itemsize / took
@@ -129,8 +132,10 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--clock", choices=CLOCKS, default="cpu", help="cpu: with --threads 1")
+    parser.add_argument("--layers", type=int, default=24, help="at most; default: 24")
+    parser.add_argument("--share", type=float, default=1.0, help="of the time; default: 1")
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, smallest="")
+    cli.main(measure, __doc__, arguments, smallest="--layers 2 --share 0.1")

@@ -50,7 +50,6 @@ KINDS = {
 }
 BATCHES = (1, 8, 32)
 _TOKENS = 512
-_LEAST_SECONDS = 0.2
 _VARIANTS = 3
 """Different logits in turns, so that no branch is foreseen because it was taken just before."""
 
@@ -103,7 +102,7 @@ def take_turns(
         for name, step in steps.items():
             spent = 0.0
             turn = 0
-            while spent < _LEAST_SECONDS or turn <= _VARIANTS:
+            while spent < options.least_seconds or turn <= _VARIANTS:
                 # A fresh copy, as a model would have just written it: vLLM works in place.
                 work.copy_(logits[turn % _VARIANTS])
                 began = now()
@@ -136,7 +135,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     print(f"{options.threads} threads, {options.clock} time, torch {torch.__version__}")
     for batch, seconds in steps.items():
         print(f"decode step of the 292M model, batch {batch}: {seconds * 1e3:.1f} ms")
-    peer = installed()
+    peer = not options.alone and installed()
     columns = [("vocabulary", "<10"), ("rows", "4d"), ("logits", "<6"), ("draw", "<17")]
     columns += [("ms", "8.2f"), ("of step", "7.1%")]
     columns += [("vLLM ms", "8.2f"), ("ratio", "6.2f")] if peer else []
@@ -169,7 +168,9 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vocabularies", type=int, nargs="+", default=[32_000, 131_072])
     parser.add_argument("--kind", default="", help="only draws whose name contains this")
+    parser.add_argument("--alone", action="store_true", help="without vLLM")
     parser.add_argument("--step-ms", default="", help="a decode step's, at batch 1, 8 and 32")
+    parser.add_argument("--least-seconds", type=float, default=0.2, help="of a turn; default: 0.2")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: with --threads 1")
     parser.add_argument("--native", choices=("auto", "off", "required"), default="required")
@@ -182,5 +183,6 @@ if __name__ == "__main__":
         __doc__,
         arguments,
         rounds=3,
-        smallest="--rounds 1 --vocabularies 1000 --kind greedy --threads 1 --step-ms 20,30,60",
+        smallest="--rounds 1 --vocabularies 1000 --kind greedy --threads 1 --step-ms 20,30,60 "
+        "--least-seconds 0.01 --alone",
     )

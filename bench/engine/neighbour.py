@@ -26,6 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", type=Path)
     parser.add_argument("threads", type=int)
+    parser.add_argument("kv_bytes", type=int)
     options = parser.parse_args()
     # What is logged goes to standard output too: answers have it to themselves.
     answers = os.fdopen(os.dup(1), "w")
@@ -36,7 +37,7 @@ def main() -> None:
             native="required",
             deterministic="required",
             threads=options.threads,
-            kv_bytes=1 << 30,
+            kv_bytes=options.kv_bytes,
         )
     )
     engine.warm_up()

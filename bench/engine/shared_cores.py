@@ -21,7 +21,6 @@ from bench.harness.child import helper
 from bench.harness.stats import percentile
 from bench.harness.table import Table
 
-PROMPT = Case(1, 3000, 0)
 WEIGHTS = {0: 1024, 3: 526, 5: 335, 8: 172, 12: 70, 15: 36, 19: 15}
 """The kernel's, by niceness: `sched_prio_to_weight` in kernel/sched/core.c."""
 
@@ -30,14 +29,14 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     options.native = "required"
     model = random_llama(options.size)
     ours = Ours(torch_settings(options, model, "required"), "wall")
-    turn = 0
+    prompt, turn = Case(1, options.tokens, 0), 0
 
     async def prompts() -> list[float]:
         nonlocal turn
         found = []
         for _ in range(options.rounds):
             turn += 1
-            found.append(await asyncio.to_thread(asyncio.run, ours.run(PROMPT, turn)))
+            found.append(await asyncio.to_thread(asyncio.run, ours.run(prompt, turn)))
         return found
 
     async def of_steps(nice: int) -> tuple[list[float], list[float]]:
@@ -46,9 +45,8 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         return steps, [percentile(steps, q) * 1e3 for q in (50, 99, 100)]
 
     settings = {"OMP_WAIT_POLICY": "passive"}
-    neighbour = helper(
-        "bench.engine.neighbour", model, str(options.decode_threads), settings=settings
-    )
+    arguments = (model, str(options.decode_threads), str(options.kv_bytes))
+    neighbour = helper("bench.engine.neighbour", *arguments, settings=settings)
     table = Table(
         ("decode's niceness", "<18"),
         ("prompt s", "9.2f"),
@@ -68,7 +66,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         table.row("alone", alone, alone, 1.0, 1.0, 0.0, 0.0, 0.0)
         results["alone"] = alone
         await peer.ask({"nice": 0})
-        await asyncio.sleep(3)
+        await asyncio.sleep(options.seconds)
         steps, quantiles = await of_steps(0)
         table.row("decode alone", 0.0, 0.0, 0.0, 0.0, *quantiles)
         results["decode alone"] = steps
@@ -87,11 +85,20 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", choices=SIZES, default="154M")
+    parser.add_argument("--tokens", type=int, default=3000, help="of a prompt; default: 3000")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of decode alone; default: 3")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--kv-bytes", type=int, default=1 << 30, help="of either engine")
     parser.add_argument("--decode-threads", type=int, default=1)
     parser.add_argument("--nice", type=int, nargs="+", choices=WEIGHTS, default=[0, 5, 12])
-    parser.set_defaults(device="cpu", chunk_tokens=512, kv_bytes=1 << 30)
+    parser.set_defaults(device="cpu", chunk_tokens=512)
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, rounds=4, smallest="--rounds 1 --size 64M --nice 5")
+    cli.main(
+        measure,
+        __doc__,
+        arguments,
+        rounds=4,
+        smallest="--rounds 1 --size 6M --tokens 300 --seconds 0.2 --nice 5 --kv-bytes 33554432",
+    )

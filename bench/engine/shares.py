@@ -24,13 +24,11 @@ from baton.engine.torch.model import TransformerModel, last_hidden, make_model
 from baton.engine.torch.pages import PagedKv, Query
 from bench.engine.limits import matmul_rate
 from bench.harness import cli
-from bench.harness.checkpoints import random_llama
+from bench.harness.checkpoints import SIZES, random_llama
 from bench.harness.table import Table
 
 CPU = torch.device("cpu")
 BLOCK = 16
-PROMPTS = ((1, 2048), (2, 1024))
-"""How many of so many tokens."""
 
 
 class Spent:
@@ -83,9 +81,9 @@ def operations(config: ModelConfig, tokens: int) -> float:
 @torch.inference_mode()
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     torch.set_num_threads(1)
-    path = random_llama("292M")
+    path = random_llama(options.size)
     config = read_config(path)
-    rate = matmul_rate(CPU, torch.bfloat16, "cpu")
+    rate = matmul_rate(CPU, torch.bfloat16, "cpu", options.share)
     print(f"1 thread, CPU time; product: {rate / 1e9:.0f} GFLOP/s")
     table = Table(
         ("prefill", "<10"),
@@ -105,7 +103,7 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         model = make_model(config, read_weights(path, config, torch.bfloat16, CPU, maps))
         heads = (config.heads, config.kv_heads, config.head_size)
         kv = PagedKv(256, config.layers, BLOCK, *heads, torch.bfloat16, CPU, kernels)
-        for count, tokens in PROMPTS:
+        for count, tokens in ((1, options.tokens), (2, options.tokens // 2)):
             best: dict[str, float] = {}
             for _ in range(options.rounds + 1):
                 spent.seconds.clear()
@@ -122,5 +120,18 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     return results
 
 
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--size", choices=SIZES, default="292M", help="of the model")
+    parser.add_argument("--tokens", type=int, default=2048, help="of a step; default: 2048")
+    help_ = "of the product's size; default: 1"
+    parser.add_argument("--share", type=float, default=1.0, help=help_)
+
+
 if __name__ == "__main__":
-    cli.main(measure, __doc__, rounds=3, smallest="--rounds 1")
+    cli.main(
+        measure,
+        __doc__,
+        arguments,
+        rounds=3,
+        smallest="--rounds 1 --size 6M --tokens 128 --share 0.1",
+    )

@@ -101,7 +101,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         native = NativeKernels(build().path, deterministic=True)
         maps = {"baton": native.make_linear, "onednn": make_linear}
         settings = {"baton": "required", "onednn": "off"}
-    found = limits(model, cases, torch.device(options.device), options.clock, maps)
+    found = limits(model, cases, torch.device(options.device), options.clock, maps, options.share)
     ours = {
         name: Ours(torch_settings(options, model, deterministic), options.clock)
         for name, deterministic in settings.items()
@@ -136,6 +136,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chunk-tokens", type=int, default=CHUNK_TOKENS)
     parser.add_argument("--kv-bytes", type=int, default=2 << 30)
     parser.add_argument("--cases", default="", help="only those whose name contains this")
+    help_ = "of the time that limits are measured for; default: 1"
+    parser.add_argument("--share", type=float, default=1.0, help=help_)
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--bind", default="", help="vLLM's cores; empty: the first")
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: with --threads 1")
@@ -147,5 +149,6 @@ if __name__ == "__main__":
         __doc__,
         arguments,
         rounds=3,
-        smallest='--rounds 1 --size 64M --threads 1 --no-peers --cases "decode 1 x 512"',
+        smallest="--rounds 1 --size 6M --threads 1 --no-peers --share 0.1 --kv-bytes 33554432 "
+        '--cases "decode 1 x 512"',
     )

@@ -27,6 +27,7 @@ from bench.faults.scene import RELEASE_SECONDS, Scene, scene
 from bench.faults.setup import COUNTS, DTYPE, cluster_settings, is_exact, traffic
 from bench.faults.traffic import Seen, Traffic
 from bench.harness import cli
+from bench.harness.fleet import add_counts
 
 BEFORE_SECONDS = 1.0
 AFTER_SECONDS = 1.0
@@ -39,7 +40,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     draw = random.Random(options.seed)
     names = options.rows.split(",") if options.rows else list(ROWS)
     with tempfile.TemporaryDirectory() as directory:
-        async with scene(Path(directory), settings, COUNTS, draw) as made:
+        async with scene(Path(directory), settings, options.counts, draw) as made:
             load = traffic(
                 FleetFrontends(made.fleet, made.draw), made.draw, options.engine, options.dtype
             )
@@ -133,7 +134,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", choices=ENGINES, default="sim")
     parser.add_argument("--dtype", default=DTYPE, help="of torch; default: %(default)s")
     parser.add_argument("--rows", default="", help=f"default: all: {', '.join(ROWS)}")
+    add_counts(parser, COUNTS)
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, smallest="--rows decode-killed")
+    cli.main(measure, __doc__, arguments, smallest="--rows decode-killed --counts 1,1,1,2,1")

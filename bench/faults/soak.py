@@ -22,10 +22,10 @@ from bench.faults.rows import ENGINES
 from bench.faults.scene import RELEASE_SECONDS, Scene, scene
 from bench.faults.setup import COUNTS, DTYPE, cluster_settings, traffic
 from bench.harness import cli
+from bench.harness.fleet import add_counts
 from bench.harness.machine import rss_bytes
 from bench.harness.table import Table
 
-SAMPLE_SECONDS = 5.0
 WARM_UP_SHARE = 0.3
 """Of the samples: caches fill, tiers too."""
 MOST_MIB_PER_MINUTE = 0.2
@@ -47,12 +47,12 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     settings = cluster_settings(options.engine, DTYPE) | TIERS
     samples: dict[str, list[tuple[float, int, int]]] = {}
     with tempfile.TemporaryDirectory() as directory:
-        async with scene(Path(directory), settings, COUNTS, draw) as made:
+        async with scene(Path(directory), settings, options.counts, draw) as made:
             load = traffic(FleetFrontends(made.fleet, made.draw), made.draw, options.engine, DTYPE)
             await load.learn(exact=True)
             stop = asyncio.Event()
             running = asyncio.create_task(load.run(stop, resume=False))
-            sampling = asyncio.create_task(_sample(made, samples))
+            sampling = asyncio.create_task(_sample(made, samples, options.sample))
             seconds = options.minutes * 60
             pause = max(0.0, seconds * AT_ONCE / max(1, options.cancels) - 0.2)
             began = time.monotonic()
@@ -105,7 +105,9 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-async def _sample(made: Scene, samples: dict[str, list[tuple[float, int, int]]]) -> None:
+async def _sample(
+    made: Scene, samples: dict[str, list[tuple[float, int, int]]], pause: float
+) -> None:
     """Note seconds, resident bytes and open files of each process, again and again."""
     began = time.monotonic()
     while True:
@@ -113,7 +115,7 @@ async def _sample(made: Scene, samples: dict[str, list[tuple[float, int, int]]])
             files = len(list(Path(f"/proc/{member.pid}/fd").iterdir()))  # noqa: ASYNC240
             point = (time.monotonic() - began, rss_bytes(member.pid), files)
             samples.setdefault(member.id, []).append(point)
-        await asyncio.sleep(SAMPLE_SECONDS)
+        await asyncio.sleep(pause)
 
 
 def _each_minute(points: Sequence[tuple[float, int, int]]) -> list[float]:
@@ -134,7 +136,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", choices=ENGINES, default="sim")
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--cancels", type=int, default=10_000)
+    parser.add_argument("--sample", type=float, default=5.0, help="every so many seconds")
+    add_counts(parser, COUNTS)
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, smallest="--minutes 0.2 --cancels 20")
+    cli.main(
+        measure,
+        __doc__,
+        arguments,
+        smallest="--minutes 0.04 --cancels 12 --sample 0.4 --counts 1,1,1,1,1",
+    )

@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 from typing import Any, TypedDict
 
-from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from bench.harness import ROOT
 
 VOCAB = 8192
@@ -30,6 +29,7 @@ _NARROW: Shape = {
     "head_size": 64,
 }
 SIZES: dict[str, Shape] = {
+    "6M": {"layers": 2, "hidden": 256, "mlp": 704, "heads": 4, "kv_heads": 2, "head_size": 64},
     "64M": _NARROW,
     "154M": {**_NARROW, "layers": 12},
     "292M": {**_NARROW, "layers": 24},
@@ -65,6 +65,8 @@ def tokenizer_only(name: str) -> Path:
 def _written(name: str, **arguments: Any) -> Path:
     path = ROOT / "build" / "bench" / name
     if not path.exists():
+        from baton.engine.testing.random_checkpoint import write_random_checkpoint  # torch
+
         unfinished = path.with_name(f"{name}.{os.getpid()}")
         write_random_checkpoint(unfinished, **arguments)
         unfinished.rename(path)

@@ -5,6 +5,7 @@ stores: prefill and decode workers of a number use the store of that number. Wha
 process's gRPC address may be a proxy's.
 """
 
+import argparse
 import asyncio
 import os
 import signal
@@ -31,6 +32,23 @@ METRICS_SECONDS = 20.0
 """A machine that starts processes all the time is slow to show them."""
 SERVICES = ("kvstore", "router", "prefill", "decode", "frontend")
 """In the order in which they are started."""
+
+
+def counts_of(text: str) -> dict[str, int]:
+    """Return the processes of each service from numbers in the order of `SERVICES`: `1,1,1,2,1`."""
+    return dict(zip(SERVICES, map(int, text.split(",")), strict=True))
+
+
+def add_counts(parser: argparse.ArgumentParser, default: Mapping[str, int]) -> None:
+    """Add `--counts`, how many processes of each service there are."""
+    words = ", ".join(f"{default[service]} {service}" for service in SERVICES)
+    parser.add_argument(
+        "--counts",
+        type=counts_of,
+        default=default,
+        metavar="N,N,N,N,N",
+        help=f"processes by service; default: {words}",
+    )
 
 
 @dataclass
@@ -195,10 +213,9 @@ class Fleet:
             return await child.wait()
 
     async def stop(self) -> None:
-        """End all processes: frontends first, stores last."""
-        self.thaw(*(m.id for m in self.members.values() if m.pid))
-        for service in reversed(SERVICES):
-            await asyncio.gather(*(member.stack.aclose() for member in self.of(service)))
+        """Kill all processes: nothing is measured any more, so nothing is drained."""
+        self.kill(*(m.id for m in self.members.values() if m.pid))
+        await asyncio.gather(*(member.stack.aclose() for member in self.members.values()))
         self._ports.close()
 
     def _port(self) -> int:

@@ -9,10 +9,9 @@ from typing import Any
 
 from baton.kv.client.client import KvStoreClient
 from baton.settings import KvSettings
-from bench.kv.sizes import COUNT, GIB, MIB
+from bench.kv.sizes import COUNT, MIB
 
 LAYOUT = b"L" * 16
-ARENA_BYTES = 2 * GIB
 PART_BYTES = 8 * MIB
 """Over gRPC, committed while the next are copied, as workers do."""
 LANES = 4
@@ -59,11 +58,11 @@ async def put_batch(client: KvStoreClient, keys: list[bytes], sources: list[memo
 
 
 async def put_all(
-    client: KvStoreClient, batches: list[list[bytes]], sources: list[memoryview], clients: int = 1
+    client: KvStoreClient, batches: list[list[bytes]], sources: list[memoryview], arena_bytes: int
 ) -> None:
-    """Put batches, as many in flight as have room in half of the arena when `clients` do it."""
+    """Put batches, as many in flight as have room in half of so much of the arena."""
     batch_bytes = sum(source.nbytes for source in sources)
-    lanes = max(1, min(LANES, ARENA_BYTES // 2 // clients // batch_bytes))
+    lanes = max(1, min(LANES, arena_bytes // 2 // batch_bytes))
     await _in_lanes(lanes, batches, lambda keys: put_batch(client, keys, sources))
 
 

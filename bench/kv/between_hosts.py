@@ -30,9 +30,9 @@ from bench.harness.child import Helper
 from bench.harness.cluster import store
 from bench.harness.table import Table
 from bench.kv.batches import LAYOUT, attached, names
-from bench.kv.nixl_alone import MEMORY_BYTES, NixlAlone
+from bench.kv.nixl_alone import NixlAlone
 from bench.kv.peers.run import NAMES, peer
-from bench.kv.sizes import COUNT, SIZES
+from bench.kv.sizes import COUNT, MIB, SIZES
 
 UCX = {"UCX_NET_DEVICES": "lo", "UCX_TLS": "tcp"}
 ALONE = "NIXL alone"
@@ -86,7 +86,7 @@ class StorePair:
 
 
 async def start_pair(
-    stack: AsyncExitStack, directory: Path, transports: str, verify: str
+    stack: AsyncExitStack, directory: Path, transports: str, verify: str, memory_bytes: int
 ) -> StorePair:
     """Start two stores that share no memory, and connect a client to each."""
     addresses = []
@@ -97,7 +97,7 @@ async def start_pair(
             **UCX,
             "BATON_INSTANCE_ID": f"{name}-{directory.name}",
             "BATON_STORE_ARENA_DIR": str(own),
-            "BATON_STORE_ARENA_BYTES": str(MEMORY_BYTES),
+            "BATON_STORE_ARENA_BYTES": str(memory_bytes),
             "BATON_STORE_PEER_TRANSPORTS": transports,
             "BATON_STORE_VERIFY": verify,
         }
@@ -107,22 +107,26 @@ async def start_pair(
     return StorePair(source, writer, reader)
 
 
-async def start_ways(stack: AsyncExitStack, directory: Path, peers: Path | None) -> dict[str, Move]:
+async def start_ways(
+    stack: AsyncExitStack, directory: Path, options: argparse.Namespace
+) -> dict[str, Move]:
     """Start everything that is compared."""
-    alone = NixlAlone()
+    alone = NixlAlone(options.memory_mib * MIB)
     stack.callback(alone.close)
 
     async def write(size: int, batches: int) -> float:
         return alone.write(size, batches)
 
     ways: dict[str, Move] = {ALONE: write}
-    for number, (way, how) in enumerate(WAYS.items()):
-        pair = await start_pair(stack, directory / str(number), *how)
+    for number, way in enumerate(options.ways):
+        pair = await start_pair(
+            stack, directory / str(number), *WAYS[way], options.memory_mib * MIB
+        )
         ways[way] = pair.move
     for name in NAMES:
-        if peers is None:
+        if options.peers is None:
             break
-        other = await stack.enter_async_context(peer(name, peers))
+        other = await stack.enter_async_context(peer(name, options.peers))
 
         async def get(size: int, batches: int, other: Helper = other) -> float:
             return float(await other.ask({"size": size, "batches": batches}))
@@ -158,13 +162,13 @@ async def measure(options: argparse.Namespace) -> dict[str, Rates]:
     results: dict[str, Rates] = {}
     with tempfile.TemporaryDirectory(prefix="baton-bench-", dir="/dev/shm") as directory:
         async with AsyncExitStack() as stack:
-            ways = await start_ways(stack, Path(directory), options.peers)
-            await asyncio.sleep(5)  # arenas are touched in the background
+            ways = await start_ways(stack, Path(directory), options)
+            await asyncio.sleep(options.touch)  # arenas are touched in the background
             print("GB/s, median (best), and the median of each round's share of NIXL alone")
             table = Table(("objects", "<17"), *((way, "20") for way in ways))
             for name in options.sizes:
                 for batches in options.in_flight:
-                    if batches * COUNT * SIZES[name] > MEMORY_BYTES // 2:
+                    if batches * COUNT * SIZES[name] > options.memory_mib * MIB // 2:
                         continue
                     rates = await compare(ways, options.rounds, SIZES[name], batches)
                     row = f"{name} × {COUNT} × {batches}"
@@ -180,11 +184,19 @@ async def measure(options: argparse.Namespace) -> dict[str, Rates]:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 4], help="batches at once")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--memory-mib", type=int, default=1024, help="of each; default: 1024")
+    parser.add_argument("--touch", type=float, default=5.0, help="seconds before; default: 5")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--peers", type=Path, help="where make bench-kv-peers installed them")
 
 
 if __name__ == "__main__":
     cli.main(
-        measure, __doc__, arguments, rounds=9, smallest='--rounds 1 --in-flight 1 --sizes "64 KiB"'
+        measure,
+        __doc__,
+        arguments,
+        rounds=9,
+        smallest='--rounds 1 --in-flight 1 --sizes "64 KiB" --ways "NIXL, digests" "gRPC, digests" '
+        "--memory-mib 32 --touch 0",
     )

@@ -140,4 +140,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, smallest="--mib 16 --objects 400")
+    cli.main(measure, __doc__, arguments, smallest="--mib 4 --objects 400")

@@ -30,7 +30,6 @@ from bench.harness.cluster import store
 
 MODEL = "llama"
 SALT = b"s" * 32
-MEMORY = 1 << 30
 BATCH = 32
 
 
@@ -99,7 +98,9 @@ def memcpy(size: int, count: int) -> float:
 
 
 async def from_store(address: str, options: argparse.Namespace) -> dict[str, float]:
-    settings = EngineSettings(model=random_llama(options.size), kv_bytes=MEMORY, threads=2)
+    settings = EngineSettings(
+        model=random_llama(options.size), kv_bytes=options.memory_mib << 20, threads=2
+    )
     async with AsyncExitStack() as stack:
         engine_loop = EngineLoop(lambda: create_engine(settings), lambda error: print(repr(error)))
         engine = await engine_loop.start()
@@ -144,7 +145,7 @@ async def from_store(address: str, options: argparse.Namespace) -> dict[str, flo
 
 
 async def measure(options: argparse.Namespace) -> dict[str, float]:
-    async with store({"BATON_STORE_ARENA_BYTES": str(2 * MEMORY)}) as address:
+    async with store({"BATON_STORE_ARENA_BYTES": str(options.memory_mib << 21)}) as address:
         row = await from_store(address, options)
     print(
         f"{row['blocks']:.0f} blocks of {row['block_bytes'] / 1024:.0f} KiB, "
@@ -160,7 +161,16 @@ async def measure(options: argparse.Namespace) -> dict[str, float]:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", choices=SIZES, default="292M", help="of the model")
     parser.add_argument("--tokens", type=int, default=8000)
+    parser.add_argument(
+        "--memory-mib", type=int, default=1024, help="of the engine; the store has twice as much"
+    )
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, rounds=9, smallest="--rounds 1 --size 64M --tokens 500")
+    cli.main(
+        measure,
+        __doc__,
+        arguments,
+        rounds=9,
+        smallest="--rounds 1 --size 6M --tokens 500 --memory-mib 32",
+    )

@@ -4,33 +4,28 @@ import secrets
 import statistics
 import time
 
-from bench.kv.batches import (
-    ARENA_BYTES,
-    LAYOUT,
-    attached,
-    get_batch,
-    names,
-    put_all,
-    put_batch,
-)
+from bench.kv.batches import LAYOUT, attached, get_batch, names, put_all, put_batch
 from bench.kv.memory import SharedMemory
-from bench.kv.sizes import COUNT, MIB
+from bench.kv.sizes import COUNT
 
-ROUND_BYTES = 1024 * MIB
-"""Put, and then got, in one round: more than caches hold, and several batches of the largest."""
 Rates = dict[str, float]
 
 
-async def put_and_get(address: str, size: int, rounds: int, memory: SharedMemory) -> Rates:
-    """Return GB/s of the best round, and of the same copies alone."""
+async def put_and_get(
+    address: str, size: int, rounds: int, memory: SharedMemory, arena_bytes: int
+) -> Rates:
+    """Return GB/s of the best round, and of the same copies alone.
+
+    A round puts half of what the arena holds, and gets it.
+    """
     sources = [memoryview(secrets.token_bytes(size)) for _ in range(COUNT)]
     targets = [memoryview(bytearray(size)) for _ in range(COUNT)]
-    batches = max(1, ROUND_BYTES // (COUNT * size))
+    batches = max(1, arena_bytes // 2 // (COUNT * size))
     total = batches * COUNT * size / 1e9
     best: Rates = {}
     async with attached(address) as client:
-        for _ in range(-(-ARENA_BYTES // (batches * COUNT * size))):
-            await put_all(client, names(batches), sources)
+        for _ in range(-(-arena_bytes // (batches * COUNT * size))):
+            await put_all(client, names(batches), sources, arena_bytes)
         for number in range(rounds + 1):
             keys = names(batches)
             offsets = [memory.offsets(COUNT, size) for _ in range(batches)]
@@ -38,7 +33,7 @@ async def put_and_get(address: str, size: int, rounds: int, memory: SharedMemory
             for part in offsets:
                 memory.copy_in(part, sources)
             copied_in = time.perf_counter()
-            await put_all(client, keys, sources)
+            await put_all(client, keys, sources, arena_bytes)
             put = time.perf_counter()
             for part in offsets:
                 memory.copy_out(part, targets)

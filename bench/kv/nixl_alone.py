@@ -14,21 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from bench.kv.sizes import COUNT, GIB
+from bench.kv.sizes import COUNT
 from services.kvstore.peers.transports.nixl.agent import LIBRARIES
-
-MEMORY_BYTES = GIB
 
 
 class NixlAlone:
-    """The process that writes, and another one that is written to."""
+    """The process that writes, and another one that is written to, with so much memory each."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory_bytes: int) -> None:
+        self._memory_bytes = memory_bytes
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_target, args=(theirs,), daemon=True)
+        self._process = context.Process(target=_target, args=(theirs, memory_bytes), daemon=True)
         self._process.start()
-        self._agent, self._address, self._memory = _agent("source")
+        self._agent, self._address, self._memory = _agent("source", memory_bytes)
         metadata, self._remote = self._pipe.recv()
         self._name = self._agent.add_remote_agent(metadata)
         self._next = 0
@@ -63,7 +62,7 @@ class NixlAlone:
 
     def _batch(self, size: int) -> list[Any]:
         """Write new bytes; return the descriptors of where they lie here, and go there."""
-        if self._next + COUNT * size > MEMORY_BYTES:
+        if self._next + COUNT * size > self._memory_bytes:
             self._next = 0
         begin, self._next = self._next, self._next + COUNT * size
         for piece in range(begin, self._next, size):
@@ -78,23 +77,23 @@ class NixlAlone:
         ]
 
 
-def _agent(name: str) -> tuple[Any, int, mmap.mmap]:
+def _agent(name: str, memory_bytes: int) -> tuple[Any, int, mmap.mmap]:
     """Return an agent with memory like an arena's, the memory's address, and the memory."""
     library: Any = import_module(next(name for name in LIBRARIES if find_spec(name)))
     with tempfile.TemporaryFile(dir="/dev/shm") as file:
-        os.truncate(file.fileno(), MEMORY_BYTES)
-        memory = mmap.mmap(file.fileno(), MEMORY_BYTES)
-    for at in range(0, MEMORY_BYTES, mmap.PAGESIZE):
+        os.truncate(file.fileno(), memory_bytes)
+        memory = mmap.mmap(file.fileno(), memory_bytes)
+    for at in range(0, memory_bytes, mmap.PAGESIZE):
         memory[at] = 1
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     agent = library.nixl_agent(name, library.nixl_agent_config(enable_prog_thread=False))
-    agent.register_memory([(address, MEMORY_BYTES, 0, "")], "DRAM")
+    agent.register_memory([(address, memory_bytes, 0, "")], "DRAM")
     return agent, address, memory
 
 
-def _target(pipe: Connection) -> None:
+def _target(pipe: Connection, memory_bytes: int) -> None:
     """Be written to: look without a pause while something is expected."""
-    agent, address, _memory = _agent("target")
+    agent, address, _memory = _agent("target", memory_bytes)
     pipe.send((agent.get_agent_metadata(), address))
     while expected := pipe.recv():
         while expected:

@@ -17,11 +17,9 @@ import uvloop
 
 from baton.process.allocator import keep_freed_memory
 from baton.rpc.channels import OPTIONS, open_channel
-from bench.kv.batches import ARENA_BYTES, LANES, attached, get_all, names, put_all
+from bench.kv.batches import LANES, attached, get_all, names, put_all
 from bench.kv.sizes import COUNT, MIB
 
-ROUND_BYTES = 256 * MIB
-"""In each round, or `LANES` batches where they are more."""
 MESSAGE_BYTES = MIB
 Rates = dict[str, tuple[float, float]]
 
@@ -60,14 +58,17 @@ class BareStreams:
         self._down.cancel()
 
 
-async def put_and_get(address: str, bare_address: str, size: int, rounds: int) -> Rates:
+async def put_and_get(
+    address: str, bare_address: str, size: int, rounds: int, arena_bytes: int
+) -> Rates:
     """Return GB/s of the store and of bare streams that take turns with it: median, best.
 
+    A round has an eighth of what the arena holds, or `LANES` batches where they are more.
     Entries with a slash are the store's share of the bare stream's.
     """
     sources = [memoryview(secrets.token_bytes(size)) for _ in range(COUNT)]
     targets = [memoryview(bytearray(size)) for _ in range(COUNT)]
-    batches = max(LANES, ROUND_BYTES // (COUNT * size))
+    batches = max(LANES, arena_bytes // 8 // (COUNT * size))
     total = batches * COUNT * size
     seen: dict[str, list[float]] = {}
     async with (
@@ -76,12 +77,12 @@ async def put_and_get(address: str, bare_address: str, size: int, rounds: int) -
         open_channel(bare_address) as channel,
     ):
         await asyncio.wait_for(channel.channel_ready(), 20)
-        await put_all(local, names(-(-ARENA_BYTES // (COUNT * size))), sources)
+        await put_all(local, names(-(-arena_bytes // (COUNT * size))), sources, arena_bytes)
         bare = BareStreams(channel, size)
         keys: list[list[bytes]] = []
         turns: dict[str, Callable[[], Awaitable[None]]] = {
             "bare put": lambda: bare.put(total // MESSAGE_BYTES),
-            "put": lambda: put_all(client, keys, sources),
+            "put": lambda: put_all(client, keys, sources, arena_bytes),
             "bare get": lambda: bare.get(total // MESSAGE_BYTES),
             "get": lambda: get_all(client, keys, targets, LANES),
             "get 1": lambda: get_all(client, keys, targets, 1),

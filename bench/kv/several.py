@@ -14,7 +14,7 @@ import uvloop
 from baton.process.allocator import keep_freed_memory
 from baton.telemetry import logs
 from bench.harness.child import helper
-from bench.kv.batches import ARENA_BYTES, LANES, attached, get_batch, names, put_all
+from bench.kv.batches import LANES, attached, get_batch, names, put_all
 from bench.kv.memory import SharedMemory
 from bench.kv.sizes import COUNT, MIB
 
@@ -22,9 +22,9 @@ WORK = ("memcpy in", "put", "memcpy out", "get")
 Rates = dict[str, float]
 
 
-async def together(address: str, count: int, size: int, seconds: float) -> Rates:
+async def together(address: str, count: int, size: int, seconds: float, arena_bytes: int) -> Rates:
     """Return GB/s of `count` clients together."""
-    arguments = (address, str(size), str(seconds), str(count))
+    arguments = (address, str(size), str(seconds), str(arena_bytes // count))
     async with AsyncExitStack() as stack:
         clients = [
             await stack.enter_async_context(helper("bench.kv.several", *arguments))
@@ -40,29 +40,29 @@ async def together(address: str, count: int, size: int, seconds: float) -> Rates
     return rates
 
 
-async def work(address: str, size: int, seconds: float, count: int) -> None:
-    """Be one of `count` clients."""
+async def work(address: str, size: int, seconds: float, arena_bytes: int) -> None:
+    """Be one of several clients, whose part of the arena is so large."""
     loop = asyncio.get_running_loop()
-    memory = SharedMemory(ARENA_BYTES // count)
+    memory = SharedMemory(arena_bytes)
     sources = [memoryview(secrets.token_bytes(size)) for _ in range(COUNT)]
     targets = [memoryview(bytearray(size)) for _ in range(COUNT)]
     batches = max(2 * LANES, 64 * MIB // (COUNT * size))
     # What is got must still be there: put when nobody puts more, a quarter of the arena in all.
-    kept = max(1, min(batches, ARENA_BYTES // 4 // count // (COUNT * size)))
+    kept = max(1, min(batches, arena_bytes // 4 // (COUNT * size)))
     async with attached(address) as client:
         keys = names(batches)
-        await put_all(client, keys, sources, count)
+        await put_all(client, keys, sources, arena_bytes)
         for what in WORK:
             if what == "get":
                 keys = names(kept)
-                await put_all(client, keys, sources, count)
+                await put_all(client, keys, sources, arena_bytes)
             print("ready", flush=True)
             await loop.run_in_executor(None, sys.stdin.readline)
             done, began = 0, time.perf_counter()
             while time.perf_counter() - began < seconds:
                 if what == "put":
                     keys = names(batches)
-                    await put_all(client, keys, sources, count)
+                    await put_all(client, keys, sources, arena_bytes)
                     done += batches * COUNT * size
                 elif what == "memcpy in":
                     memory.copy_in(memory.offsets(COUNT, size), sources)
@@ -80,5 +80,5 @@ async def work(address: str, size: int, seconds: float, count: int) -> None:
 if __name__ == "__main__":
     logs.configure("bench", "bench", "error")
     keep_freed_memory()  # as every process of Baton does
-    address, size, seconds, count = sys.argv[1:]
-    uvloop.run(work(address, int(size), float(seconds), int(count)))
+    address, size, seconds, arena_bytes = sys.argv[1:]
+    uvloop.run(work(address, int(size), float(seconds), int(arena_bytes)))

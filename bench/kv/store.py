@@ -26,26 +26,26 @@ from bench.harness.child import process
 from bench.harness.cluster import store
 from bench.harness.table import Table
 from bench.kv import local, over_grpc, several
-from bench.kv.batches import ARENA_BYTES
 from bench.kv.memory import SharedMemory
 from bench.kv.peers.run import NAMES, rates_of
-from bench.kv.sizes import COUNT, SIZES
+from bench.kv.sizes import COUNT, MIB, SIZES
 
 Results = dict[str, Any]
 
 
-def own_store() -> AbstractAsyncContextManager[str]:
-    return store({"BATON_STORE_ARENA_BYTES": str(ARENA_BYTES)})
+def own_store(options: argparse.Namespace) -> AbstractAsyncContextManager[str]:
+    return store({"BATON_STORE_ARENA_BYTES": str(options.arena_mib * MIB)})
 
 
 async def shared_memory(options: argparse.Namespace) -> Results:
     heads = ("memcpy in", "put", "put/memcpy", "memcpy out", "get", "get/memcpy")
     table = Table(("shared memory", "<14"), *((head, "9.2f") for head in heads))
-    memory = SharedMemory(ARENA_BYTES)
+    arena_bytes = options.arena_mib * MIB
+    memory = SharedMemory(arena_bytes)
     results: Results = {}
     for name, size in sizes(options):
-        async with own_store() as address:
-            rates = await local.put_and_get(address, size, options.rounds, memory)
+        async with own_store(options) as address:
+            rates = await local.put_and_get(address, size, options.rounds, memory, arena_bytes)
         results[name] = rates
         table.row(name, *(rates[head] for head in heads))
     return results
@@ -58,18 +58,20 @@ async def grpc(options: argparse.Namespace) -> Results:
     port = str(free_port())
     async with process([sys.executable, "-m", "bench.kv.over_grpc", port]):
         for name, size in sizes(options):
-            async with own_store() as address:
+            async with own_store(options) as address:
                 bare = f"127.0.0.1:{port}"
-                rates = await over_grpc.put_and_get(address, bare, size, options.rounds)
+                rates = await over_grpc.put_and_get(
+                    address, bare, size, options.rounds, options.arena_mib * MIB
+                )
             results[name] = rates
             table.row(name, *("{:.2f} ({:.2f})".format(*rates[head]) for head in heads))
     return results
 
 
-async def lookups(options: argparse.Namespace) -> Results:  # noqa: ARG001
+async def lookups(options: argparse.Namespace) -> Results:
     table = Table(("lookups, 4,096 keys at a time", "<30"), ("M keys/s", "8.2f"))
     results: Results = {}
-    async with own_store() as address:
+    async with own_store(options) as address:
         for transport in ("shm", "grpc"):
             results[transport] = await local.lookups(address, transport)
             table.row(transport, results[transport] / 1e6)
@@ -77,14 +79,17 @@ async def lookups(options: argparse.Namespace) -> Results:  # noqa: ARG001
 
 
 async def clients(options: argparse.Namespace) -> Results:
-    counts = (1, options.clients)
+    counts, memory = sorted({1, options.clients}), options.arena_mib * MIB
     heads = [f"{what} {count}" for what in several.WORK for count in counts]
     table = Table(("clients", "<14"), *((head, "12.2f") for head in heads))
     results: Results = {}
-    async with own_store() as address:
+    async with own_store(options) as address:
         for name, size in sizes(options):
-            rates = [await several.together(address, count, size, 1.5) for count in counts]
-            results[name] = {"one": rates[0], "many": rates[1]}
+            rates = [
+                await several.together(address, count, size, options.seconds, memory)
+                for count in counts
+            ]
+            results[name] = {"one": rates[0], "many": rates[-1]}
             table.row(name, *(each[what] for what in several.WORK for each in rates))
     return results
 
@@ -125,6 +130,8 @@ async def measure(options: argparse.Namespace) -> Results:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=1.5, help="of clients' work; default: 1.5")
+    parser.add_argument("--arena-mib", type=int, default=2048, help="of a store; default: 2048")
     parser.add_argument("--peers", type=Path, help="where make bench-kv-peers installed them")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--only", choices=PARTS, action="append")
@@ -132,5 +139,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 if __name__ == "__main__":
     cli.main(
-        measure, __doc__, arguments, rounds=10, smallest='--rounds 1 --clients 1 --sizes "64 KiB"'
+        measure,
+        __doc__,
+        arguments,
+        rounds=10,
+        smallest='--rounds 1 --clients 1 --sizes "64 KiB" --arena-mib 64 --seconds 0.1',
     )

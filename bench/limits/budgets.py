@@ -36,7 +36,7 @@ from baton.tenancy.limits.spec import BUDGET, LimitId, Measure, Subject
 from baton.tenancy.records.tenants import Tier
 from bench.faults.setup import MODEL, cluster_settings
 from bench.harness import cli
-from bench.harness.fleet import Fleet
+from bench.harness.fleet import Fleet, add_counts
 from bench.harness.table import Table
 
 CLUSTER = "local"
@@ -232,7 +232,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
                 "BATON_AUTH_MODE": "keys",
                 "BATON_USAGE_PRICES": PRICES,
             }
-            fleet = Fleet(directory, local, settings, COUNTS, {})
+            fleet = Fleet(directory, local, settings, options.counts, {})
             try:
                 await fleet.start(*fleet.members)
                 await fleet.wait_ready()
@@ -267,7 +267,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--requests", type=int, default=200, help="in one moment; default: 200")
     parser.add_argument("--fit", type=int, default=50, help="into the budget; default: 50")
     parser.add_argument("--away", type=float, default=60.0, help="seconds of etcd; default: 60")
+    add_counts(parser, COUNTS)
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, smallest="--requests 12 --fit 4 --away 1")
+    cli.main(
+        measure, __doc__, arguments, smallest="--requests 12 --fit 4 --away 1 --counts 1,2,1,1,2"
+    )

@@ -34,7 +34,7 @@ from baton.v1 import inference_pb2
 from baton.v1.inference_pb2_grpc import InferenceServiceStub
 from bench.faults.setup import MODEL, cluster_settings
 from bench.harness import cli
-from bench.harness.fleet import Fleet
+from bench.harness.fleet import Fleet, add_counts
 from bench.harness.stats import percentile
 from bench.harness.table import Table
 
@@ -166,7 +166,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         (directory / "etcd").mkdir()
         async with LocalEtcd(directory / "etcd") as local, Etcd(local.endpoints) as etcd:
             settings = {**cluster_settings("sim", "float64"), "BATON_AUTH_MODE": "keys"}
-            fleet = Fleet(directory, local, settings, COUNTS, {})
+            fleet = Fleet(directory, local, settings, options.counts, {})
             try:
                 await fleet.start(*fleet.members)
                 await fleet.wait_ready()
@@ -218,7 +218,8 @@ async def run(fleet: Fleet, etcd: Etcd, options: argparse.Namespace) -> list[dic
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=30.0, help="of each load; default: 30")
     parser.add_argument("--limit", type=int, default=25, help="per second; default: 25")
+    add_counts(parser, COUNTS)
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, smallest="--seconds 2")
+    cli.main(measure, __doc__, arguments, smallest="--seconds 1 --limit 5 --counts 1,2,1,1,2")

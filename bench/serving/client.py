@@ -256,5 +256,5 @@ if __name__ == "__main__":
             __doc__,
             arguments,
             rounds=3,
-            smallest='--rounds 1 --loads "1 x 256" --ways "client async"',
+            smallest='--rounds 1 --loads "1 x 8" --ways "client async" --step 0.002',
         )

@@ -48,11 +48,16 @@ Done = Callable[[MixedLoad, list[Request]], None]
 
 
 async def on_baton(
-    system: str, chunk: int, nice: int, model: Path, loads: list[MixedLoad], done: Done
+    system: str,
+    chunk: int,
+    options: argparse.Namespace,
+    model: Path,
+    loads: list[MixedLoad],
+    done: Done,
 ) -> None:
     """Put every load on one cluster with the workers of one system."""
     config = ROOT / "build" / "bench" / "shared.toml"
-    config.write_text(SHARED.format(nice=nice))
+    config.write_text(SHARED.format(nice=options.nice))
     workers = {
         "split": ("--prefill", "1", "--decode", "1", "--pin"),
         "shared": ("--prefill", "1", "--decode", "1", f"--config={config}"),
@@ -60,16 +65,22 @@ async def on_baton(
     }[system]
     settings = {
         "BATON_ENGINE_CHUNK_TOKENS": str(chunk),
-        "BATON_ENGINE_KV_BYTES": "1GiB",
-        "BATON_STORE_ARENA_BYTES": "1GiB",
+        "BATON_ENGINE_KV_BYTES": options.kv,
+        "BATON_STORE_ARENA_BYTES": options.kv,
     }
     async with (
-        cluster(*workers, f"--model={model}", settings=settings) as up,
+        cluster(
+            *workers, f"--engine={options.engine}", f"--model={model}", settings=settings
+        ) as up,
         AsyncClient(up.grpc, retries=0) as client,
     ):
         generate = greedy(client, up.model)
         # Once through every worker and size, so that nothing measured is a first time.
-        await run(generate, MixedLoad(0.5, 4.0, streams=2, warm_seconds=0))
+        warm = loads[0].warm_seconds
+        first = replace(
+            loads[0], prompts_per_second=2 / warm, seconds=warm, streams=2, warm_seconds=0
+        )
+        await run(generate, first)
         for load in loads:
             done(load, await run(generate, load))
 
@@ -190,7 +201,13 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
                 note(each["system"], MixedLoad(**each["load"]), from_json(each["requests"]))
     else:
         model = random_llama(options.size)
-        base = MixedLoad(0.0, seconds=options.seconds, vocab_tokens=VOCAB)
+        base = MixedLoad(
+            0.0,
+            seconds=options.seconds,
+            prompt_tokens=options.prompt_tokens,
+            vocab_tokens=VOCAB,
+            warm_seconds=options.warm_seconds,
+        )
         loads = [replace(base, prompts_per_second=rate) for rate in options.rate or RATES]
         for system in options.system or SYSTEMS:
             name, _, chunk = system.partition("/")
@@ -198,7 +215,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
             if name == "vllm":
                 await on_vllm(tokens, model, loads, done)
             else:
-                await on_baton(name, tokens, options.nice, model, loads, done)
+                await on_baton(name, tokens, options, model, loads, done)
     compare(rows)
     if options.svg:
         options.svg.write_text(plot(rows, targets))
@@ -209,7 +226,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system", action="append", help="default: all of " + ", ".join(SYSTEMS))
     parser.add_argument("--rate", type=float, action="append", help=f"prompts/s; default {RATES}")
     parser.add_argument("--seconds", type=float, default=40.0, help="per point")
+    parser.add_argument("--warm-seconds", type=float, default=4.0, help="before a point")
+    parser.add_argument("--prompt-tokens", type=int, default=3000, help="of a long prompt")
     parser.add_argument("--size", choices=SIZES, default="154M", help="of the model")
+    parser.add_argument("--engine", choices=("sim", "torch"), default="torch", help="of Baton")
+    parser.add_argument("--kv", default="1GiB", help="of each worker and of the store")
     parser.add_argument("--first-token", type=float, default=8.0, help="target, seconds")
     parser.add_argument("--inter-token", type=float, default=0.2, help="target, seconds")
     parser.add_argument("--nice", type=int, default=5, help="decode's, where cores are shared")
@@ -219,5 +240,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 if __name__ == "__main__":
     cli.main(
-        measure, __doc__, arguments, smallest="--system combined --rate 0.5 --seconds 3 --size 64M"
+        measure,
+        __doc__,
+        arguments,
+        smallest="--system combined --rate 2 --seconds 1 --warm-seconds 0.5 --prompt-tokens 600 "
+        "--engine sim --size 6M --kv 32MiB",
     )

@@ -109,8 +109,8 @@ async def ask_all(options: argparse.Namespace) -> list[Measured]:
             "BATON_TELEMETRY_OTLP_ENDPOINT": endpoint,
             "BATON_PLACEMENT_DISAGGREGATION": "always",
             "BATON_ENGINE_CHUNK_TOKENS": str(options.chunk),
-            "BATON_ENGINE_KV_BYTES": "1GiB",
-            "BATON_STORE_ARENA_BYTES": "1GiB",
+            "BATON_ENGINE_KV_BYTES": options.kv,
+            "BATON_STORE_ARENA_BYTES": options.kv,
         }
         workers = (f"--engine={options.engine}", "--prefill=1", "--decode=1", "--pin")
         model = random_llama(options.size)
@@ -195,13 +195,19 @@ async def measure(options: argparse.Namespace) -> list[Measured]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--engine", choices=("torch", "vllm"), default="torch")
+    parser.add_argument("--engine", choices=("sim", "torch", "vllm"), default="torch")
     parser.add_argument("--requests", type=int, default=8)
     parser.add_argument("--streams", type=int, default=0, help="other clients that stream")
     parser.add_argument("--tokens", type=int, default=2000, help="of each prompt")
     parser.add_argument("--chunk", type=int, default=512, help="tokens computed in one step")
     parser.add_argument("--size", choices=SIZES, default="64M", help="of the model")
+    parser.add_argument("--kv", default="1GiB", help="of each worker and of the store")
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, smallest="--requests 2 --tokens 200 --size 64M")
+    cli.main(
+        measure,
+        __doc__,
+        arguments,
+        smallest="--engine sim --requests 2 --tokens 200 --size 6M --kv 32MiB",
+    )

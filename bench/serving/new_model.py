@@ -30,19 +30,17 @@ from bench.harness.cluster import Cluster, cluster
 from bench.harness.table import Table
 
 TINY = ROOT / "models" / "baton-tiny"
-LARGE_TOKENS = 230_000
 STREAM_TOKENS = 4000
-QUIET_SECONDS = 2.0
 JOIN_SECONDS = 60.0
 
 
-def write_large(directory: Path) -> Path:
-    """Write a checkpoint's configuration with a random byte-level tokenizer of about 10 MB."""
+def write_large(directory: Path, tokens: int) -> Path:
+    """Write a checkpoint's configuration with a random byte-level tokenizer."""
     draw = random.Random(1)
     pieces = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocab = {piece: number for number, piece in enumerate(pieces)}
     merges = []
-    while len(vocab) < LARGE_TOKENS:
+    while len(vocab) < tokens:
         left, right = draw.choice(pieces), draw.choice(pieces)
         if len(left + right) <= 12 and left + right not in vocab:
             vocab[left + right] = len(vocab)
@@ -79,7 +77,9 @@ class Gaps:
         return longest
 
 
-async def join(up: Cluster, etcd: str, checkpoint: Path, name: str, gaps: Gaps) -> dict[str, Any]:
+async def join(
+    up: Cluster, etcd: str, checkpoint: Path, name: str, gaps: Gaps, quiet_seconds: float
+) -> dict[str, Any]:
     """Let a worker with a new model join, and return what happened until it was listed."""
     settings = {
         "BATON_ETCD_ENDPOINTS": etcd,
@@ -92,7 +92,7 @@ async def join(up: Cluster, etcd: str, checkpoint: Path, name: str, gaps: Gaps) 
         "BATON_STORE_ID": "kvstore-0",
         "BATON_TELEMETRY_LOG_LEVEL": "error",
     }
-    await asyncio.sleep(QUIET_SECONDS)
+    await asyncio.sleep(quiet_seconds)
     before = gaps.take()
     async with (
         Etcd((etcd,)) as connection,
@@ -139,7 +139,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         (address,) = etcd.endpoints
         large = Path(scratch) / "large"
         large.mkdir()
-        write_large(large)
+        write_large(large, options.large)
         arguments = ("--engine", "sim", "--prefill", "1", "--decode", "1")
         async with (
             cluster(*arguments, "--etcd-endpoint", address) as up,
@@ -149,7 +149,8 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
             watching = asyncio.create_task(gaps.watch(client, up.model))
             for number in range(options.rounds):
                 for kind, checkpoint in (("tiny", TINY), ("large", large)):
-                    results.append(await join(up, address, checkpoint, f"{kind}-{number}", gaps))
+                    name = f"{kind}-{number}"
+                    results.append(await join(up, address, checkpoint, name, gaps, options.quiet))
                     table.row(*results[-1].values())
             watching.cancel()
             with suppress(asyncio.CancelledError):
@@ -158,5 +159,13 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     return results
 
 
+def arguments(parser: argparse.ArgumentParser) -> None:
+    help_ = "tokens of the random tokenizer; default: 230000, about 10 MB"
+    parser.add_argument("--large", type=int, default=230_000, help=help_)
+    help_ = "seconds of the stream before a worker joins; default: 2"
+    parser.add_argument("--quiet", type=float, default=2.0, help=help_)
+
+
 if __name__ == "__main__":
-    cli.main(measure, __doc__, rounds=3, smallest="--rounds 1")
+    smallest = "--rounds 1 --large 20000 --quiet 0.3"
+    cli.main(measure, __doc__, arguments, rounds=3, smallest=smallest)

@@ -129,4 +129,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, smallest="--streams 20 --ramp 1 --window 2")
+    cli.main(measure, __doc__, arguments, smallest="--streams 20 --step 0.2 --ramp 0.5 --window 1")

@@ -29,7 +29,7 @@ from bench.faults.rows import ENGINES
 from bench.faults.setup import COUNTS, DTYPE, cluster_settings, traffic
 from bench.faults.traffic import Seen, Shape, Traffic
 from bench.harness import cli
-from bench.harness.fleet import SERVICES, Fleet, total
+from bench.harness.fleet import SERVICES, Fleet, add_counts, total
 from bench.harness.releases import CHECKOUT, Release
 from bench.harness.releases.later import later
 from bench.harness.releases.released import released
@@ -46,8 +46,6 @@ SETTINGS = {
     "BATON_STORE_DRAIN_QUIET_SECONDS": "1",
 }
 FRONTEND_SETTINGS = {"BATON_DRAIN_SECONDS": "60", "BATON_LIMITS_DRAIN_NOTICE_SECONDS": "3"}
-SETTLE_SECONDS = 2.0
-"""Between two processes."""
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -58,7 +56,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         (directory / "etcd").mkdir()
         async with LocalEtcd(directory / "etcd") as etcd:
             settings = {**cluster_settings(options.engine, DTYPE), **SETTINGS}
-            fleet = Fleet(directory, etcd, settings, COUNTS, {})
+            fleet = Fleet(directory, etcd, settings, options.counts, {})
             for frontend in fleet.frontends:
                 frontend.settings.update(FRONTEND_SETTINGS)
             versions = [version_of(name, directory) for name in options.versions.split(",")]
@@ -68,7 +66,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 load = traffic(FleetFrontends(fleet, draw), draw, options.engine, DTYPE, shape)
                 await load.learn(exact=True)
                 roles = options.roles.split(",")
-                return await roll(fleet, load, roles, options.requests, versions)
+                return await roll(fleet, load, roles, options, versions)
             finally:
                 await fleet.stop()
 
@@ -77,10 +75,10 @@ async def roll(
     fleet: Fleet,
     load: Traffic,
     roles: Sequence[str],
-    requests: int,
+    options: argparse.Namespace,
     versions: Sequence[Release],
 ) -> dict[str, Any]:
-    """Replace all processes of these roles, again and again, until so many requests were begun.
+    """Replace all processes of these roles, again and again, until `--requests` were begun.
 
     Each time by the next of the versions; the first is the one that runs. All have their turn.
     """
@@ -112,8 +110,9 @@ async def roll(
                 table.row(member.id, name, gone, ready, moved_now, answered, failed)
                 times = {"gone_seconds": gone, "ready_seconds": ready}
                 rows.append({"id": member.id, "version": name, **times})
-                await asyncio.sleep(SETTLE_SECONDS)
-            if number >= len(versions) - 1 and sum(s.begun for s in seen.values()) >= requests:
+                await asyncio.sleep(options.pause)
+            begun = sum(one.begun for one in seen.values())
+            if number >= len(versions) - 1 and begun >= options.requests:
                 break
     finally:
         stop.set()
@@ -155,8 +154,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--roles", default=",".join(SERVICES), help="whose processes are replaced")
     parser.add_argument("--versions", default="checkout", help="what they are, one after the other")
     parser.add_argument("--streams", type=int, default=8, help="at once, of each API")
+    parser.add_argument("--pause", type=float, default=2.0, help="seconds between two processes")
+    add_counts(parser, COUNTS)
     parser.add_argument("--seed", type=int, default=1, help="of what is asked")
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, smallest="--requests 20 --roles decode")
+    cli.main(
+        measure,
+        __doc__,
+        arguments,
+        smallest="--requests 4 --roles decode --counts 1,1,1,2,1 --streams 2 --pause 0",
+    )

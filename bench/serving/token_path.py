@@ -102,7 +102,7 @@ def slope(few: dict[str, Any], many: dict[str, Any]) -> float:
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     model = tokenizer_only("token-path")
-    texts = prompts(model, 512)
+    texts = prompts(model, max(8, int(512 * options.share)))
     table = Table(
         ("load", "<15"),
         ("req/s", "8.1f"),
@@ -127,7 +127,9 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 http=up.http,
                 grpc=up.grpc if surface == "grpc" else "",
             )
-            warm = replace(base, output_tokens=16, concurrency=64, requests=600)
+            warm = replace(
+                base, output_tokens=16, concurrency=64, requests=max(64, int(600 * options.share))
+            )
             await asyncio.to_thread(run, warm)
             for name, tokens, clients, requests in LOADS:
                 if name not in options.loads:
@@ -158,4 +160,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, smallest="--share 0.05")
+    cli.main(measure, __doc__, arguments, smallest='--share 0.02 --loads "8 to 64"')

@@ -37,9 +37,6 @@ from bench.harness.cluster import Cluster, cluster
 NOTES = 8
 """The fewest notes of a call: each has some 25 tokens."""
 MAX_TOKENS = 1000
-_AT_ONCE = 24
-_SETTLED_SECONDS = 11.0
-"""What dies thrice within 10 s of its start is not started again."""
 
 
 def schema(notes: int) -> dict[str, Any]:
@@ -153,19 +150,20 @@ async def killed_within(
     return list(zip(calls, open_then, strict=True))
 
 
-async def settled(running: Cluster, seen: dict[int, float]) -> list[int]:
+async def settled(running: Cluster, seen: dict[int, float], seconds: float) -> list[int]:
     """Return the pids of the decode workers, once there are two that may be killed.
 
     Args:
         running: the cluster.
         seen: since when each is there; kept between calls.
+        seconds: that they must have been there.
     """
     while True:
         now = time.monotonic()
         pids = [pid for name, pid in running.pids().items() if "decode" in name]
         for pid in pids:
             seen.setdefault(pid, now)
-        if len(pids) == 2 and all(now - seen[pid] > _SETTLED_SECONDS for pid in pids):
+        if len(pids) == 2 and all(now - seen[pid] > seconds for pid in pids):
             return sorted(pids)
         await asyncio.sleep(0.2)
 
@@ -179,13 +177,15 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     }
     counts: Counter[str] = Counter()
     seen: dict[int, float] = {}
-    shape = ("--engine=torch", "--prefill=1", "--decode=2")
+    shape = (f"--engine={options.engine}", "--prefill=1", "--decode=2")
     async with cluster(*shape, settings=settings) as up, AsyncClient(up.grpc) as client:
-        seeds = range(_AT_ONCE)
+        seeds = range(options.at_once)
         expected = {call.seed: call for call in await streamed(client, up.model, seeds)}
-        counts["tokens_of_a_call"] = sum(len(one.tokens) for one in expected.values()) // _AT_ONCE
+        counts["tokens_of_a_call"] = (
+            sum(len(one.tokens) for one in expected.values()) // options.at_once
+        )
         while counts["moved"] < options.calls:
-            pid = draw.choice(await settled(up, seen))
+            pid = draw.choice(await settled(up, seen, options.between))
             for call, was_open in await killed_within(up, client, seeds, pid, draw):
                 right = expected[call.seed]
                 same = call.said == right.said
@@ -205,8 +205,15 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--calls", type=int, default=100, help="to be moved; default: 100")
+    parser.add_argument("--engine", choices=("sim", "torch"), default="torch")
+    parser.add_argument("--at-once", type=int, default=24, help="streams; default: 24")
+    # What dies thrice within 10 s of its start is not started again.
+    help_ = "seconds that a worker lives at least; default: 11"
+    parser.add_argument("--between", type=float, default=11.0, help=help_)
     parser.add_argument("--seed", type=int, default=1, help="default: 1")
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, _arguments, smallest="--calls 2")
+    cli.main(
+        measure, __doc__, _arguments, smallest="--engine sim --calls 1 --at-once 4 --between 0"
+    )

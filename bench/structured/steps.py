@@ -25,7 +25,7 @@ from baton.request.grammar import Grammar
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
 from bench.harness import cli
-from bench.harness.checkpoints import random_llama
+from bench.harness.checkpoints import SIZES, random_llama
 from bench.harness.child import Helper, helper, log_path
 from bench.harness.table import Table
 from bench.structured.load import BATCH, MAX_TOKENS, SCHEMAS, STEPS, WARM_UP_STEPS, prompt
@@ -91,7 +91,7 @@ async def vllm(model: Path, threads: int) -> AsyncIterator[Helper]:
 async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     results = []
     for vocab in options.vocab:
-        model = random_llama("292M", vocab)
+        model = random_llama(options.size, vocab)
         engine = create_engine(
             EngineSettings(
                 model=model, native=options.native, threads=options.threads, kv_bytes=1 << 30
@@ -131,6 +131,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vocab", type=int, nargs="+", default=[4096, 131072])
+    parser.add_argument("--size", choices=SIZES, default="292M", help="of the model")
     parser.add_argument("--native", default="auto", choices=("auto", "off", "required"))
     parser.add_argument("--threads", type=int, default=2, help="default: 2")
     parser.add_argument("--alone", action="store_true", help="without vLLM")
@@ -142,5 +143,5 @@ if __name__ == "__main__":
         __doc__,
         _arguments,
         rounds=3,
-        smallest="--rounds 1 --vocab 4096 --alone --native off",
+        smallest="--rounds 1 --size 6M --vocab 4096 --alone --native off --threads 1",
     )

@@ -147,14 +147,14 @@ async def cpu(
                 used = {plain: 0.0, full: 0.0}
                 for one in (plain, full):
                     await one.serve(headers, at_once)  # warm, with chunks of all limits
-                await asyncio.sleep(1.5)  # records of the warm-up are delivered
+                await asyncio.sleep(options.delivery)  # records of the warm-up
                 for _ in range(options.rounds):
                     for one in (plain, full):
                         began = time.process_time()
                         for _ in range(options.requests // LIMITED):
                             await one.serve(headers, at_once)
                         if one is full:  # what is delivered later is its own
-                            await asyncio.sleep(1.5)
+                            await asyncio.sleep(options.delivery)
                         used[one] += time.process_time() - began
         requests = options.rounds * (options.requests // LIMITED) * LIMITED
         without, with_ = (used[one] / requests * 1e6 for one in (plain, full))
@@ -164,7 +164,7 @@ async def cpu(
 
 
 async def fetches(
-    secrets: list[bytes], authentication: KeyAuthentication, seconds: float
+    secrets: list[bytes], authentication: KeyAuthentication, options: argparse.Namespace
 ) -> dict[str, float]:
     """Return how long requests take that ask the owners of their limits first, in ms."""
     counts = {"kvstore": 1, "router": 2, "prefill": 0, "decode": 0, "frontend": 0}
@@ -193,10 +193,11 @@ async def fetches(
                 metering = Metering(spool, "frontend-0")
                 frontend = Frontend(metering, authentication, limits)
                 # Until buckets that are new fill, and the connections are there.
-                await asyncio.sleep(3)
+                await asyncio.sleep(2 * options.delivery)
                 await frontend.end([await frontend.begin(fields(secrets[0]))])
-                known = await paced(frontend, [secrets[0]] * int(seconds * FETCHES_PER_SECOND))
-                fresh = await paced(frontend, secrets[1 : int(seconds * FETCHES_PER_SECOND)])
+                count = int(options.seconds * FETCHES_PER_SECOND)
+                known = await paced(frontend, [secrets[0]] * count)
+                fresh = await paced(frontend, secrets[1:count])
             finally:
                 for task in following:
                     task.cancel()
@@ -245,7 +246,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "megabytes": taken,
         "cpu": await cpu(secrets, authentication, options),
-        "fetches": await fetches(secrets, authentication, options.seconds),
+        "fetches": await fetches(secrets, authentication, options),
     }
 
 
@@ -253,6 +254,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keys", type=int, default=100_000, help="default: 100000")
     parser.add_argument("--requests", type=int, default=10_000, help="of a round; default: 10000")
     parser.add_argument("--seconds", type=float, default=15.0, help="of fetching; default: 15")
+    help_ = "seconds in which records are delivered, and new buckets fill; default: 1.5"
+    parser.add_argument("--delivery", type=float, default=1.5, help=help_)
     parser.add_argument("--directory", type=Path, help="where the disk is; default: for temporary")
 
 
@@ -262,5 +265,5 @@ if __name__ == "__main__":
         __doc__,
         arguments,
         rounds=5,
-        smallest="--rounds 1 --keys 1000 --requests 1000 --seconds 1",
+        smallest="--rounds 1 --keys 1000 --requests 1000 --seconds 0.5 --delivery 0.5",
     )

@@ -18,10 +18,11 @@ from typing import Any
 import httpx
 
 from bench.harness import cli
+from bench.harness.fleet import add_counts
 from bench.harness.stats import percentile
 from bench.harness.table import Table
 from bench.serving.authentication import records
-from bench.tenancy.scene import Scene, scene
+from bench.tenancy.scene import COUNTS, Scene, scene
 
 POLL_SECONDS = 0.02
 LOAD_PER_SECOND = 40
@@ -83,7 +84,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     print(f"load average {os.getloadavg()[0]:.1f}")
     stored, known = records(options.keys, {})
     secrets = [one.decode() for one in known]
-    async with scene(before=stored) as up:
+    async with scene(options.counts, before=stored) as up:
         clients = [httpx.AsyncClient(base_url=url, timeout=30) for url in up.http]
         loading = asyncio.create_task(load(up, clients, secrets[0]))
         try:
@@ -133,7 +134,8 @@ async def changes(
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keys", type=int, default=100_000, help="default: 100000")
     parser.add_argument("--changes", type=int, default=100, help="of each kind; default: 100")
+    add_counts(parser, COUNTS)
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, smallest="--keys 100 --changes 4")
+    cli.main(measure, __doc__, arguments, smallest="--keys 100 --changes 2 --counts 1,1,1,1,2")

@@ -39,15 +39,14 @@ from baton.usage.record import UsageRecord, decode
 from baton.usage.report.files import RecordFiles, files_of
 from bench.harness import cli
 from bench.harness.broker import TOPIC, Broker, messages
+from bench.harness.fleet import add_counts
 from bench.harness.table import Table
-from bench.tenancy.scene import Scene, scene
+from bench.tenancy.scene import COUNTS, Scene, scene
 
 WITHIN, OVER = "within", "over"
 PER_SECOND = {WITHIN: 12.0, OVER: 32.0}
 LIMITS = {WITHIN: 30, OVER: 8}
 """Requests per second."""
-AROUND_SECONDS = 10.0
-"""Of load before etcd goes away, and after it is back."""
 AT_ONCE = 32
 OUTPUT_TOKENS = 3
 REFUSED = 429
@@ -225,7 +224,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
             "BATON_STATE_URL": postgres.url,
             "BATON_USAGE_KAFKA_BROKERS": broker.address,
         }
-        async with scene(settings=settings) as up:
+        async with scene(options.counts, settings) as up:
             stores = Stores(postgres, broker, up.directory / "records")
             told = await load(up, stores, options, found["phases"].append)
             await stores.wait_delivered(told)
@@ -243,13 +242,16 @@ async def load(
     """Run the phases; return what clients were told, by request."""
     tenants = {}
     for name, limit in LIMITS.items():
-        await up.admin.create_tenant(name, Tier.PRO, requests_per_minute=60 * limit)
+        await up.admin.create_tenant(
+            name, Tier.PRO, requests_per_minute=round(60 * limit * options.share)
+        )
         _, secret = await up.admin.create_key(await up.admin.find_project(name, "default"))
         tenants[name] = Clients(up, name, secret)
     await asyncio.sleep(2)  # until all frontends know the keys, and buckets fill
     await tenants[OVER].use_up()
     loading = [
-        asyncio.create_task(clients.offer(PER_SECOND[name])) for name, clients in tenants.items()
+        asyncio.create_task(clients.offer(PER_SECOND[name] * options.share))
+        for name, clients in tenants.items()
     ]
     try:
         await phases(up, stores, tenants, options, add)
@@ -296,7 +298,7 @@ async def phases(
                 if status != 200 and not (status == REFUSED and tenant == OVER)
             )
             row[f"{tenant}_slowest_ms"] = seen.slowest * 1e3
-        row["admitted_percent"] = row[OVER] / (LIMITS[OVER] * took) * 100
+        row["admitted_percent"] = row[OVER] / (LIMITS[OVER] * options.share * took) * 100
         table.row(
             name,
             took,
@@ -313,9 +315,9 @@ async def phases(
         async with away(up, stores, options.how):
             await asyncio.sleep(seconds)
 
-    await phase("there", AROUND_SECONDS, asyncio.sleep)
+    await phase("there", options.around, asyncio.sleep)
     await phase("away", options.seconds, lost)
-    await phase("back", AROUND_SECONDS, asyncio.sleep)
+    await phase("back", options.around, asyncio.sleep)
 
 
 def compare(
@@ -353,9 +355,18 @@ def compare(
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="that it is away; default: 60")
+    help_ = "of load before it goes away, and after it is back; default: 10"
+    parser.add_argument("--around", type=float, default=10.0, help=help_)
+    parser.add_argument("--share", type=float, default=1.0, help="of load and limits; default: 1")
+    add_counts(parser, COUNTS)
     help_ = "SIGSTOP, or killed and started again; default: stop"
     parser.add_argument("--how", choices=("stop", "kill"), default="stop", help=help_)
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, smallest="--seconds 3")
+    cli.main(
+        measure,
+        __doc__,
+        arguments,
+        smallest="--seconds 2 --around 1 --share 0.25 --counts 1,1,1,1,2",
+    )

@@ -100,7 +100,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
             askers.append(Asker(up, secret))
         await asyncio.sleep(1)  # until the frontend knows the keys
         one, two = askers
-        await pairs(one, two, 10)  # warm
+        await pairs(one, two, min(10, options.pairs))  # warm
         try:
             found = await pairs(one, two, options.pairs)
         finally:
@@ -134,4 +134,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, smallest="--pairs 10")
+    cli.main(measure, __doc__, arguments, smallest="--pairs 4")

@@ -31,7 +31,6 @@ from bench.router.overload.cluster import (
     MEAN_TOKENS,
     OUTPUT_TOKENS,
     WEIGHTS,
-    WORKERS,
     Bench,
     start,
 )
@@ -40,8 +39,6 @@ from bench.router.overload.simulated import ttfts
 TARGET_SECONDS = 1.0
 TIMES_MORE = 50
 GATES = (0.0, 0.1)
-FILL_SECONDS = 5.0
-"""Of the weights' load, until all tenants have something that waits."""
 
 
 async def overload(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
@@ -110,16 +107,17 @@ async def fairness(bench: Bench, options: argparse.Namespace) -> list[dict[str, 
     small = bench.source("small", few)
     large = bench.source("large", options.offered - few, waited_for=False)
     rows = []
-    for gate in GATES:
+    for gate in options.gates:
         await bench.set_gate(gate)
         alone = await bench.offer(options.fair_seconds, small)
         beside = await bench.offer(options.fair_seconds, small, large)
         before, after = alone.ttft_ms("small"), beside.ttft_ms("small")
         times = after[1] / before[1]
-        rate = options.cap * MEAN_TOKENS / WORKERS
+        rate = options.cap * MEAN_TOKENS / options.workers
         simulated = [
             percentile(
-                ttfts(bench.of(options.fair_seconds, *some), "small", WORKERS, rate, gate), 99
+                ttfts(bench.of(options.fair_seconds, *some), "small", options.workers, rate, gate),
+                99,
             )
             for some in ([small], [small, large])
         ]
@@ -153,12 +151,12 @@ async def weights(bench: Bench, options: argparse.Namespace) -> dict[str, float]
     """Print and return what tenants are given, over what their weights say."""
     rate = options.offered / len(WEIGHTS)
     sources = [bench.source(name, rate, waited_for=False) for name in WEIGHTS]
-    offered = await bench.offer(FILL_SECONDS + options.seconds, *sources)
+    offered = await bench.offer(options.fill_seconds + options.seconds, *sources)
     tokens = {
         name: sum(
             one.prompt_tokens + OUTPUT_TOKENS
             for one in offered.of(name)
-            if one.first is not None and FILL_SECONDS <= one.first <= offered.seconds
+            if one.first is not None and options.fill_seconds <= one.first <= offered.seconds
         )
         for name in WEIGHTS
     }
@@ -200,6 +198,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="of a load; default: 20")
     parser.add_argument("--fair-seconds", type=float, default=60.0, help="likewise; default: 60")
     parser.add_argument("--warm-seconds", type=float, default=4.0, help="of half the cap")
+    help_ = "of the weights' load, until all tenants have something that waits; default: 5"
+    parser.add_argument("--fill-seconds", type=float, default=5.0, help=help_)
+    parser.add_argument("--gates", type=float, nargs="+", default=GATES, help="default: 0 and 0.1")
+    parser.add_argument("--workers", type=int, default=8, help="default: 8")
 
 
 if __name__ == "__main__":
@@ -207,5 +209,6 @@ if __name__ == "__main__":
         measure,
         __doc__,
         arguments,
-        smallest="--cap 20 --offered 60 --seconds 2 --fair-seconds 2 --warm-seconds 1",
+        smallest="--workers 2 --cap 20 --offered 100 --seconds 1 --fair-seconds 1 "
+        "--warm-seconds 0.5 --fill-seconds 0.5 --gates 0.1",
     )

@@ -15,8 +15,7 @@ from bench.harness.stats import percentile
 from bench.router.overload.load import Offer, Outcome, Source
 from bench.tenancy.scene import Scene, scene
 
-WORKERS = 8
-COUNTS = {"kvstore": 1, "router": 1, "prefill": 0, "decode": WORKERS, "frontend": 1}
+SERVICES = ("kvstore", "router", "decode", "frontend")
 MEAN_TOKENS, OUTPUT_TOKENS = 200.0, 4
 STEP_SECONDS = 0.064
 """Of a step that computes prompts alone: what comes meanwhile is not seen before its end."""
@@ -88,7 +87,7 @@ class Bench:
 
     def _cpu(self) -> dict[str, float]:
         """Return the seconds of a core that each kind of process has used."""
-        pids = {name: [one.pid for one in self._cluster.fleet.of(name)] for name in COUNTS}
+        pids = {name: [one.pid for one in self._cluster.fleet.of(name)] for name in SERVICES}
         pids["etcd"], pids[CLIENTS] = [self._cluster.local.pid or 0], [self._clients.pid]
         return {
             name: sum(cpu_seconds(pid) for pid in some if pid)
@@ -153,7 +152,8 @@ class Offered:
 @asynccontextmanager
 async def start(options: argparse.Namespace) -> AsyncIterator[Bench]:
     """Run the cluster and the clients until the block ends."""
-    rate = options.cap * MEAN_TOKENS / WORKERS
+    rate = options.cap * MEAN_TOKENS / options.workers
+    counts = {"kvstore": 1, "router": 1, "prefill": 0, "decode": options.workers, "frontend": 1}
     settings = {
         "BATON_PLACEMENT_DISAGGREGATION": "never",
         "BATON_ENGINE_SIM_PREFILL_TOKENS_PER_SECOND": str(rate),
@@ -164,7 +164,7 @@ async def start(options: argparse.Namespace) -> AsyncIterator[Bench]:
         "BATON_ENGINE_CHUNK_TOKENS": str(round(rate * STEP_SECONDS)),
     }
     async with (
-        scene(COUNTS, settings) as cluster,
+        scene(counts, settings) as cluster,
         helper("bench.router.overload.load") as clients,
     ):
         bench = Bench(cluster, clients, options)

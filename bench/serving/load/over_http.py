@@ -50,23 +50,19 @@ async def run_http(load: Load, next_request: NextRequest, seen: Observed) -> Non
 
 
 def _requests(load: Load) -> list[bytes]:
-    path = "/v1/chat/completions" if load.api == "chat" else "/v1/completions"
     made = []
     for prompt in load.prompts:
         body: dict[str, Any] = {
             "model": load.model,
+            "messages": [{"role": "user", "content": prompt}],
             "stream": True,
             "max_tokens": load.output_tokens,
             "ignore_eos": True,
             "temperature": 0.0,
         }
-        if load.api == "chat":
-            body["messages"] = [{"role": "user", "content": prompt}]
-        else:
-            body["prompt"] = prompt
         data = json.dumps(body).encode()
         head = (
-            f"POST {path} HTTP/1.1\r\nhost: {load.http}\r\n"
+            f"POST /v1/chat/completions HTTP/1.1\r\nhost: {load.http}\r\n"
             "content-type: application/json\r\naccept: text/event-stream\r\n"
             f"content-length: {len(data)}\r\n\r\n"
         )

@@ -22,13 +22,9 @@ class Load:
     """`host:port`, or empty."""
     grpc: str = ""
     """`host:port`, where not over HTTP."""
-    api: str = "chat"
-    """`chat` or `completions`."""
     output_tokens: int = 16
     concurrency: int = 16
     requests: int = 1000
-    seconds: float = 0.0
-    """No request begins later than this; 0: all `requests` are made."""
     together: bool = False
     """All clients ask at the same moment, and again once the last of them has its answer; then
     `requests` is a multiple of `concurrency`."""
@@ -70,19 +66,6 @@ class Observed:
         """Note the time between two reads."""
         if len(self.intervals) < MAX_INTERVALS:
             self.intervals.append(seconds)
-
-    def merge(self, other: "Observed") -> None:
-        """Add what another process saw at the same time."""
-        self.first += other.first
-        self.whole += other.whole
-        self.intervals += other.intervals
-        self.events += other.events
-        self.most_open += other.most_open
-        self.errors += other.errors
-        self.sample = self.sample or other.sample
-        self.began = min(self.began or other.began, other.began)
-        self.ended = max(self.ended, other.ended)
-        self.cpu += other.cpu
 
 
 def report(load: Load, seen: Observed) -> dict[str, Any]:

@@ -50,7 +50,6 @@ COUNTS = {"kvstore": 1, "router": 1, "prefill": 1, "decode": 1, "frontend": 3}
 TIERS = {"acme": Tier.PRO, "globex": Tier.ENTERPRISE}
 PROJECTS = ("search", "support")
 KEYS_EACH = 2
-LIMIT_PER_MINUTE = 20
 AT_ONCE = 24
 MOST_PER_SECOND = 60.0
 LEAST_SECONDS = 20.0
@@ -82,7 +81,7 @@ class Run:
         self._secrets: list[str] = []
         self._clients: dict[str, Clients] = {}
 
-    async def prepare(self) -> None:
+    async def prepare(self, limit_per_minute: int) -> None:
         """Make tenants, projects and keys, and connect."""
         admin, limited = self.up.admin, []
         for tenant, tier in TIERS.items():
@@ -94,7 +93,7 @@ class Run:
                     self.who[len(self._secrets)] = tenant, project.id, key.id
                     self._secrets.append(secret)
             project = await admin.find_project(tenant, "default")
-            key, secret = await admin.create_key(project, requests_per_minute=LIMIT_PER_MINUTE)
+            key, secret = await admin.create_key(project, requests_per_minute=limit_per_minute)
             limited.append(((tenant, project.id, key.id), secret))
         for by, secret in limited:
             self.who[len(self._secrets)] = by
@@ -178,7 +177,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 await proxies.ask({"listen": {KAFKA: (port, own_port)}})
                 await broker.start()
                 try:
-                    found, problems = await run(options.requests, draw, postgres, broker, proxies)
+                    found, problems = await run(options, draw, postgres, broker, proxies)
                 finally:
                     await broker.kill()
         finally:
@@ -194,7 +193,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def run(
-    requests: int,
+    options: argparse.Namespace,
     draw: random.Random,
     postgres: LocalDatabase,
     broker: Broker,
@@ -221,12 +220,12 @@ async def run(
         one = Run(up, draw)
         own = random.Random(draw.randrange(2**32))
         faults = Faults(up.fleet, postgres, broker, proxies, one.load, own)
-        await one.prepare()
+        await one.prepare(options.limit)
         began = time.monotonic()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(faults.run(requests))
-                group.create_task(one.ask(requests, faults))
+                group.create_task(faults.run(options.requests))
+                group.create_task(one.ask(options.requests, faults))
         finally:
             await one.close()
         seconds = time.monotonic() - began
@@ -266,8 +265,9 @@ async def run(
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--requests", type=int, default=5000, help="default: 5000")
+    parser.add_argument("--limit", type=int, default=20, help="per minute, of keys that have one")
     parser.add_argument("--seed", type=int, help="of all that is left to chance; default: drawn")
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, smallest="--requests 1600 --seed 1")
+    cli.main(measure, __doc__, arguments, smallest="--requests 400 --limit 3 --seed 1")
