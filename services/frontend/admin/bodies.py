@@ -9,7 +9,7 @@ from baton.errors import invalid_field
 from baton.tenancy.limits.spec import MAX_AMOUNT
 from baton.tenancy.records.tenants import Scope
 from services.frontend.http.json_body import decode_body
-from services.frontend.requests.validate import unsupported
+from services.frontend.requests.refusals import unsupported
 
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ from baton.sampling import SamplingParams
 from baton.v1 import inference_pb2
 from services.frontend.grpc.tools import calls_of, tool_use_of, tools_of
 from services.frontend.requests.prompt_fields import template_options, with_suffix
+from services.frontend.requests.refusals import too_many
 from services.frontend.requests.request import (
     ChatPrompt,
     GenerationRequest,
@@ -17,7 +18,6 @@ from services.frontend.requests.request import (
     TextPrompt,
     TokenPrompt,
 )
-from services.frontend.requests.validate import check_messages
 from services.frontend.text.chat_template import ChatMessage
 
 J = TypeVar("J", dict[str, Any], list[Any])
@@ -80,7 +80,8 @@ def _conversation(
         BatonError: it has more than `max_messages`; or as of `tools_of` and `template_options`.
     """
     messages = request.messages
-    check_messages(len(messages), max_messages)
+    if len(messages) > max_messages:
+        raise too_many("messages", len(messages), max_messages)
     made = [
         ChatMessage(
             one.role,

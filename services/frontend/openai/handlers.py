@@ -20,15 +20,17 @@ from services.frontend.http.routes import Route
 from services.frontend.http.values import check_values
 from services.frontend.models.model import ServedModel
 from services.frontend.openai.multi_prompt import GenerationBatch
+from services.frontend.openai.request.decode import (
+    read_chat,
+    read_completion,
+    read_detokenize,
+    read_tokenize,
+)
 from services.frontend.openai.request.parse import (
     EXECUTION_HEADER,
     RequestNames,
     chat_request,
     completion_requests,
-    read_chat,
-    read_completion,
-    read_detokenize,
-    read_tokenize,
     tokenized,
 )
 from services.frontend.openai.request.schema import ChatBody, CompletionBody

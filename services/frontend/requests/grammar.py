@@ -8,7 +8,7 @@ import msgspec
 from baton.errors import BatonError, Reason, invalid_field
 from baton.request.grammar import Grammar
 from baton.structured.errors import GrammarError, GrammarsBusyError
-from services.frontend.requests.validate import unsupported
+from services.frontend.requests.refusals import unsupported
 from services.frontend.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

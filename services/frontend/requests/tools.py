@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from baton.errors import invalid_field
 from services.frontend.output.definitions import ToolUse
+from services.frontend.requests.refusals import too_many
 from services.frontend.text.chat_template import ChatMessage
 from services.frontend.text.json_depth import MAX_DEPTH, deeper
 
@@ -15,37 +16,26 @@ _MAX_CALLED = 256
 """Characters of the name in a call, which a model may have made up."""
 
 
-def check_tools_count(count: int, field: str = "tools") -> None:
-    """Check how many tools a request has, which can be done before any is made.
-
-    Raises:
-        BatonError: INVALID_FIELD, too many.
-    """
-    if count > MAX_TOOLS:
-        raise invalid_field(field, f"{count} {field} exceed the limit of {MAX_TOOLS}")
-
-
 def check_tools(use: ToolUse) -> None:
     """Check the tools of a request.
 
     Raises:
         BatonError: the first field that is wrong.
     """
-    check_tools_count(len(use.tools), use.field)
+    if len(use.tools) > MAX_TOOLS:
+        raise too_many(use.field, len(use.tools), MAX_TOOLS)
     names: set[str] = set()
     for index, tool in enumerate(use.tools):
-        field = use.field_of(index)
         if not _NAME.fullmatch(tool.name):
-            raise invalid_field(f"{field}.name", _NAMES)
+            raise invalid_field(f"{use.field_of(index)}.name", _NAMES)
         if tool.name in names:
-            raise invalid_field(
-                f"{field}.name", f"{tool.name!r} is already the name of another tool"
-            )
+            field = f"{use.field_of(index)}.name"
+            raise invalid_field(field, f"{tool.name!r} is already the name of another tool")
         names.add(tool.name)
         if (tool.parameters or {}).get("type", "object") not in ("object", ["object"]):
-            raise invalid_field(f"{field}.parameters.type", "must be object")
+            raise invalid_field(f"{use.field_of(index)}.parameters.type", "must be object")
         if deeper(tool.definition, MAX_DEPTH):
-            raise invalid_field(field, f"is nested more than {MAX_DEPTH} levels deep")
+            raise invalid_field(use.field_of(index), f"is nested more than {MAX_DEPTH} levels deep")
     for name in sorted(use.allowed or ()):
         if name not in names:
             raise invalid_field(use.choice_field, f"{name[:64]!r} is not one of the {use.field}")

@@ -20,6 +20,7 @@ from services.frontend.models.model import ResolvedModel, ServedModel
 from services.frontend.output.formats import AnswerReader
 from services.frontend.requests.bans import check_bans
 from services.frontend.requests.context import RequestContextLimit
+from services.frontend.requests.refusals import too_many
 from services.frontend.requests.request import (
     ChatPrompt,
     GenerationRequest,
@@ -247,7 +248,8 @@ def check_prompt(prompt: Prompt, limits: FrontendLimits) -> None:
         case ChatPrompt(messages):
             if not messages:
                 raise invalid_field("messages", "at least one message is required")
-            check_messages(len(messages), limits.max_messages)
+            if len(messages) > limits.max_messages:
+                raise too_many("messages", len(messages), limits.max_messages)
             for index, message in enumerate(messages):
                 if message.role not in ROLES:
                     raise invalid_field(
@@ -284,32 +286,6 @@ def too_long(prompt: Prompt, context: RequestContextLimit, tokens: str) -> Baton
         f"However, your {field} resulted in {tokens} tokens, and at least one is for the output. "
         f"Reduce the length of the {field}",
         field,
-    )
-
-
-def check_messages(count: int, most: int) -> None:
-    """Check how many messages a conversation has, which can be done before any is made.
-
-    Raises:
-        BatonError: INVALID_FIELD, more than `most`.
-    """
-    if count > most:
-        raise invalid_field("messages", f"{count} messages exceed the limit of {most}")
-
-
-def unsupported(name: str, feature: str = "", why: str = "") -> BatonError:
-    """Return the error of a parameter that is not served, whichever model is asked.
-
-    Args:
-        name: the parameter, in the caller's words.
-        feature: what it asks for, where that has another name.
-        why: and what to do, where there is more to say than to leave it out.
-    """
-    what = f"{name}: {feature}" if feature else name
-    return BatonError(
-        Reason.UNSUPPORTED_PARAMETER,
-        f"{what} is not supported: {why}" if why else f"{what} is not supported; omit it",
-        field=name,
     )
 
 

@@ -9,7 +9,7 @@ from baton.tenancy.records.tenants import Scope
 from baton.usage.report.question import MAX_SECONDS, Column, Question
 from services.frontend.admin.query import QueryString
 from services.frontend.admin.usage.buckets import Range, read_token
-from services.frontend.requests.validate import unsupported
+from services.frontend.requests.refusals import unsupported
 
 COMMON = ("start_time", "end_time", "bucket_width", "group_by", "limit", "page")
 """Parameters of all that is told in buckets of time."""

@@ -1,18 +1,37 @@
-"""The messages of a chat completion's body."""
+"""The fifth pass over a chat completion's body: its messages, with the calls in them.
 
+Messages may have functions, as OpenAI's API had them before tools: a `function_call`, and the role
+`function`. They become calls of tools.
+"""
+
+import json
 from collections.abc import Sequence
 from typing import Any
 
-from baton.errors import BatonError, Reason, invalid_field
-from services.frontend.openai.request.functions import FUNCTION, answered_call, calls_of
-from services.frontend.openai.request.schema import MessageBody
-from services.frontend.requests.request import ChatPrompt
-from services.frontend.requests.validate import check_messages, unsupported
-from services.frontend.text.chat_template import PLAIN, ChatMessage, TemplateOptions
+import msgspec
 
-_MAY_BE_SILENT = frozenset({"assistant", "tool", FUNCTION})
+from baton.errors import BatonError, Reason, invalid_field
+from services.frontend.openai.request.schema import FunctionBody, MessageBody
+from services.frontend.openai.request.tools import not_a_function
+from services.frontend.requests.refusals import too_many, unsupported
+from services.frontend.requests.request import ChatPrompt
+from services.frontend.text.chat_template import PLAIN, ChatMessage, ChatToolCall, TemplateOptions
+
+_FUNCTION = "function"
+"""The role of a message that answers a call, and the type of a call."""
+_MAY_BE_SILENT = frozenset({"assistant", "tool", _FUNCTION})
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 """OpenAI's Responses have other names for text, which its agents keep in their histories."""
+_ID_DIGITS = 9
+"""Of ids of calls in a conversation, which functions have none of: as many as Mistral's have."""
+
+
+class ToolCallBody(msgspec.Struct):
+    """A call of a tool, in a conversation."""
+
+    id: str | None = None
+    type: str | None = None
+    function: FunctionBody | None = None
 
 
 def conversation(
@@ -26,7 +45,8 @@ def conversation(
         BatonError: there are more than `max_messages`; one of a user or the system has no content,
             one has content that is no text, or what is no call of a tool.
     """
-    check_messages(len(messages), max_messages)
+    if len(messages) > max_messages:
+        raise too_many("messages", len(messages), max_messages)
     return ChatPrompt([_message(messages, index) for index in range(len(messages))], options)
 
 
@@ -35,13 +55,13 @@ def _message(messages: Sequence[MessageBody], index: int) -> ChatMessage:
     if message.audio:
         raise unsupported(f"{where}.audio")
     content, thought = _content(message, where)
-    answers = message.role == FUNCTION
+    answers = message.role == _FUNCTION
     return ChatMessage(
         "tool" if answers else message.role,
         content,
         message.name or "",
-        calls_of(messages, index),
-        answered_call(messages, index) if answers else message.tool_call_id or "",
+        _calls(message, index, where),
+        _answered_call(messages, index) if answers else message.tool_call_id or "",
         message.reasoning_content or message.reasoning or thought,
     )
 
@@ -87,3 +107,47 @@ def _thought(thinking: Any) -> str:
             if isinstance(one, dict) and isinstance(one.get("text"), str)
         )
     return thinking if isinstance(thinking, str) else ""
+
+
+def _calls(message: MessageBody, index: int, where: str) -> list[ChatToolCall]:
+    """Return the calls of a message, or its `function_call`; their arguments are not checked."""
+    function = message.function_call
+    if function is not None:
+        if message.tool_calls:
+            raise invalid_field(f"{where}.function_call", "cannot be combined with tool_calls")
+        return [ChatToolCall(_call_id(index), function.name, _arguments(function))]
+    if not message.tool_calls:
+        return []
+    try:
+        read = msgspec.convert(message.tool_calls, list[ToolCallBody])
+    except msgspec.ValidationError as error:
+        raise invalid_field(f"{where}.tool_calls", str(error)) from None
+    made = []
+    for at, call in enumerate(read):
+        if call.function is None or call.type not in (None, _FUNCTION):
+            raise not_a_function(f"{where}.tool_calls[{at}].type", call.type)
+        made.append(ChatToolCall(call.id or "", call.function.name, _arguments(call.function)))
+    return made
+
+
+def _arguments(function: FunctionBody) -> str:
+    """Return the arguments of a call as text, as they were given: they need not be JSON."""
+    given = function.arguments
+    if isinstance(given, str):
+        return given
+    return "" if given is None else json.dumps(given, ensure_ascii=False)
+
+
+def _answered_call(messages: Sequence[MessageBody], at: int) -> str:
+    """Return the id of the call that a message of the role `function` answers: the latest one
+    before it of its name; empty: there is none."""
+    name = messages[at].name
+    for before in range(at - 1, -1, -1):
+        call = messages[before].function_call
+        if call is not None and call.name == name:
+            return _call_id(before)
+    return ""
+
+
+def _call_id(at: int) -> str:
+    return f"{at:0{_ID_DIGITS}d}"

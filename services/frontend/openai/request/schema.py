@@ -10,7 +10,6 @@ import msgspec
 
 from baton.sampling import PARAMETERS
 from services.frontend.openai.request.fields import FIELDS, OTHER_SHAPE, Body, Field, Treatment
-from services.frontend.requests.validate import unsupported
 
 
 class StreamOptions(msgspec.Struct):
@@ -85,7 +84,7 @@ class Common(_Parameters, kw_only=True):
     ttft_target_seconds: float | None = None
     # Nobody's: who names a tenant that is not the key's is told so.
     tenant: str | None = None
-    # The form of the output: see `forms`.
+    # The form of the output: see `response_format`.
     response_format: dict[str, Any] | None = None
     structured_outputs: dict[str, Any] | None = None
     guided_json: Any = None
@@ -145,7 +144,8 @@ class DetokenizeBody(msgspec.Struct, kw_only=True):
 B = TypeVar("B", ChatBody, CompletionBody)
 
 
-def _others(body: Body) -> list[Field]:
+def unserved(body: Body) -> list[Field]:
+    """Return the fields of a body that are ignored or not supported."""
     return [
         each for each in FIELDS if each.treatment is not Treatment.SERVED and each.belongs_to(body)
     ]
@@ -153,7 +153,7 @@ def _others(body: Body) -> list[Field]:
 
 def _with_others(base: type[B], body: Body) -> type[B]:
     """Return the body with the fields that are not served, of any type."""
-    fields = [(each.name, Any, None) for each in _others(body)]
+    fields = [(each.name, Any, None) for each in unserved(body)]
     made = msgspec.defstruct(base.__name__, fields, bases=(base,), kw_only=True)
     return cast("type[B]", made)
 
@@ -171,20 +171,3 @@ ANY_COMPLETION = _with_others(CompletionBody, Body.COMPLETION)
 CHAT = _strict(ANY_CHAT)
 """A chat completion with fields of the table only."""
 COMPLETION = _strict(ANY_COMPLETION)
-
-_REFUSED = {
-    body: [each for each in _others(body) if each.treatment is Treatment.REFUSED]
-    for body in (Body.CHAT, Body.COMPLETION)
-}
-
-
-def refuse_unsupported(body: ChatBody | CompletionBody) -> None:
-    """Refuse fields that are not served, by name, unless they ask for nothing.
-
-    Raises:
-        BatonError: UNSUPPORTED_PARAMETER.
-    """
-    for field in _REFUSED[Body.CHAT if isinstance(body, ChatBody) else Body.COMPLETION]:
-        value = getattr(body, field.name)
-        if value is not None and value not in field.nothing:
-            raise unsupported(field.name, why=field.note)

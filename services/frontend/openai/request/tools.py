@@ -1,107 +1,69 @@
-"""The tools of a chat completion's body."""
+"""The fourth pass over a chat completion's body: its tools, and which of them may be called."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from baton.errors import BatonError, Reason, invalid_field
-from services.frontend.openai.request.schema import ChatBody, FunctionBody, TokenizeBody
+from services.frontend.openai.request.functions import ToolFields
 from services.frontend.output.definitions import CallMode, ToolDefinition, ToolUse
-from services.frontend.requests.tools import check_tools_count
-from services.frontend.requests.validate import unsupported
-from services.frontend.text.chat_template import ChatToolCall
+from services.frontend.requests.refusals import too_many, unsupported
+from services.frontend.requests.tools import MAX_TOOLS
 
 _MODES = {mode.value: mode for mode in CallMode}
 _FUNCTION = "function"
 
 
-class ToolCallBody(msgspec.Struct):
-    """A call of a tool, in a conversation."""
+def read_tool_use(fields: ToolFields) -> ToolUse | None:
+    """Return what a body says of tools; None: it has none.
 
-    id: str | None = None
-    type: str | None = None
-    function: FunctionBody | None = None
+    Raises:
+        BatonError: as of `read_tools`; INVALID_FIELD, the choice is none, or of no tools.
+    """
+    choice = fields.choice
+    if fields.functions:
+        tools = _functions(fields.definitions)
+    else:
+        tools = read_tools(fields.definitions)
+        if not tools:
+            if choice not in (None, "none", "auto"):
+                raise invalid_field("tool_choice", "the request has no tools")
+            return None
+    calls, allowed, one = _choice(choice, functions=fields.functions)
+    return ToolUse(tools, calls, allowed, fields.parallel and not one, fields.functions)
 
 
-def read_tools(tools: Sequence[Any] | None) -> tuple[ToolDefinition, ...]:
+def read_tools(tools: Sequence[Any]) -> tuple[ToolDefinition, ...]:
     """Return the tools that a body names; their names and schemas are not checked.
 
     Raises:
         BatonError: one is no function, or there are too many.
     """
-    check_tools_count(len(tools or ()))
-    return tuple(_tool(f"tools[{index}]", tool) for index, tool in enumerate(tools or ()))
+    if len(tools) > MAX_TOOLS:
+        raise too_many("tools", len(tools), MAX_TOOLS)
+    return tuple(_tool(f"tools[{index}]", tool) for index, tool in enumerate(tools))
 
 
-def read_tool_use(body: ChatBody) -> ToolUse | None:
-    """Return what a body says of tools; None: it has none.
-
-    Raises:
-        BatonError: as of `read_tools`, or `tool_choice` names what is not there.
-    """
-    tools = read_tools(body.tools)
-    choice = body.tool_choice
-    if not tools:
-        if choice not in (None, "none", "auto"):
-            raise invalid_field("tool_choice", "the request has no tools")
-        return None
-    calls, allowed, one = _choice(choice)
-    return ToolUse(tools, calls, allowed, body.parallel_tool_calls is not False and not one)
+def definitions(tools: Sequence[Any] | None) -> list[Mapping[str, Any]]:
+    """Return the tools of a tokenize request, as chat templates take them; errors as of
+    `read_tools`."""
+    return [tool.definition for tool in read_tools(tools or ())]
 
 
-def definitions(body: TokenizeBody) -> list[Mapping[str, Any]]:
-    """Return the tools of a tokenize request, as chat templates take them."""
-    return [tool.definition for tool in read_tools(body.tools)]
-
-
-def read_calls(where: str, calls: Any) -> list[ChatToolCall]:
-    """Return the calls of a message; their arguments are not checked.
-
-    Args:
-        where: the message.
-        calls: its field `tool_calls`.
-
-    Raises:
-        BatonError: one is no call of a function.
-    """
-    try:
-        read = msgspec.convert(calls or [], list[ToolCallBody])
-    except msgspec.ValidationError as error:
-        raise invalid_field(f"{where}.tool_calls", str(error)) from None
-    made = []
-    for index, call in enumerate(read):
-        if call.function is None or call.type not in (None, _FUNCTION):
-            raise _not_a_function(f"{where}.tool_calls[{index}].type", call.type)
-        made.append(ChatToolCall(call.id or "", call.function.name, arguments_of(call.function)))
-    return made
-
-
-def arguments_of(function: FunctionBody) -> str:
-    """Return the arguments of a call as text, as they were given: they need not be JSON."""
-    given = function.arguments
-    if isinstance(given, str):
-        return given
-    return "" if given is None else json.dumps(given, ensure_ascii=False)
+def _functions(functions: Sequence[Any]) -> tuple[ToolDefinition, ...]:
+    if len(functions) > MAX_TOOLS:
+        raise too_many("functions", len(functions), MAX_TOOLS)
+    return tuple(_named(f"functions[{index}]", each) for index, each in enumerate(functions))
 
 
 def _tool(where: str, tool: Any) -> ToolDefinition:
     if not isinstance(tool, dict) or tool.get("type", _FUNCTION) != _FUNCTION:
-        raise _not_a_function(f"{where}.type", tool.get("type") if isinstance(tool, dict) else "")
-    return tool_of(f"{where}.function", tool.get(_FUNCTION))
+        kind = tool.get("type") if isinstance(tool, dict) else ""
+        raise not_a_function(f"{where}.type", kind)
+    return _named(f"{where}.function", tool.get(_FUNCTION))
 
 
-def tool_of(where: str, function: Any) -> ToolDefinition:
-    """Return the tool that a function is; its name and schema are not checked.
-
-    Args:
-        where: the function.
-        function: OpenAI's object.
-
-    Raises:
-        BatonError: INVALID_FIELD, it is none.
-    """
+def _named(where: str, function: Any) -> ToolDefinition:
+    """Return the tool that a function is, OpenAI's object; `where` is its field."""
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise invalid_field(where, "must be an object with a name")
     parameters, strict = function.get("parameters"), function.get("strict")
@@ -114,7 +76,7 @@ def tool_of(where: str, function: Any) -> ToolDefinition:
     return ToolDefinition(function["name"], definition, parameters, bool(strict))
 
 
-def _choice(choice: Any) -> tuple[CallMode, frozenset[str] | None, bool]:
+def _choice(choice: Any, *, functions: bool) -> tuple[CallMode, frozenset[str] | None, bool]:
     """Return whether there are calls, which tools may be called, and whether it is one call."""
     if choice is None:
         return CallMode.AUTO, None, False
@@ -126,6 +88,10 @@ def _choice(choice: Any) -> tuple[CallMode, frozenset[str] | None, bool]:
                 return CallMode.REQUIRED, frozenset({_name("tool_choice", choice)}), True
             case "allowed_tools":
                 return _allowed(choice.get("allowed_tools", choice))
+    if functions:
+        raise invalid_field(
+            "function_call", "must be none, auto, or an object with the name of a function"
+        )
     modes = ", ".join(_MODES)
     raise invalid_field(
         "tool_choice", f"must be {modes}, or an object of type function or allowed_tools"
@@ -151,7 +117,8 @@ def _name(where: str, named: Any) -> str:
     return name
 
 
-def _not_a_function(field: str, kind: Any) -> BatonError:
+def not_a_function(field: str, kind: Any) -> BatonError:
+    """Return the error of a tool, or of a call of one, whose type is another."""
     if isinstance(kind, str) and kind:
         return unsupported(field, why=f"type {kind[:64]!r}; use function")
     return BatonError(Reason.INVALID_FIELD, f"{field}: must be a function", field=field)

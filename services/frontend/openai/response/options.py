@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from baton.telemetry.context import request_id
-from services.frontend.openai.request.functions import calls_functions
 from services.frontend.openai.request.schema import ChatBody, CompletionBody
 from services.frontend.openai.response.templates import Template
 from services.frontend.requests.request import (
@@ -74,7 +73,7 @@ def response_options(
         requests: one per prompt.
         resolved: the same, once they are good to run.
     """
-    first, stream = resolved[0], body.stream_options
+    first, stream, use = resolved[0], body.stream_options, requests[0].tools
     is_chat = isinstance(body, ChatBody)
     return ResponseOptions(
         id=template.id_prefix + request_id.get(),
@@ -94,7 +93,7 @@ def response_options(
         if body.echo
         else (),
         echo_logprobs=bool(body.echo) and first.prompt_logprobs is not None and not is_chat,
-        functions=isinstance(body, ChatBody) and calls_functions(body),
+        functions=use is not None and use.functions,
         reasoning=not isinstance(body, ChatBody) or body.include_reasoning is not False,
         exact_continuation=all(request.exact_continuation for request in resolved),
     )

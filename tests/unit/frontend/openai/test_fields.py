@@ -10,8 +10,8 @@ from openai.types import completion_create_params as openai_completion
 from openai.types.chat import completion_create_params as openai_chat
 
 from baton.errors import BatonError, Reason
+from services.frontend.openai.request.decode import read_chat, read_completion
 from services.frontend.openai.request.fields import FIELDS, Body, Field, Treatment
-from services.frontend.openai.request.parse import read_chat, read_completion
 from services.frontend.openai.request.schema import CHAT, COMPLETION, ChatBody, CompletionBody
 
 # Of vLLM 0.32's ChatCompletionRequest and CompletionRequest.

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from baton.errors import BatonError, Reason
-from services.frontend.openai.request.parse import RequestNames, chat_request, read_chat
+from services.frontend.openai.request.decode import read_chat
+from services.frontend.openai.request.parse import RequestNames, chat_request
 
 Path = tuple[str | int, ...]
 

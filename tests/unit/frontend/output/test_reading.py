@@ -13,7 +13,8 @@ from baton.settings import FrontendLimits
 from baton.tenancy.directory.principal import LOCAL
 from baton.v1 import inference_pb2
 from services.frontend.grpc.convert import generation_request
-from services.frontend.openai.request.parse import RequestNames, chat_request, read_chat
+from services.frontend.openai.request.decode import read_chat
+from services.frontend.openai.request.parse import RequestNames, chat_request
 from services.frontend.output.definitions import CallMode
 from services.frontend.requests.request import ChatPrompt, GenerationRequest
 from services.frontend.requests.validate import check

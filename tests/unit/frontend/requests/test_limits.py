@@ -8,11 +8,8 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.settings import FrontendLimits
 from baton.tenancy.directory.principal import LOCAL
-from services.frontend.openai.request.parse import (
-    RequestNames,
-    completion_requests,
-    read_completion,
-)
+from services.frontend.openai.request.decode import read_completion
+from services.frontend.openai.request.parse import RequestNames, completion_requests
 from services.frontend.requests import validate
 from services.frontend.requests.request import ChatPrompt, GenerationRequest, TextPrompt
 from services.frontend.text.chat_template import ChatMessage

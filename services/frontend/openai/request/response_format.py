@@ -1,13 +1,14 @@
-"""The form that a body asks of the output: OpenAI's `response_format`, and vLLM's fields."""
+"""The sixth pass over a body: the form that it asks of the output, with OpenAI's
+`response_format` or with vLLM's fields."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from baton.errors import invalid_field
 from baton.request.grammar import Grammar
 from services.frontend.openai.request.schema import Common
-from services.frontend.requests.validate import unsupported
+from services.frontend.requests.refusals import unsupported
 
 _JSON_OBJECT = Grammar.of("json_schema", '{"type":"object"}')
 _GUIDED = {
@@ -21,8 +22,21 @@ _KINDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 _FORMATS = "text, json_object or json_schema"
 
 
-def read_form(body: Common) -> tuple[str, Grammar] | None:
-    """Return the field that says a form, and the form; None: the output is any text.
+class Form(NamedTuple):
+    """The form of the output."""
+
+    field: str = ""
+    """That says it."""
+    grammar: Grammar | None = None
+    """None: the output is any text."""
+    strict: Any = True
+    """Whether all of a schema is to be kept, as the body says it: `response_format` has a field for
+    that, which is false where it is not there; other forms are what they say. The next pass refuses
+    what is neither true nor false: `logit_bias` comes first."""
+
+
+def read_form(body: Common) -> Form:
+    """Return the form that a body asks for.
 
     Raises:
         BatonError: it is malformed, or two fields say one.
@@ -45,21 +59,15 @@ def read_form(body: Common) -> tuple[str, Grammar] | None:
             found[field] = _form(field, kind, value)
     if len(found) > 1:
         raise invalid_field(list(found)[1], f"cannot be combined with {next(iter(found))}")
-    return next(iter(found.items()), None)
+    for field, grammar in found.items():
+        return Form(field, grammar, _strict(body.response_format))
+    return Form()
 
 
-def is_strict(body: Common) -> bool:
-    """Return whether all of a body's schema is to be kept: OpenAI's has a field for that, which is
-    false where it is not there; other forms are what they say.
-
-    Raises:
-        BatonError: INVALID_FIELD, the field is neither true nor false.
-    """
-    match body.response_format:
-        case {"type": "json_schema", "json_schema": {"strict": bool(strict)}}:
+def _strict(asked: dict[str, Any] | None) -> Any:
+    match asked:
+        case {"type": "json_schema", "json_schema": {"strict": strict}} if strict is not None:
             return strict
-        case {"type": "json_schema", "json_schema": {"strict": value}} if value is not None:
-            raise invalid_field("response_format.json_schema.strict", "must be true or false")
         case {"type": "json_schema"}:
             return False
     return True
