@@ -18,7 +18,7 @@ from baton.internal.v1.worker_pb2 import (
 )
 from baton.rpc.protocol import PAUSE, VERSION
 from baton.v1 import common_pb2
-from baton.worker.stream.stream import probation
+from baton.worker.stream import probation
 from tests.integration.worker.conftest import ALONE, SIM, at_baseline, local_tokens
 from tests.support.services.service import NO_SETTINGS
 from tests.support.services.settings import environment
