@@ -46,7 +46,7 @@ DISK_PART = "baton.kv.disk"
 async def compose(process: Process, settings: KvStoreSettings) -> None:
     """Start the store: arena, state, peers, server, registration."""
     own, stack, readiness = settings.store, process.stack, process.readiness
-    readiness.wait_for("arena", "no memory is behind the arena")
+    readiness.wait_for("arena", "the arena's memory is not allocated yet")
     readiness.wait_for("registration", "etcd has no record of this store")
     tls = await stack.enter_async_context(links(settings, ["kvstore"]))
     disk_setup.check(own)
@@ -146,7 +146,7 @@ def uses_nixl(settings: StoreSettings, *, encrypted: bool) -> bool:
     asked = "peer_transports" in settings.model_fields_set
     uses = NIXL in settings.peer_transports and (asked or not encrypted)
     if encrypted and NIXL in settings.peer_transports:
-        why = "tls.cert is set, and NIXL's bytes are not encrypted"
+        why = "tls.cert is set, and NIXL does not encrypt transfers"
         if uses:
             log.warning("kv.nixl.unencrypted", reason=why)
         else:

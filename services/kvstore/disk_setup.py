@@ -25,13 +25,14 @@ def check(settings: StoreSettings) -> None:
     """
     if settings.disk_bytes and settings.disk_path is None:
         raise StartupError(
-            "store.disk_bytes needs a file: set BATON_STORE_DISK_PATH or --store-disk-path, or "
-            "disk_bytes to 0."
+            "store.disk_bytes requires a file: set BATON_STORE_DISK_PATH or --store-disk-path, or "
+            "set "
+            "store.disk_bytes to 0."
         )
     if 0 < settings.disk_bytes < SLAB_BYTES:
         raise StartupError(
-            f"store.disk_bytes is at least {SLAB_BYTES}, or 0 for no disk: set "
-            "BATON_STORE_DISK_BYTES or --store-disk-bytes to more."
+            f"store.disk_bytes must be at least {SLAB_BYTES}, or 0 for no disk tier: raise "
+            "BATON_STORE_DISK_BYTES or --store-disk-bytes."
         )
 
 

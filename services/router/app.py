@@ -45,7 +45,7 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     Before, frontends ask other routers, or place on what they know themselves.
     """
     stack, readiness = process.stack, process.readiness
-    readiness.wait_for("cluster", "etcd was not listed, or no worker has told its load")
+    readiness.wait_for("cluster", "waiting for etcd, or for the workers' load reports")
     readiness.wait_for("registration", "etcd has no record of this router")
     tls = await stack.enter_async_context(links(settings, ["router"]))
     cluster = settings.etcd.cluster

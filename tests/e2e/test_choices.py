@@ -85,4 +85,4 @@ async def test_more_choices_than_a_worker_ever_takes_are_refused_by_name(
     with pytest.raises(ApiError) as refused:
         await cluster.client.generate(prompt_of(40), n=most + 1, **asked).answer()
     assert (refused.value.reason, refused.value.field) == (Reason.INVALID_FIELD.name, "n")
-    assert f"{most + 1} choices are more than any worker takes ({most}" in str(refused.value)
+    assert f"{most + 1} choices exceed the limit of every worker ({most}" in str(refused.value)

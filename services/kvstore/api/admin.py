@@ -74,12 +74,12 @@ def list_objects(store: Store, request: pb.ListRequest) -> pb.ListResponse:
         BatonError: a field is out of its range.
     """
     if len(request.key_prefix) > KEY_BYTES:
-        raise invalid_field("key_prefix", f"has at most {KEY_BYTES} bytes")
+        raise invalid_field("key_prefix", f"must have at most {KEY_BYTES} bytes")
     if request.layout_id and len(request.layout_id) != LAYOUT_ID_BYTES:
-        raise invalid_field("layout_id", f"has {LAYOUT_ID_BYTES} bytes")
+        raise invalid_field("layout_id", f"must have {LAYOUT_ID_BYTES} bytes")
     tenant_of(request.tenant)
     if not 0 <= request.limit <= MAX_PAGE:
-        raise invalid_field("limit", f"is 0 to {MAX_PAGE}")
+        raise invalid_field("limit", f"must be 0 to {MAX_PAGE}")
     after = _unpack_page(request.page) if request.page else None
     limit = request.limit or DEFAULT_PAGE
     chosen = sorted(
@@ -103,11 +103,13 @@ def drop_objects(store: Store, request: pb.DropRequest) -> pb.DropResponse:
         BatonError: a field is out of its range.
     """
     if request.layout_id and len(request.layout_id) != LAYOUT_ID_BYTES:
-        raise invalid_field("layout_id", f"has {LAYOUT_ID_BYTES} bytes, or none for every layout")
+        raise invalid_field(
+            "layout_id", f"must have {LAYOUT_ID_BYTES} bytes, or none for all layouts"
+        )
     if not request.keys or len(request.keys) % KEY_BYTES:
-        raise invalid_field("keys", f"are a positive multiple of {KEY_BYTES} bytes")
+        raise invalid_field("keys", f"must be a positive multiple of {KEY_BYTES} bytes")
     if len(request.keys) > MAX_READ_KEYS * KEY_BYTES:
-        raise invalid_field("keys", f"are at most {MAX_READ_KEYS}")
+        raise invalid_field("keys", f"must be at most {MAX_READ_KEYS}")
     keys = set(unpack(request.keys))
     named = [
         object_id
@@ -160,7 +162,7 @@ def _pack_page(object_id: ObjectId) -> bytes:
 def _unpack_page(page: bytes) -> ObjectId:
     head = LAYOUT_ID_BYTES + KEY_BYTES
     if len(page) != head + 12:
-        raise invalid_field("page", "is the next_page of an earlier response")
+        raise invalid_field("page", "must be the next_page of an earlier response")
     group, shard, part = (
         int.from_bytes(page[at : at + 4], "big") for at in range(head, head + 12, 4)
     )

@@ -43,7 +43,7 @@ def tenant_of(tenant: str) -> str:
         BatonError: its name is too long.
     """
     if len(tenant.encode()) > MAX_TENANT_BYTES:
-        raise invalid_field("tenant", f"has at most {MAX_TENANT_BYTES} bytes")
+        raise invalid_field("tenant", f"must have at most {MAX_TENANT_BYTES} bytes")
     return tenant
 
 
@@ -55,7 +55,7 @@ def sources_of(messages: Iterable[pb.KvSource]) -> list[ReadSource]:
     """
     sources = [ReadSource(message.store_id, message.address) for message in messages]
     if len(sources) > MAX_SOURCES:
-        raise invalid_field("sources", f"are at most {MAX_SOURCES}")
+        raise invalid_field("sources", f"must be at most {MAX_SOURCES}")
     if not all(s.store_id and _ADDRESS.fullmatch(s.address) for s in sources):
-        raise invalid_field("sources", "have a store_id and an address host:port")
+        raise invalid_field("sources", "must have a store_id and an address host:port")
     return sources

@@ -88,7 +88,7 @@ class GetStream:
         kind = frame.WhichOneof("frame")
         handler = self._handlers.get(kind or "")
         if kind is None or handler is None:
-            raise invalid_field("frame", f"{kind} does not belong on this stream")
+            raise invalid_field("frame", f"{kind} is not supported on this stream")
         try:
             handler(frame)
         except BatonError as error:
@@ -143,17 +143,17 @@ class GetStream:
     def _read(self, frame: pb.Read) -> None:
         number = frame.correlation_id
         if number <= 0 or number in self._reads:
-            raise invalid_field("correlation_id", "is above 0 and not in use")
+            raise invalid_field("correlation_id", "must be above 0 and not in use")
         if len(self._reads) >= self._limits.max_reads:
             raise BatonError(
                 Reason.NO_CAPACITY,
-                f"a stream has at most {self._limits.max_reads} reads",
+                f"a stream can have at most {self._limits.max_reads} concurrent reads",
                 retry_after=1,
             )
         ids = objects_of(frame, MAX_READ_KEYS)
         wait = frame.wait.seconds + frame.wait.nanos / 1e9
         if not 0 <= wait <= self._limits.max_wait_seconds:
-            raise invalid_field("wait", f"is 0 to {self._limits.max_wait_seconds:g} s")
+            raise invalid_field("wait", f"must be 0 to {self._limits.max_wait_seconds:g} s")
         tenant, sources = tenant_of(frame.tenant), sources_of(frame.sources)
         now = self._store.clock()
         deadline = now + (wait or INSTANT_SECONDS)
@@ -189,7 +189,7 @@ class GetStream:
     def _fetch(self, lease_ids: Iterable[int]) -> None:
         numbers = self._leases.checked(lease_ids)
         if len(self._chunks) + len(numbers) > MAX_FETCHES:
-            raise invalid_field("lease_ids", f"are at most {MAX_FETCHES} at a time")
+            raise invalid_field("lease_ids", f"must be at most {MAX_FETCHES} at a time")
         self._chunks.add(numbers)
         self.send_queue.wake()
 

@@ -63,7 +63,7 @@ class StreamLeases:
         """
         checked = list(numbers)
         if not all(0 < number <= self._last for number in checked):
-            raise invalid_field("lease_ids", "are leases that this stream was given")
+            raise invalid_field("lease_ids", "must be leases of this stream")
         return checked
 
     def slots(self, numbers: Iterable[int]) -> list[Slot] | None:

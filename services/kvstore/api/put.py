@@ -75,7 +75,7 @@ class PutStream:
         inner: Any = frame if isinstance(frame, WriteBulk) else getattr(frame, kind, None)
         handler = self._handlers.get(kind)
         if handler is None:
-            raise invalid_field("frame", f"{kind} does not belong on this stream")
+            raise invalid_field("frame", f"{kind} is not supported on this stream")
         try:
             handler(inner)
         except BatonError as error:
@@ -97,12 +97,12 @@ class PutStream:
 
     def _reserve(self, frame: pb.Reserve) -> None:
         if frame.correlation_id <= 0 or frame.correlation_id in self._reservations:
-            raise invalid_field("correlation_id", "is above 0 and not in use")
+            raise invalid_field("correlation_id", "must be above 0 and not in use")
         ids, tenant = objects_of(frame, MAX_RESERVE_KEYS), tenant_of(frame.tenant)
         if frame.object_bytes <= 0:
-            raise invalid_field("object_bytes", "is above 0")
+            raise invalid_field("object_bytes", "must be above 0")
         if not 0 <= frame.recompute_seconds < math.inf:
-            raise invalid_field("recompute_seconds", "is finite and not below 0")
+            raise invalid_field("recompute_seconds", "must be finite and at least 0")
         answer = pb.Reserved(correlation_id=frame.correlation_id)
         slots: dict[int, Slot] = {}
         answers = self._store.reserve(
@@ -137,9 +137,9 @@ class PutStream:
     def _write(self, frame: WriteBulk) -> None:
         head, data = frame
         if self._writer is not None:
-            raise invalid_field("write_chunk", "belongs to streams without shared memory")
+            raise invalid_field("write_chunk", "is only supported on streams without shared memory")
         if not 0 < data.nbytes <= MAX_CHUNK_BYTES:
-            raise invalid_field("data", f"is 1 to {MAX_CHUNK_BYTES} bytes")
+            raise invalid_field("data", f"must be 1 to {MAX_CHUNK_BYTES} bytes")
         # Checked as a whole before anything is written: a bad frame changes nothing.
         pieces: list[tuple[Slot, _Upload, memoryview]] = []
         offset = head.offset_bytes
@@ -149,13 +149,13 @@ class PutStream:
             upload = reservation.uploads.setdefault(index, _Upload(slot))
             if offset != upload.written or not 0 <= offset < slot.object_bytes:
                 raise invalid_field(
-                    "offset_bytes", f"continues at {upload.written} within the object"
+                    "offset_bytes", f"must continue at {upload.written} within the object"
                 )
             piece, data = data[: slot.object_bytes - offset], data[slot.object_bytes - offset :]
             pieces.append((slot, upload, piece))
             offset = 0
         if data.nbytes or len(set(head.indexes)) < len(pieces) or not pieces[-1][2].nbytes:
-            raise invalid_field("indexes", "names the objects whose bytes these are, each once")
+            raise invalid_field("indexes", "must name each object of these bytes once")
         for slot, upload, piece in pieces:
             if slot.state is SlotState.RESERVED:  # else it expired, as the commit will tell
                 view = self._store.arena.view(slot)
@@ -167,9 +167,9 @@ class PutStream:
     def _commit(self, frame: pb.Commit) -> None:
         indexes, packed = list(frame.indexes), frame.digests
         if not indexes or len(set(indexes)) < len(indexes):
-            raise invalid_field("indexes", "names at least one key, each once")
+            raise invalid_field("indexes", "must name at least one key, each once")
         if len(packed) != DIGEST_BYTES * len(indexes):
-            raise invalid_field("digests", f"is {DIGEST_BYTES} bytes for each index")
+            raise invalid_field("digests", f"must have {DIGEST_BYTES} bytes for each index")
         reservation = self._holding(frame.correlation_id, indexes)
         digests = split_digests(packed)
         if self._writer is None:
@@ -191,7 +191,7 @@ class PutStream:
         if slot.state is not SlotState.RESERVED:
             return
         if upload is None or upload.written < slot.object_bytes:
-            raise invalid_field("indexes", f"names key {index}, whose bytes have not all arrived")
+            raise invalid_field("indexes", f"names key {index}, whose bytes are incomplete")
         if upload.digest.digest() != digest:
             raise BatonError(Reason.DATA_LOSS, f"the bytes of key {index} do not match its digest")
 
@@ -221,7 +221,7 @@ class PutStream:
             if reservation is None or index not in reservation.slots:
                 raise BatonError(
                     Reason.NOT_FOUND,
-                    f"key {index} of reservation {correlation_id} has no slot here",
+                    f"key {index} of reservation {correlation_id} has no slot in this store",
                     field="index",
                 )
         assert reservation is not None  # there was an index

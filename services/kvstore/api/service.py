@@ -90,7 +90,7 @@ class KvStoreService(KvStoreServiceServicer):
     ) -> pb.AttachResponse:
         for field in ("client_id", "incarnation"):
             if not 0 < len(getattr(request, field)) <= MAX_NAME:
-                raise invalid_field(field, f"has 1 to {MAX_NAME} characters")
+                raise invalid_field(field, f"must have 1 to {MAX_NAME} characters")
         check_version(request.protocol_version, f"client {request.client_id}")
         arena = self._store.arena
         return pb.AttachResponse(
@@ -108,7 +108,7 @@ class KvStoreService(KvStoreServiceServicer):
     ) -> None:
         opening = await _first(context, self._limits.open_seconds)
         if not isinstance(opening, pb.PutRequest):
-            raise invalid_field("open", "is the first frame")
+            raise invalid_field("open", "must be the first frame")
         _, shared = self._open(opening)
         writer = self._probe(opening.open.writer_lock) if shared else None
         stream = PutStream(self._store, writer)
@@ -170,10 +170,10 @@ class KvStoreService(KvStoreServiceServicer):
             BatonError: it is no open frame, or of no session.
         """
         if not opening.HasField("open"):
-            raise invalid_field("open", "is the first frame")
+            raise invalid_field("open", "must be the first frame")
         session = self._sessions.find(opening.open.session_id)
         if session is None:
-            raise BatonError(Reason.NOT_FOUND, "no such session: attach again", field="session_id")
+            raise BatonError(Reason.NOT_FOUND, "unknown session: attach again", field="session_id")
         secret = self._store.arena.header.secret
         return session, hmac.compare_digest(opening.open.arena_secret, secret)
 
@@ -199,9 +199,9 @@ async def _first(call: ServerCall, seconds: float) -> Any:
         async with asyncio.timeout(seconds):
             message = await call.read()
     except TimeoutError as error:
-        raise BatonError(Reason.DEADLINE, "no open frame came in time") from error
+        raise BatonError(Reason.DEADLINE, "no open frame arrived in time") from error
     if message is grpc.aio.EOF:  # type: ignore[attr-defined]  # not in the stubs
-        raise invalid_field("open", "is the first frame")
+        raise invalid_field("open", "must be the first frame")
     return message
 
 

@@ -130,7 +130,7 @@ class DiskTier:
             return
         self._silent_seconds += ran
         if self._silent_seconds > self._stall_seconds:
-            self._switch_off(f"it does not answer for {self._stall_seconds:g} s", now)
+            self._switch_off(f"no response for {self._stall_seconds:g} s", now)
 
     async def close(self, *, wait: bool = False) -> None:
         """End the threads and close the file, which keeps what was written. Idempotent.

@@ -149,9 +149,9 @@ def check_room(
     for name, free in (limits or memory_limits)(directory).items():
         if needed > free:
             raise StartupError(
-                f"store.arena_bytes needs {-(-needed // _MIB)} MiB and {name} has "
-                f"{free // _MIB} MiB for it: set BATON_STORE_ARENA_BYTES or "
-                "--store-arena-bytes to less, or make room."
+                f"store.arena_bytes needs {-(-needed // _MIB)} MiB, and {name} has only "
+                f"{free // _MIB} MiB free: lower BATON_STORE_ARENA_BYTES or "
+                "--store-arena-bytes, or free memory."
             )
 
 

@@ -49,7 +49,9 @@ class SlabAllocator:
         on_carve: Callable[[int, int], None] = lambda _offset, _size: None,
     ) -> None:
         if slab_bytes % PAGE_BYTES or total_bytes % slab_bytes or total_bytes <= 0:
-            raise ValueError(f"{total_bytes} bytes do not make slabs of {slab_bytes}")
+            raise ValueError(
+                f"{total_bytes} bytes are not a multiple of the slab size {slab_bytes}"
+            )
         self.slab_bytes = slab_bytes
         self.total_bytes = total_bytes
         self._on_carve = on_carve

@@ -95,7 +95,9 @@ class PeerConnection:
         seconds = self._settings.open_seconds
         session = await open_session(channel, self._store.store_id, self._incarnation, seconds)
         if session.store_id != self.requests.source.store_id:
-            raise BatonError(Reason.NOT_FOUND, f"{session.store_id} answers at its address")
+            raise BatonError(
+                Reason.NOT_FOUND, f"another store uses its address: {session.store_id}"
+            )
         stream, _ = await open_get(channel, pb.Open(session_id=session.session_id), stack, seconds)
         return stream, session.epoch
 

@@ -132,7 +132,9 @@ class PeerReads:
     def _answered(self, read: PeerRead, index: int) -> Transfer | None:
         """Note an answer for one object; return None where no read here waits for it any more."""
         if not 0 <= index < len(read.transfers):
-            raise BatonError(Reason.INTERNAL, f"the peer answered for key {index}, out of range")
+            raise BatonError(
+                Reason.INTERNAL, f"the peer's response has key {index}, which is out of range"
+            )
         read.unanswered -= 1
         transfer = read.transfers[index]
         if not _is_open(transfer, read):

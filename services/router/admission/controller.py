@@ -214,7 +214,8 @@ class AdmissionController:
                 gave_way,
                 BatonError(
                     Reason.OVERLOADED,
-                    "the router's queue is full, and a more urgent request came",
+                    "the router's queue is full, and a request of higher priority replaced this "
+                    "one",
                     retry_after=RETRY_SECONDS,
                 ),
             )
@@ -363,11 +364,11 @@ def _too_long(waiting: WaitingRequest, now: float) -> BatonError:
     if now >= waiting.deadline:
         return BatonError(
             Reason.DEADLINE,
-            f"no worker was free for the request's first token before its deadline, after "
+            f"no worker was available for the first token before the request's deadline; it waited "
             f"{waited:.1f} s",
         )
     return BatonError(
         Reason.OVERLOADED,
-        f"no worker was free for the request in {waited:.0f} s",
+        f"no worker was available within {waited:.0f} s",
         retry_after=RETRY_SECONDS,
     )

@@ -128,6 +128,7 @@ def too_late(seconds: float, wanted: float) -> BatonError:
     missing = seconds - wanted
     return BatonError(
         Reason.OVERLOADED,
-        f"the first token would come in {seconds:.1f} s, and is wanted in {max(0.0, wanted):.1f} s",
+        f"the predicted time to first token is {seconds:.1f} s; the request allows "
+        f"{max(0.0, wanted):.1f} s",
         retry_after=min(MAX_RETRY_SECONDS, max(RETRY_SECONDS, missing)),
     )

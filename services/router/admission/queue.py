@@ -334,7 +334,7 @@ class AdmissionQueue:
         """
         settings, tenant, tier = self._settings, newcomer.tenant, newcomer.rank[0]
         if self._tenants.get(tenant, 0) >= settings.max_tenant:
-            last, whose = self._lines.last(tenant), f"the tenant {tenant!r}"
+            last, whose = self._lines.last(tenant), f"tenant {tenant!r}"
         elif len(self._waiting) < settings.max_total:
             return None
         elif settings.tiers.strict or (most := self._tiers.most_over(tier)) == tier:
@@ -345,7 +345,7 @@ class AdmissionQueue:
         if last is None or self._waiting[last].rank <= newcomer.rank:
             raise BatonError(
                 Reason.OVERLOADED,
-                f"the router's queue is full of requests of {whose}",
+                f"the router's queue for {whose} is full",
                 retry_after=RETRY_SECONDS,
             )
         return last

@@ -11,7 +11,7 @@ from services.router.admission.waiting import WaitingRequest
 from services.router.state.executions import ExecutionClaim, Executions
 
 SUPERSEDED = BatonError(Reason.ABORTED, "another execution of the request took over")
-MOVED = BatonError(Reason.ABORTED, "the request asked again on another stream")
+MOVED = BatonError(Reason.ABORTED, "the request moved to another stream")
 
 
 class Asker(Protocol):
@@ -95,7 +95,7 @@ class QueryClaims:
         if older and older[0].execution != claim.execution:
             if not claim.take_over:
                 raise BatonError(
-                    Reason.ALREADY_EXISTS, "a request with this execution id waits already"
+                    Reason.ALREADY_EXISTS, "a request with this execution id is already waiting"
                 )
             error = SUPERSEDED
         elif older and older[0].asker is not query.asker:

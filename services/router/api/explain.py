@@ -50,7 +50,9 @@ class Explainer:
                 costs = [] if plan is None else self._placements.explain_plan(plan)
                 self._fill(response.explanations.add(), record, costs)
         else:
-            raise invalid_field("subject", "is a request's id, or a query that describes one")
+            raise invalid_field(
+                "subject", "must be a request id, or a query that describes a request"
+            )
         return response
 
     def _preview(self, query: router_pb2.PlaceQuery) -> tuple[DecisionRecord, list[CandidateCosts]]:

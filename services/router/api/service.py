@@ -106,7 +106,7 @@ class RouterService(RouterServiceServicer):
 
 def _unready() -> BatonError:
     return BatonError(
-        Reason.UNAVAILABLE, "this router does not know the cluster yet", retry_after=0.5
+        Reason.UNAVAILABLE, "this router is still loading the cluster's state", retry_after=0.5
     )
 
 

@@ -146,7 +146,7 @@ class PlaceSession:
     ) -> None:
         if not asks.frontend or self._frontend not in ("", asks.frontend):
             raise invalid_field(
-                "limit_asks.frontend", "not the incarnation that the call began with"
+                "limit_asks.frontend", "must be the incarnation of the call's first message"
             )
         if not self._frontend:
             self._frontend = asks.frontend

@@ -150,7 +150,9 @@ def possible(
     rows = usable.decode
     if not len(rows):
         raise BatonError(
-            Reason.NO_WORKER, "no decode worker can take this request", retry_after=RETRY_SECONDS
+            Reason.NO_WORKER,
+            "no decode worker is available",
+            retry_after=RETRY_SECONDS,
         )
     pages = pages_of(columns, query, policy)
     if not isinstance(pages, int) or pages > columns.least_pages:
@@ -161,12 +163,13 @@ def possible(
             if query.n > 1 and _fits(replace(query, n=1), columns, rows, policy):
                 raise invalid_field(
                     "n",
-                    f"{query.n} choices need KV for more tokens than any worker has memory for "
-                    f"({most:.0f}): ask for fewer at once, or for fewer max_tokens",
+                    f"{query.n} choices exceed the KV memory of every worker ({most:.0f} tokens): "
+                    "request "
+                    "fewer choices, or lower max_tokens",
                 )
             raise BatonError(
                 Reason.NO_CAPACITY,
-                f"the request needs KV for more tokens than any worker has memory for ({most:.0f})",
+                f"the request exceeds the KV memory of every worker ({most:.0f} tokens)",
                 retry_after=RETRY_SECONDS,
             )
         usable = without_decode(columns, usable, fits)
@@ -175,8 +178,8 @@ def possible(
         if query.n > most.max():
             raise invalid_field(
                 "n",
-                f"{query.n} choices are more than any worker takes ({most.max():.0f}, "
-                "engine.max_running and engine.max_waiting together): ask for fewer at once",
+                f"{query.n} choices exceed the limit of every worker ({most.max():.0f}, "
+                "engine.max_running plus engine.max_waiting): request fewer choices",
             )
         usable = without_decode(columns, usable, most >= query.n)
     return usable, pages
@@ -200,7 +203,7 @@ def decide(query: PlacementQuery, chosen: Chosen, policy: Policy = DEFAULT_POLIC
         too_long = ttft.queue_seconds - policy.max_queue_seconds
         raise BatonError(
             Reason.OVERLOADED,
-            f"the shortest queue is {ttft.queue_seconds:.0f} s long",
+            f"the shortest queue is {ttft.queue_seconds:.0f} s long; retry later",
             retry_after=min(_MAX_RETRY_SECONDS, max(RETRY_SECONDS, too_long)),
         )
     return Decision(

@@ -376,7 +376,7 @@ class PlacementService:
         if not self.fleet.knows_model(request.model):
             raise BatonError(
                 Reason.MODEL_NOT_FOUND,
-                f"no worker serves the model {request.model!r}",
+                f"no worker serves model {request.model!r}",
                 field="model",
             )
         columns = self.fleet.columns(request.model)
@@ -413,5 +413,5 @@ def _check(request: PlacementRequest) -> None:
     for chain in request.chains:
         if len(chain.keys) % KEY_BYTES:
             raise invalid_field(
-                "chains", f"keys are {len(chain.keys)} bytes, not a multiple of {KEY_BYTES}"
+                "chains", f"keys have {len(chain.keys)} bytes: must be a multiple of {KEY_BYTES}"
             )

@@ -51,22 +51,26 @@ def _comparison(best: PlacementCandidate, other: PlacementCandidate, policy: Pol
     would = round(sum(other.ttft) * 1e3)
     harm = _harm(best, other, policy)
     if would > own:
-        return f"{alternative} would take {would} ms, not {own}" + (f", and {harm}" if harm else "")
+        return f"{alternative} would take {would} ms, not {own} ms" + (
+            f", and {harm}" if harm else ""
+        )
     if harm:
         return f"{alternative} would take {would} ms, but {harm}"
     if would < own:
-        return f"{alternative} would take {would} ms, not {own}, but slow other streams more"
+        return f"{alternative} would take {would} ms, not {own} ms, but slow down other streams"
     kept_free = best.prefill_worker is not None
-    return f"{alternative} would take {would} ms, too" + kept_free * ", and is kept free to decode"
+    return f"{alternative} would take {would} ms, too" + kept_free * ", and stays free for decode"
 
 
 def _harm(best: PlacementCandidate, other: PlacementCandidate, policy: Policy) -> str:
     """Return what the other placement would do to other requests, and the best does not."""
     held_up, own = other.exceeds_itl(policy), best.exceeds_itl(policy)
     if held_up and not own:
-        return f"hold up its streams for {round(other.step_seconds * 1e3)} ms a token"
+        return (
+            f"raise the inter-token latency of its streams to {round(other.step_seconds * 1e3)} ms"
+        )
     if other.prefill.delay_seconds > best.prefill.delay_seconds:
-        return "delay what waits there"
+        return "delay the requests that wait there"
     return ""
 
 
@@ -75,9 +79,9 @@ def _alone(best: PlacementCandidate, candidates: Candidates, policy: Policy) -> 
         return "disaggregation is set to never"
     usable, worker = candidates.usable, best.decode_worker
     if np.count_nonzero(usable.prefill_at_all) == worker.can_prefill:
-        return "there is no other worker to prefill on"
+        return "no other worker can prefill"
     if candidates.scores.resumes_locally:
-        return "it resumes, and too little is left to compute for a hand-over"
+        return "the stream resumes with too few tokens left for a handover"
     if np.count_nonzero(usable.prefill) == (worker.can_prefill and not worker.stale):
         return "no prefill worker reports its load"
-    return "no prefill worker can hand KV over to it"
+    return "no prefill worker can transfer KV to it"

@@ -43,7 +43,7 @@ def read(directory: Path) -> Iterator[Record]:
     decoder = msgspec.msgpack.Decoder(Record)
     parts = sorted(directory.glob(f"*{SUFFIX}"))
     if not parts:
-        raise RecordingError(f"{directory} holds no recording: no file ends with {SUFFIX}.")
+        raise RecordingError(f"{directory} has no recording: no file name ends with {SUFFIX}.")
     first = True
     for number, path in enumerate(parts, 1):
         if path != part(directory, number):
@@ -54,7 +54,7 @@ def read(directory: Path) -> Iterator[Record]:
             with path.open("rb") as file:
                 for record in _records(file, path, decoder, last=number == len(parts)):
                     if first and (not isinstance(record, Opened) or record.format != FORMAT):
-                        raise RecordingError(f"{path} is no recording of format {FORMAT}.")
+                        raise RecordingError(f"{path} is not a recording of format {FORMAT}.")
                     first = False
                     yield record
         except OSError as error:

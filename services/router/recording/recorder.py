@@ -48,7 +48,7 @@ class Recorder:
             return
         data = encode(record, self._encoder)
         if self._taken + len(data) > self._max_bytes:
-            self._end("recording.max_bytes is reached")
+            self._end("the recording reached recording.max_bytes")
         elif len(self._pending) + len(data) > MAX_PENDING_BYTES:
             self._end("the disk is too slow")
         else:

@@ -66,7 +66,7 @@ class Workers:
     def plan(self, waiting: WaitingRequest, planned: Mapping[str, float], now: float) -> Plan:
         self.planned += 1
         if waiting.request.seed in self.refuse:
-            raise BatonError(Reason.NO_WORKER, "no decode worker can take this request")
+            raise BatonError(Reason.NO_WORKER, "no decode worker is available")
         worker = min(self.queues, key=lambda one: (self.queues[one] + planned.get(one, 0), one))
         work = self.remaining_seconds(waiting.request)
         n = waiting.request.n

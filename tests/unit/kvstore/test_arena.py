@@ -92,7 +92,7 @@ def test_what_does_not_fit_is_refused_with_what_bounds_it(tmp_path: Path) -> Non
         return {"/dev/shm": 100 * MIB, "the machine": 50 * MIB}
 
     check_room(tmp_path, 50 * MIB, limits)
-    with pytest.raises(StartupError, match=r"51 MiB and the machine has 50 MiB.*ARENA_BYTES"):
+    with pytest.raises(StartupError, match=r"51 MiB, and the machine has only 50 MiB.*ARENA_BYTES"):
         check_room(tmp_path, 50 * MIB + 1, limits)
     with pytest.raises(StartupError, match="BATON_STORE_ARENA_BYTES"):
         Arena(tmp_path, 1 << 50)
@@ -105,7 +105,7 @@ def test_what_the_cgroup_does_not_allow_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arena, "memory_limit", lambda: MIB // 2)
-    with pytest.raises(StartupError, match="the cgroup has 0 MiB for it"):
+    with pytest.raises(StartupError, match="the cgroup has only 0 MiB free"):
         Arena(tmp_path, MIB)
 
 

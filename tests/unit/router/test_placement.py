@@ -118,7 +118,7 @@ def test_only_decode_workers_read_by_themselves() -> None:
     decision = place(query(), [D1, D2])
     assert decision.prefill_worker is None
     assert decision.sources == ()
-    assert "there is no other worker to prefill on" in decision.reason
+    assert "no other worker can prefill" in decision.reason
 
 
 def test_the_prefill_worker_whose_store_has_the_prefix_reads() -> None:
@@ -201,7 +201,7 @@ def test_growth_counts_for_every_choice() -> None:
     with pytest.raises(BatonError) as refused:
         place(query(n=2), [tight])
     assert (refused.value.reason, refused.value.field) == (Reason.INVALID_FIELD, "n")
-    assert "2 choices need KV for more tokens than any worker has memory for" in str(refused.value)
+    assert "2 choices exceed the KV memory of every worker" in str(refused.value)
 
 
 def test_choices_that_no_worker_could_ever_hold_are_refused_at_once() -> None:
@@ -210,7 +210,7 @@ def test_choices_that_no_worker_could_ever_hold_are_refused_at_once() -> None:
         for one, most in ((D1, 6), (D2, 9))
     )
     assert names(place(query(n=9), [few, more]))[1] == "d2"
-    with pytest.raises(BatonError, match=r"10 choices are more than any worker takes .9, ") as no:
+    with pytest.raises(BatonError, match=r"10 choices exceed the limit of every worker .9, ") as no:
         place(query(n=10), [few, more])
     assert (no.value.http_status, no.value.field) == (400, "n")
 
@@ -289,7 +289,7 @@ def test_the_reason_says_that_others_would_be_delayed() -> None:
     decision = place(asked, [replace(P1, pending_prompt_tokens=500), D1])
     assert decision.reason == (
         "p1 computes 1024 of 1024 tokens for d1; "
-        "d1 alone would take 1024 ms, but delay what waits there"
+        "d1 alone would take 1024 ms, but delay the requests that wait there"
     )
 
 
@@ -360,7 +360,7 @@ def test_no_usable_worker_is_no_worker_with_a_time_to_retry() -> None:
 
 
 def test_what_fits_into_no_memory_is_refused_and_says_the_limit() -> None:
-    with pytest.raises(BatonError, match=r"\(16000\)") as refused:
+    with pytest.raises(BatonError, match=r"\(16000 tokens\)") as refused:
         place(query(prompt=20_000), [P1, D1])
     assert refused.value.reason is Reason.NO_CAPACITY
     assert refused.value.retry_after
@@ -441,7 +441,7 @@ def test_the_prediction_is_the_sum_of_its_parts_and_the_reason_names_the_alterna
     assert transfer == pytest.approx(64 * 1e5 / 1e9 * 0.5)
     assert decision.reason == (
         "p1 computes 1024 of 1024 tokens for d1; "
-        "d1 alone would take 1044 ms, but hold up its streams for 522 ms a token"
+        "d1 alone would take 1044 ms, but raise the inter-token latency of its streams to 522 ms"
     )
 
 

@@ -48,7 +48,8 @@ ALWAYS, NEVER = Policy(disaggregation="always"), Policy(disaggregation="never")
             Policy(),
             0,
             "p1 computes 1024 of 1024 tokens for d1; "
-            "d1 alone would take 1044 ms, not 1027, and hold up its streams for 522 ms a token",
+            "d1 alone would take 1044 ms, not 1027 ms, and raise the inter-token latency of its "
+            "streams to 522 ms",
         ),
         (
             [
@@ -58,13 +59,14 @@ ALWAYS, NEVER = Policy(disaggregation="always"), Policy(disaggregation="never")
             Policy(),
             0,
             "p1 computes 1024 of 1024 tokens for d1; "
-            "d1 alone would take 1829 ms, not 1027, and hold up its streams for 60 ms a token",
+            "d1 alone would take 1829 ms, not 1027 ms, and raise the inter-token latency of its "
+            "streams to 60 ms",
         ),
         (
             [worker("p1", pending_prompt_tokens=5000), IDLE],
             Policy(),
             0,
-            "d1 computes 1024 of 1024 tokens itself; prefill on p1 would take 6027 ms, not 1024",
+            "d1 computes 1024 of 1024 tokens itself; prefill on p1 would take 6027 ms, not 1024 ms",
         ),
         (
             [worker("p1"), BUSY],
@@ -82,14 +84,14 @@ ALWAYS, NEVER = Policy(disaggregation="always"), Policy(disaggregation="never")
             [IDLE],
             Policy(),
             0,
-            "d1 computes 1024 of 1024 tokens itself; there is no other worker to prefill on",
+            "d1 computes 1024 of 1024 tokens itself; no other worker can prefill",
         ),
         (
             [worker("p1"), BUSY],
             Policy(resume_remote_min_tokens=PROMPT + 1),
             10,
             "d1 computes 1034 of 1034 tokens itself; "
-            "it resumes, and too little is left to compute for a hand-over",
+            "the stream resumes with too few tokens left for a handover",
         ),
         (
             [worker("p1", stale=True), BUSY],
@@ -101,7 +103,7 @@ ALWAYS, NEVER = Policy(disaggregation="always"), Policy(disaggregation="never")
             [worker("p1", store_id=""), BUSY],
             ALWAYS,
             0,
-            "d1 computes 1024 of 1024 tokens itself; no prefill worker can hand KV over to it",
+            "d1 computes 1024 of 1024 tokens itself; no prefill worker can transfer KV to it",
         ),
     ],
 )
@@ -116,6 +118,5 @@ def test_a_worker_that_is_kept_free_is_not_said_to_be_slower() -> None:
     short = PlacementQuery(prompt_tokens=4, max_tokens=64)
     decision = place(short, [worker("p1"), IDLE])
     assert decision.reason == (
-        "p1 computes 4 of 4 tokens for d1; "
-        "d1 alone would take 4 ms, too, and is kept free to decode"
+        "p1 computes 4 of 4 tokens for d1; d1 alone would take 4 ms, too, and stays free for decode"
     )

@@ -43,9 +43,9 @@ class ClassAdmission:
                 raise ValueError(f"{name} {value} is out of range: {low:g} to {high:g}")
         for name in ("ceiling", "weight", "deadline", "ttft_target", "max_wait"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} {getattr(self, name)} is out of range: more than 0")
+                raise ValueError(f"{name} {getattr(self, name)} is out of range: above 0")
         if self.floor > self.ceiling:
-            raise ValueError(f"a floor of {self.floor} is above the ceiling of {self.ceiling}")
+            raise ValueError(f"floor {self.floor} exceeds ceiling {self.ceiling}")
 
 
 DEFAULT_CLASS = ClassAdmission()
@@ -61,7 +61,7 @@ class AdmissionPolicy:
         """Refuse floors that cannot all be kept."""
         floors = math.fsum(one.floor for one in self.classes.values())
         if floors > 1:
-            raise ValueError(f"the floors of all classes are {floors:g} in sum: at most 1")
+            raise ValueError(f"the floors of all classes add up to {floors:g}: at most 1")
 
     def of(self, priority_class: int) -> ClassAdmission:
         """Return what holds for a class."""

@@ -175,7 +175,7 @@ class FairShares:
     def _share(self, tenant: str, weight: float, tier: int) -> _Share:
         """Return the share of a tenant, whose weight and tier are these from now on."""
         if weight <= 0:
-            raise ValueError(f"a weight of {weight} is not above 0")
+            raise ValueError(f"weight {weight} is out of range: above 0")
         share = self._shares.get(tenant)
         if share is None:
             self._trim()

@@ -22,15 +22,17 @@ class TierPolicy:
         """Refuse values that mean nothing, and work out the shares."""
         weights, floors = self.weights, self.floors
         if not weights or len(weights) != len(floors):
-            raise ValueError(f"{len(weights)} weights and {len(floors)} floors: one of each a tier")
+            raise ValueError(
+                f"{len(weights)} weights and {len(floors)} floors: each tier needs one of both"
+            )
         for weight in weights:
             if not 0 < weight < math.inf:
-                raise ValueError(f"a tier's weight {weight} is out of range: more than 0")
+                raise ValueError(f"a tier's weight {weight} is out of range: above 0")
         for floor in floors:
             if not 0 <= floor <= 1:
                 raise ValueError(f"a tier's floor {floor} is out of range: 0 to 1")
         if (total := math.fsum(floors)) > 1:
-            raise ValueError(f"the floors of all tiers are {total:g} in sum: at most 1")
+            raise ValueError(f"the floors of all tiers add up to {total:g}: at most 1")
         object.__setattr__(self, "shares", _shares(weights, floors))
 
     def share(self, tier: int) -> float:

@@ -96,7 +96,7 @@ class NativeScorer:
             self._found,
         )
         if failed:
-            raise MemoryError("no memory for the scores of placements")
+            raise MemoryError("out of memory for the placement scores")
         prefill_at, decode_at, resumes, has_pairs, listed, adapted = self._found[:_FOUND]
         tokens = query.prompt_tokens + query.output_tokens
         of_all = ESTIMATES * workers

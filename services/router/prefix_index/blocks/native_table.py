@@ -40,7 +40,7 @@ class NativeTable:
         self._library = _load(library)
         self._table = self._library.table_new()
         if not self._table:
-            raise MemoryError("no memory for a table of blocks")
+            raise MemoryError("out of memory for the block table")
         weakref.finalize(self, self._library.table_free, self._table)
         self._asked = c_uint32()
         self._runs = (c_uint32 * (2 * _MIN_RUNS))()
@@ -85,7 +85,7 @@ class NativeTable:
             if at == count:
                 return
             if at < 0:
-                raise MemoryError(f"no memory for more than {len(self)} blocks")
+                raise MemoryError(f"out of memory for more than {len(self)} blocks")
             self._learn(after)
 
     def begin_sweep(self) -> None:

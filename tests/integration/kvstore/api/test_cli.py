@@ -106,7 +106,10 @@ async def test_bad_input_is_a_sentence(call: Call, tmp_path: Path) -> None:
             (("drop",), "keys"),
             (("get", ""), "2 to 32 hexadecimal digits"),
             (("ls", "--limit", "0"), "--limit"),
-            (("ls", "--tenant", "t" * 129), "rejected the request: tenant: has at most 128 bytes"),
+            (
+                ("ls", "--tenant", "t" * 129),
+                "rejected the request: tenant: must have at most 128 bytes",
+            ),
             (("verify", "all"), "extra argument"),
         ):
             code, _, err = await call(*arguments, *at)

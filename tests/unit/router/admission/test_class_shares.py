@@ -175,7 +175,7 @@ def test_nothing_is_kept_when_all_tickets_are_back(work: list[tuple[int, int, in
         ({"floor": 1.1}, "floor"),
         ({"floor": math.nan}, "floor"),
         ({"ceiling": 0.0}, "ceiling"),
-        ({"floor": 0.5, "ceiling": 0.4}, "above the ceiling"),
+        ({"floor": 0.5, "ceiling": 0.4}, "exceeds ceiling"),
         ({"weight": 0.0}, "weight"),
         ({"deadline": 0.0}, "deadline"),
         ({"ttft_target": -1.0}, "ttft_target"),
@@ -190,5 +190,5 @@ def test_a_policy_that_means_nothing_is_refused(wrong: dict[str, float], text: s
 
 
 def test_floors_of_more_than_everything_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"the floors of all classes are 1\.1 in sum"):
+    with pytest.raises(ValueError, match=r"the floors of all classes add up to 1\.1"):
         AdmissionPolicy({1: ClassAdmission(floor=0.5), 2: ClassAdmission(floor=0.6)})

@@ -69,7 +69,7 @@ def test_what_did_not_wait_is_charged_as_what_waited_for_no_time(
         waited.settle(tenant, tokens, tokens)
         now.settle(tenant, tokens, tokens)
     assert len(waited) == len(now)
-    with pytest.raises(ValueError, match="not above 0"):
+    with pytest.raises(ValueError, match="out of range: above 0"):
         now.begin_now("a", 0.0, 1)
 
 
@@ -125,7 +125,7 @@ def test_output_costs_more_than_prompts() -> None:
 
 @pytest.mark.parametrize("weight", [0.0, -1.0])
 def test_a_weight_is_above_zero(weight: float) -> None:
-    with pytest.raises(ValueError, match="not above 0"):
+    with pytest.raises(ValueError, match="out of range: above 0"):
         FairShares().join("a", weight)
 
 

@@ -101,7 +101,7 @@ def test_a_placement_counts_until_its_ticket_is_returned() -> None:
 def test_a_model_without_workers_is_an_error() -> None:
     asked = planner(Fleet(PrefixIndex(), TicketTable("r")))
     assert asked.queue_seconds(0.0) == {}
-    with pytest.raises(BatonError, match="no worker serves the model"):
+    with pytest.raises(BatonError, match="no worker serves model"):
         asked.remaining_seconds(waiting(1).request)
     # All that could take it is draining, which says so whether or not it is planned.
     made = fleet(c1=0)

@@ -177,7 +177,7 @@ def test_a_full_queue_refuses_unless_a_lower_rank_can_give_way() -> None:
     workers = Workers({"a": 9.0})
     first = [waiting(1, 10, rank=1), waiting(2, 20, rank=1, tenant="x"), waiting(3)]
     queue = made(*first, workers=workers, max_total=3)
-    with pytest.raises(BatonError, match="full of requests of all tenants") as refused:
+    with pytest.raises(BatonError, match="queue for all tenants is full") as refused:
         queue.add(waiting(4, rank=1), workers, 0)
     assert refused.value.reason is Reason.OVERLOADED
     gave_way = queue.add(waiting(5), workers, 0)
@@ -190,7 +190,7 @@ def test_a_tenant_has_a_bound_of_its_own() -> None:
     workers = Workers({"a": 9.0})
     queue = made(waiting(1, tenant="x", rank=1), workers=workers, max_tenant=1)
     queue.add(waiting(2, tenant="y", rank=1), workers, 0)
-    with pytest.raises(BatonError, match="the tenant 'x'"):
+    with pytest.raises(BatonError, match="for tenant 'x'"):
         queue.add(waiting(3, tenant="x", rank=1), workers, 0)
     gave_way = queue.add(waiting(3, tenant="x"), workers, 0)
     assert gave_way is not None

@@ -17,7 +17,7 @@ from tests.support.router.admission import Workers, made, waiting
 def refused(queue: AdmissionQueue, workers: Workers, *arguments: float, **options: float) -> float:
     """Return the seconds to retry after."""
     one = waiting(*arguments, **options)  # type: ignore[arg-type]
-    with pytest.raises(BatonError, match="first token would come in") as error:
+    with pytest.raises(BatonError, match="predicted time to first token is") as error:
         queue.add(one, workers, one.arrival)
     assert error.value.reason is Reason.OVERLOADED
     assert error.value.retry_after is not None
@@ -79,7 +79,7 @@ def test_time_waited_elsewhere_counts() -> None:
     workers = Workers({"a": 0.0})
     queue = made(workers=workers)
     one = waiting(1, 300, at=0.0, target=5.0)
-    with pytest.raises(BatonError, match=r"in 3\.0 s, and is wanted in 1\.0 s"):
+    with pytest.raises(BatonError, match=r"is 3\.0 s; the request allows 1\.0 s"):
         queue.add(one, workers, 4.0)
 
 

@@ -48,7 +48,7 @@ def test_shares_are_all_there_is_and_no_less_than_floors(
         ((0.0,), (0.0,), "weight 0"),
         ((float("inf"),), (0.0,), "weight inf"),
         ((1.0,), (1.1,), "floor 1.1"),
-        ((1.0, 1.0), (0.6, 0.6), "floors of all tiers are 1.2"),
+        ((1.0, 1.0), (0.6, 0.6), "floors of all tiers add up to 1.2"),
     ],
 )
 def test_a_policy_that_means_nothing_is_refused(

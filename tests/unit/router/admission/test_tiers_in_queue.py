@@ -133,13 +133,13 @@ def test_targets_are_kept_by_what_each_tier_is_given() -> None:
     # Of 100 s of free's work a fourth of its own goes before pro's.
     for number in range(101, 105):
         assert queue.add(waiting(number, tier=PRO, target=6.5), workers, 0.0) is None
-    with pytest.raises(BatonError, match=r"come in 6\.\d s, and is wanted in 5\.9 s"):
+    with pytest.raises(BatonError, match=r"is 6\.\d s; the request allows 5\.9 s"):
         queue.add(waiting(200, 101, tier=PRO, target=5.9), workers, 0.0)
     strict = made(workers=workers, tiers=STRICT)
     strict.add(waiting(1, tier=PRO), workers, 0.0)
     strict.add(waiting(2, tier=FREE), workers, 0.0)
     assert strict.add(waiting(3, 110, tier=PRO, target=2.2), workers, 0.0) is None
-    with pytest.raises(BatonError, match=r"in 4\.1 s"):
+    with pytest.raises(BatonError, match=r"is 4\.1 s"):
         strict.add(waiting(4, tier=FREE, target=4.0), workers, 0.0)
 
 
@@ -153,7 +153,7 @@ def test_a_full_queue_takes_the_place_of_the_tier_with_most_for_its_share() -> N
         assert gave_way is not None
         assert gave_way.rank[0] == PRO
     for number, tier in ((103, FREE), (201, PRO)):
-        with pytest.raises(BatonError, match="full of requests of all tenants"):
+        with pytest.raises(BatonError, match="queue for all tenants is full"):
             queue.add(waiting(number, tier=tier, tenant="new"), workers, 0.0)
 
 

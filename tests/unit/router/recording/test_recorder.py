@@ -149,7 +149,7 @@ def test_a_last_record_that_was_not_finished_is_none(tmp_path: Path) -> None:
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match=r"holds no recording: no file ends with \.records"):
+    with pytest.raises(RecordingError, match=r"has no recording: no file name ends with \.records"):
         list(read(tmp_path))
     directory = tmp_path / "r"
     written(directory, ticks(50), part_bytes=200)
@@ -162,7 +162,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match=r"000001\.records, before byte \d+: "):
         list(read(directory))
     part(directory, 1).write_bytes(b"")
-    with pytest.raises(RecordingError, match=r"000002\.records is no recording of format 4"):
+    with pytest.raises(RecordingError, match=r"000002\.records is not a recording of format 4"):
         list(read(directory))
     part(directory, 1).unlink()
     with pytest.raises(RecordingError, match=r"000001\.records is missing"):
@@ -171,5 +171,5 @@ def test_damage_is_named(tmp_path: Path) -> None:
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
     written(tmp_path / "r", [Opened(FORMAT + 1, "r/1", Policy(), Bandwidths(), 2.0)])
-    with pytest.raises(RecordingError, match="is no recording of format 4"):
+    with pytest.raises(RecordingError, match="is not a recording of format 4"):
         list(read(tmp_path / "r"))

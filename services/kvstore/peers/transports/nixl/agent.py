@@ -43,7 +43,7 @@ class NixlAgent:
             self._agent.register_memory([(address, memory.nbytes, 0, "")], _MEMORY)
             metadata = self._agent.get_agent_metadata()
         except self._errors as error:
-            raise NixlError(f"no agent can be made: {error}") from error
+            raise NixlError(f"cannot create the agent: {error}") from error
         if name_in(metadata) != name:
             raise NixlError("this release of NIXL writes metadata in an unknown format")
         self.endpoint = Endpoint(name, metadata, address, memory.nbytes)
@@ -60,7 +60,7 @@ class NixlAgent:
         try:
             self._agent.add_remote_agent(remote.metadata)
         except self._errors as error:
-            raise NixlError(f"{remote.agent} cannot be added: {error}") from error
+            raise NixlError(f"cannot add {remote.agent}: {error}") from error
         self._remote[remote.agent] = remote
 
     def remove(self, name: str) -> None:
@@ -69,7 +69,7 @@ class NixlAgent:
             try:
                 self._agent.remove_remote_agent(name)
             except self._errors as error:
-                raise NixlError(f"{name} cannot be removed: {error}") from error
+                raise NixlError(f"cannot remove {name}: {error}") from error
 
     def write(self, name: str, pieces: Sequence[tuple[int, int, int]]) -> "NixlWrite":
         """Begin to write to another agent's arena.
@@ -83,7 +83,7 @@ class NixlAgent:
         """
         remote = self._remote.get(name)
         if remote is None:
-            raise NixlError(f"{name} is not known")
+            raise NixlError(f"{name} is unknown")
         merged = list(_merged(pieces))
         ours = [(self.endpoint.address + here, length, 0) for here, _, length in merged]
         theirs = [(remote.address + there, length, 0) for _, there, length in merged]
@@ -92,7 +92,7 @@ class NixlAgent:
                 "WRITE", self._list(ours), self._list(theirs), name
             )
         except self._errors as error:
-            raise NixlError(f"nothing can be written to {name}: {error}") from error
+            raise NixlError(f"cannot write to {name}: {error}") from error
         write = NixlWrite(self._agent, handle, self._errors)
         write.begin()
         return write
@@ -106,7 +106,7 @@ class NixlAgent:
         try:
             self._agent.send_notif(name, message)
         except self._errors as error:
-            raise NixlError(f"{name} cannot be notified: {error}") from error
+            raise NixlError(f"cannot notify {name}: {error}") from error
 
     def progress(self) -> list[tuple[str, bytes]]:
         """Let writes progress, in both directions; return notifications with their agents' names.
@@ -117,7 +117,7 @@ class NixlAgent:
         try:
             told: dict[str, list[bytes]] = self._agent.get_new_notifs()
         except self._errors as error:
-            raise NixlError(f"NIXL does not go on: {error}") from error
+            raise NixlError(f"NIXL failed: {error}") from error
         return [(name, message) for name, messages in told.items() for message in messages]
 
     def _list(self, pieces: list[tuple[int, int, int]]) -> Any:

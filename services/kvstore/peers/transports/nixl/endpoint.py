@@ -49,13 +49,13 @@ class Endpoint:
         """
         metadata = message.metadata
         if len(metadata) > MAX_METADATA_BYTES:
-            raise NixlError(f"metadata has at most {MAX_METADATA_BYTES} bytes")
+            raise NixlError(f"metadata must have at most {MAX_METADATA_BYTES} bytes")
         if xxh3_128_digest(metadata) != message.metadata_digest:
             raise NixlError("metadata does not match its digest")
         if message.agent != agent or name_in(metadata) != agent:
-            raise NixlError(f"metadata is not that of agent {agent}")
+            raise NixlError(f"metadata is of another agent than {agent}")
         if message.size_bytes <= 0 or message.address + message.size_bytes > 1 << 64:
-            raise NixlError("an arena has a length above 0 and lies in memory")
+            raise NixlError("an arena must have a length above 0 and lie in memory")
         return cls(agent, metadata, message.address, message.size_bytes)
 
 

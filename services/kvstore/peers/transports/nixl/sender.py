@@ -83,7 +83,7 @@ class NixlSender:
             remote = self._remotes[name] = _Remote(endpoint)
         elif remote.broken or remote.endpoint != endpoint:
             if remote.live:
-                stream.refuse("pushes are under way")
+                stream.refuse("pushes are in progress")
                 return
             self._nixl.remove(name)
             remote.endpoint, remote.broken = endpoint, False
@@ -111,11 +111,11 @@ class NixlSender:
         """
         remote = self._remotes.get(stream.agent)
         if self._nixl is None or remote is None or stream not in remote.streams:
-            raise invalid_field("push", "is of a stream whose offer was not accepted")
+            raise invalid_field("push", "belongs to a stream whose offer was not accepted")
         size = remote.endpoint.size_bytes
         ends = zip(offsets, slots, strict=True)
         if not all(0 <= at <= at + slot.object_bytes <= size for at, slot in ends):
-            raise invalid_field("offsets_bytes", f"lie within {size} bytes")
+            raise invalid_field("offsets_bytes", f"must lie within {size} bytes")
         if push_id <= remote.floor or push_id in remote.live:
             stream.ended(push_id)  # abandoned before it came
             return
@@ -196,7 +196,7 @@ class PushStream:
             BatonError: it makes no sense.
         """
         if frame.push_id <= 0 or not len(frame.lease_ids) == len(frame.offsets_bytes) > 0:
-            raise invalid_field("push", "has a number above 0 and an offset per lease")
+            raise invalid_field("push", "must have a number above 0 and an offset per lease")
         if slots is None:
             self.ended(frame.push_id)
         else:
@@ -209,7 +209,7 @@ class PushStream:
             BatonError: it makes no sense.
         """
         if not 0 < len(frame.push_ids) <= MAX_ABANDONED:
-            raise invalid_field("push_ids", f"are 1 to {MAX_ABANDONED}")
+            raise invalid_field("push_ids", f"must be 1 to {MAX_ABANDONED}")
         self._sender.abandon(self, frame.push_ids)
 
     def close(self) -> None:

@@ -89,7 +89,7 @@ class NixlThread:
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
             if self._thread.is_alive():
-                log.warning("kv.nixl.not_stopped", effect="left to the end of the process")
+                log.warning("kv.nixl.not_stopped", effect="stays until the process exits")
 
     def start(self) -> None:
         """Make the agent, in the background; once."""
