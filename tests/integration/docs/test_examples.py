@@ -114,7 +114,7 @@ async def test_go(cluster: LocalCluster) -> None:
     absent = (*command, "-model", "absent", question)
     code, out, err = await run(*absent, directory=ROOT, seconds=SECONDS)
     assert (code, out) == (1, "")
-    assert err.startswith("error: 404 Not Found: the model 'absent' does not exist")
+    assert err.startswith("error: 404 Not Found: model 'absent' does not exist")
 
 
 async def test_the_functions_of_the_page(cluster: LocalCluster) -> None:
@@ -126,7 +126,7 @@ async def test_the_functions_of_the_page(cluster: LocalCluster) -> None:
     )
     assert "Ada" in answer
     assert counted == "true"
-    assert error.startswith("the model 'absent' does not exist")
+    assert error.startswith("model 'absent' does not exist")
 
 
 async def test_the_page_in_a_browser(cluster: LocalCluster, tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ async def test_node_streams_a_chat_by_the_descriptor_set(
     command[command.index(model.name)] = "absent"
     code, out, err = await run(*command, directory=node_example, seconds=CHAT_SECONDS)
     assert (code, out) == (1, "")
-    assert err.startswith("NOT_FOUND: the model 'absent' does not exist")
+    assert err.startswith("NOT_FOUND: model 'absent' does not exist")
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,13 @@ def _import(modules: Sequence[str]) -> None:
         gc.freeze()  # else a child's first collection copies every page
 
 
+def _exists(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # not even its folder
+        return False
+
+
 def _prepare_vllm() -> None:
     """Set what vLLM reads when it is imported; each process sets its own again."""
     from baton.engine.vllm.environment import prepare
@@ -138,5 +145,5 @@ def _become(
 
 
 if __name__ == "__main__":
-    _import([module for module in PRELOAD if find_spec(module)])  # other versions lack some
+    _import([module for module in PRELOAD if _exists(module)])  # other versions lack some
     _serve(socket.socket(fileno=int(sys.argv[1])))
