@@ -33,9 +33,10 @@ from services.frontend.models.model import ResolvedModel, ServedModel
 from services.frontend.models.registry import Registry
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.waiting import WorkerWaitQueue
-from services.frontend.requests import validate
 from services.frontend.requests.claims import Claims
 from services.frontend.requests.context import RequestContextLimit
+from services.frontend.requests.model_checks import check_model, with_defaults
+from services.frontend.requests.prompts import check_prompt, check_tokens
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import (
     WHOLE_PROMPT,
@@ -45,6 +46,8 @@ from services.frontend.requests.request import (
     ResolvedRequest,
     TokenPrompt,
 )
+from services.frontend.requests.resolve import resolve
+from services.frontend.requests.validate import check
 from services.frontend.text.tokenizer import TokenizerThreads
 from services.frontend.workers.workers import Workers
 
@@ -299,7 +302,7 @@ class Inference:
         Raises:
             BatonError: it is refused.
         """
-        validate.check_prompt(prompt, self.limits)
+        check_prompt(prompt, self.limits)
         model = await self.tokenizing_model(model_name, prompt, record)
         context = RequestContextLimit.of(model, None)
         return model, await self._prompts.encode(model, prompt, context, options)
@@ -312,7 +315,7 @@ class Inference:
         prompt = TokenPrompt(token_ids)
         model = await self.tokenizing_model(model_name, prompt, record)
         context = RequestContextLimit.of(model, None)
-        validate.check_tokens(field, await self._prompts.encode(model, prompt, context), model)
+        check_tokens(field, await self._prompts.encode(model, prompt, context), model)
         decode = partial(model.tokenizer.decode, token_ids, special=True)
         return await self._threads.run(decode, len(token_ids))
 
@@ -344,11 +347,11 @@ class Inference:
         deadline: float,
         limits: KeyLimits | None,
     ) -> ResolvedRequest:
-        validate.check(request, self.limits, record.principal)
+        check(request, self.limits, record.principal)
         found = await self._find_model(request.model, request.adapter, request.prompt, deadline)
         record.served_model, record.adapter = found.model.name, found.adapter
-        request = validate.with_defaults(request, found.model)
-        validate.check_model(request, found.model)
+        request = with_defaults(request, found.model)
+        check_model(request, found.model)
         request = await self._answers.check_form(request, found.model)
         allowed, most = (limits.context, limits.most_tokens) if limits else (None, None)
         context = RequestContextLimit.of(found.model, allowed)
@@ -360,9 +363,7 @@ class Inference:
         seed = request.sampling.seed if request.resume is None else request.resume.seed
         seed = drawn if seed is None else seed
         request, reader = await self._answers.plan(request, found.model, prompt, seed)
-        return validate.resolve(
-            request, found, prompt, seed, record.principal, context, most, reader
-        )
+        return resolve(request, found, prompt, seed, record.principal, context, most, reader)
 
     async def _find_model(
         self, name: str, adapter: str, prompt: Prompt, deadline: float

@@ -5,8 +5,8 @@ from functools import partial
 from services.frontend.generation.assigned.placements import TOKEN_BYTES
 from services.frontend.generation.turns import LoopTurns
 from services.frontend.models.model import ServedModel
-from services.frontend.requests import validate
 from services.frontend.requests.context import RequestContextLimit
+from services.frontend.requests.prompts import too_long
 from services.frontend.requests.request import (
     WHOLE_PROMPT,
     ChatPrompt,
@@ -99,7 +99,7 @@ class PromptEncoder:
                         raise TooManyTokensError
                     found = list(ids)
         except TooManyTokensError:
-            raise validate.too_long(prompt, context, f"has more than {most}") from None
+            raise too_long(prompt, context, f"has more than {most}") from None
         return _truncated(found, options, context.tokens - (max_tokens or 1))
 
 

@@ -23,3 +23,8 @@ def too_many(field: str, count: int, most: int) -> BatonError:
     """Return the error of a list that has more than `most` elements; it can be raised before any
     of them is read."""
     return invalid_field(field, f"{count} {field} exceed the limit of {most}")
+
+
+def out_of_range(field: str, value: float, low: float, high: float) -> BatonError:
+    """Return the error of a number that is less than `low` or more than `high`."""
+    return invalid_field(field, f"{value} is out of range: {low} to {high}")

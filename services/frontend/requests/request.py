@@ -1,11 +1,12 @@
 """A request in the frontend: `GenerationRequest` as sent, `ResolvedRequest` once validated.
 
-gRPC and HTTP both make a GenerationRequest; `validate` checks it, and the tokenized, resolved
-request is what runs. Names of fields are those of the OpenAI API where it has them.
+gRPC and HTTP both make a GenerationRequest; `validate` checks it, and `resolve` makes of it, with
+its tokens, what runs. Names of fields are those of the OpenAI API where it has them.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from baton.sampling import SamplingParams
 from baton.v1 import common_pb2
@@ -17,6 +18,8 @@ from services.frontend.text.chat_template import PLAIN, ChatMessage, TemplateOpt
 
 @dataclass(frozen=True, slots=True)
 class TextPrompt:
+    field: ClassVar = "prompt"
+    """Of the request, as errors name it."""
     text: str
     suffix: str = ""
     """What the output leads to; empty: anything."""
@@ -24,11 +27,13 @@ class TextPrompt:
 
 @dataclass(frozen=True, slots=True)
 class TokenPrompt:
+    field: ClassVar = "prompt"
     ids: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
+    field: ClassVar = "messages"
     messages: Sequence[ChatMessage]
     options: TemplateOptions = PLAIN
 

@@ -1,0 +1,100 @@
+"""The validator's part for prompts: texts, token ids, and conversations with the calls in them."""
+
+import re
+from collections.abc import Sequence
+
+from baton import sampling
+from baton.errors import BatonError, invalid_field
+from baton.settings import FrontendLimits
+from services.frontend.models.model import ServedModel
+from services.frontend.requests.context import RequestContextLimit
+from services.frontend.requests.refusals import too_many
+from services.frontend.requests.request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from services.frontend.text.chat_template import ChatMessage
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+_SPEAKER = re.compile(r"[^\s<|\\/>]{0,64}")
+"""As OpenAI has it."""
+_MAX_CALLED = 256
+"""Characters of the name in a call, which a model may have made up."""
+
+
+def check_prompt(prompt: Prompt, limits: FrontendLimits) -> None:
+    """Check a prompt alone.
+
+    Raises:
+        BatonError: the first field that is wrong.
+    """
+    match prompt:
+        case TextPrompt(text, suffix):
+            if not (text or suffix):
+                raise invalid_field("prompt", "the prompt is empty")
+        case TokenPrompt(ids):
+            if not ids:
+                raise invalid_field("prompt", "the prompt is empty")
+        case ChatPrompt(messages):
+            if not messages:
+                raise invalid_field("messages", "at least one message is required")
+            if len(messages) > limits.max_messages:
+                raise too_many("messages", len(messages), limits.max_messages)
+            for index, message in enumerate(messages):
+                if message.role not in ROLES:
+                    raise invalid_field(
+                        f"messages[{index}].role",
+                        f"{message.role[:64]!r} is not a role: use {', '.join(ROLES)}",
+                    )
+                if not _SPEAKER.fullmatch(message.name):
+                    raise invalid_field(
+                        f"messages[{index}].name",
+                        "must have at most 64 characters, none of them a space, <, |, \\, / or >",
+                    )
+            _check_calls(messages)
+
+
+def check_tokens(field: str, ids: Sequence[int], model: ServedModel) -> None:
+    """Check token ids that are to become text; `field` is what the client calls them.
+
+    Raises:
+        BatonError: INVALID_FIELD, one is outside of the model's vocabulary.
+    """
+    try:
+        sampling.check_token_ids(field, ids, model.vocab_tokens)
+    except sampling.InvalidParameterError as error:
+        raise invalid_field(error.field, str(error)) from None
+
+
+def too_long(prompt: Prompt, context: RequestContextLimit, tokens: str) -> BatonError:
+    """Return the error of a prompt that leaves no room for an output.
+
+    Args:
+        prompt: as it was sent.
+        context: that it is longer than.
+        tokens: how many the prompt has, as people read it.
+    """
+    field = prompt.field
+    return context.exceeded(
+        f"However, your {field} resulted in {tokens} tokens, and at least one is for the output. "
+        f"Reduce the length of the {field}",
+        field,
+    )
+
+
+def _check_calls(messages: Sequence[ChatMessage]) -> None:
+    """Check the calls in a conversation. They are history, which stands as the model wrote it:
+    `max_tokens` may have cut arguments, and names need be none of a tool's.
+
+    Raises:
+        BatonError: the first field that is wrong.
+    """
+    for at, message in enumerate(messages):
+        if message.tool_calls and message.role != "assistant":
+            raise invalid_field(
+                f"messages[{at}].tool_calls",
+                "only messages of the role assistant can have tool calls",
+            )
+        for index, call in enumerate(message.tool_calls):
+            if len(call.name) > _MAX_CALLED:
+                raise invalid_field(
+                    f"messages[{at}].tool_calls[{index}].function.name",
+                    f"must have at most {_MAX_CALLED} characters",
+                )

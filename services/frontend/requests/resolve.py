@@ -1,0 +1,114 @@
+"""The last step of validation: the request that runs, made of a checked one and its tokens."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from baton import sampling
+from baton.errors import invalid_field
+from baton.tenancy.directory.principal import Principal
+from baton.v1 import common_pb2
+from services.frontend.models.model import ResolvedModel
+from services.frontend.output.formats import AnswerReader
+from services.frontend.requests.context import RequestContextLimit
+from services.frontend.requests.prompts import too_long
+from services.frontend.requests.request import GenerationRequest, ResolvedRequest
+
+
+def resolve(
+    request: GenerationRequest,
+    found: ResolvedModel,
+    prompt: Sequence[int],
+    drawn_seed: int,
+    principal: Principal,
+    context: RequestContextLimit | None = None,
+    most_tokens: int | None = None,
+    reader: AnswerReader | None = None,
+) -> ResolvedRequest:
+    """Make a good request of a checked one.
+
+    Args:
+        request: what the client sent, after `check` and `check_model`.
+        found: the model that it names, and the adapter.
+        prompt: its prompt's tokens.
+        drawn_seed: the seed to use where it has none.
+        principal: who asks.
+        context: the most tokens of prompt and output; None: as the model says.
+        most_tokens: of prompt and all outputs, where the request does not say how many: as much as
+            limits allow in one moment; None: any.
+        reader: of its answers; None: they are nothing but text.
+
+    Raises:
+        BatonError: the prompt is empty, too long, leaves less room than max_tokens asks for, or
+            has an id outside of the vocabulary.
+    """
+    model = found.model
+    context = context or RequestContextLimit.of(model, None)
+    field = request.prompt.field
+    if not prompt:
+        raise invalid_field(field, "the prompt has no tokens; at least one is required")
+    room = context.tokens - len(prompt)
+    if room < 1:  # also without an output: a worker samples one token
+        raise too_long(request.prompt, context, str(len(prompt)))
+    try:
+        sampling.check_token_ids(field, prompt, model.vocab_tokens)
+    except sampling.InvalidParameterError as error:
+        raise invalid_field(error.field, str(error)) from None
+    params, resume = request.sampling, request.resume
+    max_tokens = params.max_tokens
+    if max_tokens is None:
+        max_tokens = min(room, model.sampling_defaults.get("max_tokens", room))
+        if most_tokens is not None:
+            most = most_tokens // request.prompt_count - len(prompt)
+            max_tokens = max(1, min(max_tokens, most // request.n))
+    if max_tokens > room:
+        name = request.names.get("max_tokens", "max_tokens")
+        raise context.exceeded(
+            f"However, you requested {len(prompt) + max_tokens} tokens: {len(prompt)} in the "
+            f"{field} and {max_tokens} for the output. {name} can be at most "
+            f"{room}; omit it to use all",
+            name,
+        )
+    if resume is not None and len(resume.output_ids) > max_tokens:
+        raise invalid_field(  # a limit was lowered since
+            "resume.output_ids",
+            f"{len(resume.output_ids)} tokens exceed the output limit of {max_tokens}",
+        )
+    seed = params.seed if resume is None else resume.seed
+    resolved = replace(
+        params,
+        seed=drawn_seed if seed is None else seed,
+        max_tokens=max(1, max_tokens),
+        min_tokens=min(params.min_tokens, max_tokens),
+        stop=(),
+        bad_words=(),
+        bad_word_ids=(*params.bad_word_ids, *found.model.tokenizer.word_runs(params.bad_words)),
+        include_stop_str_in_output=False,
+        skip_special_tokens=True,
+        prompt_logprobs=None,
+    )
+    return ResolvedRequest(
+        context=common_pb2.RequestContext(
+            request_id=request.request_id,
+            tenant=principal.tenant.id,
+            priority=common_pb2.PriorityClass.ValueType(principal.capped(request.priority)),
+            model=model.name,
+            adapter=found.adapter,
+            cache_scope=common_pb2.CACHE_SCOPE_TENANT,
+            ttft_target_seconds=request.ttft_target_seconds,
+        ),
+        model=model,
+        prompt=prompt,
+        sampling=resolved.to_proto(),
+        stop=params.stop,
+        n=request.n,
+        reader=reader,
+        no_output=max_tokens == 0,
+        include_stop=params.include_stop_str_in_output,
+        special_text=not params.skip_special_tokens,
+        # Who resumes has them.
+        prompt_logprobs=None if resume is not None else params.prompt_logprobs,
+        output_so_far=() if resume is None else tuple(resume.output_ids),
+        plainly_greedy=sampling.is_plainly_greedy(params, request.n),
+        adapter_digest=found.adapter_digest,
+    )
