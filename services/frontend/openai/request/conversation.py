@@ -1,4 +1,4 @@
-"""The fifth pass over a chat completion's body: its messages, with the calls in them.
+"""The sixth pass over a chat completion's body: its messages, with the calls in them.
 
 Messages may have functions, as OpenAI's API had them before tools: a `function_call`, and the role
 `function`. They become calls of tools.

@@ -1,4 +1,4 @@
-"""The last pass over a body: its sampling parameters."""
+"""The last pass over a body but for prompts: its parameters."""
 
 import re
 from collections.abc import Mapping
@@ -8,13 +8,12 @@ from baton.errors import invalid_field
 from baton.sampling import PARAMETERS, SamplingParams
 from services.frontend.openai.request.response_format import Form
 from services.frontend.openai.request.schema import Common
+from services.frontend.requests.request import PromptOptions
 
 _TOKEN_ID = re.compile(r"-?[0-9]{1,18}")
 
 
-def sampling_fields(
-    body: Common, form: Form, names: Mapping[str, str], **other: Any
-) -> dict[str, Any]:
+def parameters(body: Common, form: Form, names: Mapping[str, str], **other: Any) -> dict[str, Any]:
     """Return the parameters of a body, which it says, and what it calls them, by the names of
     `GenerationRequest`.
 
@@ -43,6 +42,11 @@ def sampling_fields(
         "given": frozenset(name for name, value in given.items() if value is not None),
         "strict_form": form.strict,
         "names": names,
+        "prompt_options": PromptOptions(
+            add_special_tokens=body.add_special_tokens,
+            truncate_tokens=body.truncate_prompt_tokens,
+            keep_first=body.truncation_side == "right",
+        ),
     }
 
 

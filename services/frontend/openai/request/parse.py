@@ -1,29 +1,28 @@
 """From JSON bodies to requests of the frontend's own kind.
 
 A body goes through passes in a fixed order, each a module that takes what those before it returned:
-`decode`, `checks`, `functions`, `tools`, `conversation`, `response_format`, `parameters`. None goes
-back to an earlier one. Of several errors the client gets that of the earliest pass. The prompts of
-a text completion are read last, by `prompts`.
+`decode`, `checks`, `functions`, `tools`, `template`, `conversation`, `response_format`,
+`parameters`. None goes back to an earlier one. Of several errors the client gets that of the
+earliest pass. The prompts of a text completion are read last, by `prompts`.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from services.frontend.openai.request.conversation import conversation
 from services.frontend.openai.request.functions import tool_fields
-from services.frontend.openai.request.parameters import sampling_fields
+from services.frontend.openai.request.parameters import parameters
 from services.frontend.openai.request.prompts import read_prompts
 from services.frontend.openai.request.response_format import read_form
-from services.frontend.openai.request.schema import ChatBody, Common, CompletionBody, TokenizeBody
-from services.frontend.openai.request.tools import definitions, read_tool_use
-from services.frontend.requests.prompt_fields import template_options, with_suffix
+from services.frontend.openai.request.schema import ChatBody, CompletionBody, TokenizeBody
+from services.frontend.openai.request.template import read_template
+from services.frontend.openai.request.tools import read_tool_use, read_tools
+from services.frontend.requests.prompt_fields import with_suffix
 from services.frontend.requests.request import (
     GenerationRequest,
     Prompt,
     PromptOptions,
     TextPrompt,
 )
-from services.frontend.text.chat_template import TemplateOptions
 
 EXECUTION_HEADER = b"x-baton-execution-id"
 _NAMES = {"execution_id": EXECUTION_HEADER.decode()}
@@ -47,8 +46,8 @@ def chat_request(body: ChatBody, called: RequestNames, max_messages: int) -> Gen
         BatonError: as of the passes.
     """
     use = read_tool_use(tool_fields(body))
-    options = _template_options(body, () if use is None else [one.definition for one in use.tools])
-    prompt = conversation(body.messages or (), max_messages, options)
+    template = read_template(body, () if use is None else use.tools)
+    prompt = conversation(body.messages or (), max_messages, template)
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     names, limit = _CHAT_NAMES, body.max_tokens
     if body.max_completion_tokens is not None:
@@ -56,8 +55,7 @@ def chat_request(body: ChatBody, called: RequestNames, max_messages: int) -> Gen
     return GenerationRequest(
         model=body.model or "",
         prompt=prompt,
-        **sampling_fields(body, read_form(body), names, logprobs=logprobs, max_tokens=limit),
-        prompt_options=_prompt_options(body),
+        **parameters(body, read_form(body), names, logprobs=logprobs, max_tokens=limit),
         tools=use,
         n=1 if body.n is None else body.n,
         request_id=called.request_id,
@@ -82,7 +80,7 @@ def completion_requests(
         prompt_logprobs = logprobs
     if n > (body.n or 1) and logprobs is None:
         logprobs = 0  # by which the best are chosen
-    given = sampling_fields(
+    given = parameters(
         body,
         read_form(body),
         {**_NAMES, "n": "best_of"} if body.best_of else _NAMES,
@@ -90,7 +88,6 @@ def completion_requests(
         prompt_logprobs=prompt_logprobs,
         max_tokens=body.max_tokens,
     )
-    options = _prompt_options(body)
     prompts = [
         with_suffix(prompt, body.suffix or "", body.add_special_tokens)
         for prompt in read_prompts(body.prompt, n, max_outputs)
@@ -100,7 +97,6 @@ def completion_requests(
             model=body.model or "",
             prompt=prompt,
             **given,
-            prompt_options=options,
             n=n,
             request_id=called.request_id if len(prompts) == 1 else f"{called.request_id}-{index}",
             execution_id=called.execution_id,
@@ -119,27 +115,6 @@ def tokenized(body: TokenizeBody, max_messages: int) -> tuple[Prompt, PromptOpti
     `conversation`."""
     options = PromptOptions(add_special_tokens=body.add_special_tokens)
     if body.messages is not None and not body.prompt:
-        template = _template_options(body, definitions(body.tools))
+        template = read_template(body, read_tools(body.tools or ()))
         return conversation(body.messages, max_messages, template), options
     return TextPrompt(body.prompt or ""), options
-
-
-def _template_options(
-    body: ChatBody | TokenizeBody, tools: Sequence[Mapping[str, Any]]
-) -> TemplateOptions:
-    return template_options(
-        add_generation_prompt=body.add_generation_prompt,
-        continue_final_message=bool(body.continue_final_message),
-        chat_template_kwargs=body.chat_template_kwargs,
-        documents=body.documents,
-        reasoning_effort=body.reasoning_effort,
-        tools=tools,
-    )
-
-
-def _prompt_options(body: Common) -> PromptOptions:
-    return PromptOptions(
-        add_special_tokens=body.add_special_tokens,
-        truncate_tokens=body.truncate_prompt_tokens,
-        keep_first=body.truncation_side == "right",
-    )

@@ -1,4 +1,4 @@
-"""The sixth pass over a body: the form that it asks of the output, with OpenAI's
+"""The seventh pass over a body: the form that it asks of the output, with OpenAI's
 `response_format` or with vLLM's fields."""
 
 from typing import Any, NamedTuple

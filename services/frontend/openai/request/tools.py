@@ -1,6 +1,6 @@
 """The fourth pass over a chat completion's body: its tools, and which of them may be called."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from baton.errors import BatonError, Reason, invalid_field
@@ -41,12 +41,6 @@ def read_tools(tools: Sequence[Any]) -> tuple[ToolDefinition, ...]:
     if len(tools) > MAX_TOOLS:
         raise too_many("tools", len(tools), MAX_TOOLS)
     return tuple(_tool(f"tools[{index}]", tool) for index, tool in enumerate(tools))
-
-
-def definitions(tools: Sequence[Any] | None) -> list[Mapping[str, Any]]:
-    """Return the tools of a tokenize request, as chat templates take them; errors as of
-    `read_tools`."""
-    return [tool.definition for tool in read_tools(tools or ())]
 
 
 def _functions(functions: Sequence[Any]) -> tuple[ToolDefinition, ...]:
