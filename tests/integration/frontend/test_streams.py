@@ -75,8 +75,8 @@ async def test_finished_tells_usage_and_steps(stage: Any) -> None:
     assert steps["prefill"].cached_tokens == 32
     assert steps["transfer"].bytes == 4096
     # Whether KV is there before the first token is a race.
-    in_place = r"shm(, in place \d+ ms after the first token)?"
-    assert re.fullmatch(in_place, steps["transfer"].detail)
+    complete = r"shm(, complete \d+ ms after the first token)?"
+    assert re.fullmatch(complete, steps["transfer"].detail)
     assert steps["decode"].tokens == 11
     assert steps["decode"].duration_seconds > 0.005
 
