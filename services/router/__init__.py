@@ -1,1 +1,1 @@
-"""The router: places requests on workers, in the path of neither tokens nor KV."""
+"""The router: places requests on workers; neither tokens nor KV pass through it."""

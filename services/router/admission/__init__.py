@@ -1,1 +1,1 @@
-"""Who goes next: requests wait here until a worker is about to run dry. Pure: no I/O, no clock."""
+"""Admission order: requests wait here until a worker is almost idle. Pure: no I/O, no clock."""

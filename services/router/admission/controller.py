@@ -1,8 +1,8 @@
-"""Which requests are placed at once, which wait, and what each outcome is told to.
+"""Which requests are placed immediately, which wait, and where each outcome is delivered.
 
-Everything that a router does with a request between its query and its ticket's return, without
-I/O and without a clock: one queue per model, what tenants were charged, and who is answered.
-Each request that waits is answered exactly once, whatever ends its wait.
+Everything that a router does with a request between its query and the return of its ticket, without
+I/O or a clock: one queue per model, charges per tenant, and delivery of the outcomes.
+Each request that waits gets exactly one outcome, however its wait ends.
 """
 
 import itertools
@@ -28,7 +28,7 @@ from services.router.admission.waiting import (
 from services.router.policy.placement_service import PlacedRequest, PlacementService
 
 MAX_CHARGES = 100_000
-"""Of placements whose tickets are not back, by session: of more, the oldest is settled."""
+"""Most placements per session with open tickets; beyond it, the oldest is settled."""
 
 
 class TicketUsage(NamedTuple):
@@ -37,18 +37,18 @@ class TicketUsage(NamedTuple):
     computed_prompt_tokens: int
     output_tokens: int
     first_token_seconds: float = 0.0
-    """From its placement to its first token; 0: none came, or it is not known."""
+    """Seconds from its placement to its first token; 0: there was none, or it is not known."""
 
 
 class _OpenTicket(NamedTuple):
-    """What is kept of a placement until its ticket is back."""
+    """What is kept of a placement until its ticket is returned."""
 
     model: "_Model"
     charge: TicketCharge
     predicted: float
-    """Seconds to its first token; 0 for a stream that goes on."""
+    """Predicted seconds to its first token; 0 for a stream that resumes."""
     left: float
-    """Seconds that were left for its first token; infinite: it came whenever it came."""
+    """Seconds that were left for its first token; infinite: it had no deadline."""
 
 
 class AdmittedRequest(NamedTuple):
@@ -56,13 +56,13 @@ class AdmittedRequest(NamedTuple):
 
     placed: PlacedRequest
     rank: tuple[int, int]
-    """Of its tier and class in the lines of workers."""
+    """Ranks of its tier and class in the workers' waiting lines."""
     tenant_lead: float = 0.0
-    """Tokens by weight that its tenant was given beyond the least of its tier."""
+    """Weighted tokens that its tenant received beyond the least of its tier."""
 
 
 class _Model:
-    """What one model's requests share."""
+    """The state that requests for one model share."""
 
     def __init__(self, placements: PlacementService, name: str, settings: QueueSettings) -> None:
         self.shares = FairShares()
@@ -73,11 +73,11 @@ class _Model:
 
 
 class AdmissionController:
-    """Admits requests to the workers of all models. One loop owns it.
+    """Admits requests to the workers of all models. Owned by one event loop.
 
     Args:
-        placements: what decides where requests go.
-        on_answer: is given each request that waited, and where it was placed or why it was not;
+        placements: decides where requests go.
+        on_answer: called with each request that waited and its outcome, a placement or an error;
             never from within `submit` of that request.
         settings: of each model's queue.
     """
@@ -94,20 +94,20 @@ class AdmissionController:
         self._policy = DEFAULT_ADMISSION
         self._models: dict[str, _Model] = {}
         self._where: dict[int, _Model] = {}
-        """Of each request that waits."""
+        """The model of each waiting request, by number."""
         self._issued: dict[int, dict[str, _OpenTicket]] = {}
-        """By session, then by ticket."""
+        """Open tickets by session, then by ticket."""
         self._targets: Counter[tuple[int, bool]] = Counter()
         self._draining: BatonError | None = None
         self._numbers = itertools.count(1)
 
     def __len__(self) -> int:
-        """Return the number of requests that wait."""
+        """Return the number of waiting requests."""
         return len(self._where)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits, no ticket is out, and nothing is remembered of tenants."""
+        """Whether nothing waits, no ticket is open, and no tenant state is kept."""
         return not (
             self._where
             or self._issued
@@ -116,7 +116,7 @@ class AdmissionController:
 
     @property
     def policy(self) -> AdmissionPolicy:
-        """Of the classes; a new one holds from the next request on."""
+        """The policy of priority classes; a new one applies from the next request on."""
         return self._policy
 
     @policy.setter
@@ -130,12 +130,12 @@ class AdmissionController:
         return next(self._numbers)
 
     def waiting(self, model: str) -> int:
-        """Return the number of requests that wait for a model."""
+        """Return the number of waiting requests for a model."""
         known = self._models.get(model)
         return len(known.queue) if known is not None else 0
 
     def waiting_by_class(self) -> Counter[tuple[str, int]]:
-        """Return the number of requests that wait, by model and priority class."""
+        """Return the number of waiting requests, by model and priority class."""
         return Counter(
             (name, priority_class)
             for name, model in self._models.items()
@@ -143,7 +143,7 @@ class AdmissionController:
         )
 
     def oldest_arrivals(self) -> dict[str, float]:
-        """Return when the oldest request came that waits for each model; infinite: none waits."""
+        """Return the arrival of each model's oldest waiting request; infinite: none waits."""
         return {name: model.queue.oldest_arrival for name, model in self._models.items()}
 
     def lateness(self) -> dict[str, float]:
@@ -151,9 +151,9 @@ class AdmissionController:
         return {name: model.lateness.factor for name, model in self._models.items()}
 
     def take_targets(self) -> Mapping[tuple[int, bool], int]:
-        """Return how many first tokens came since the last time that were wanted at some time.
+        """Return the counts, since the last call, of first tokens that had a target.
 
-        They are counted by priority class, and whether they were in time.
+        Counted by priority class and by whether they met it.
         """
         targets = self._targets
         if targets:
@@ -163,16 +163,16 @@ class AdmissionController:
     def submit(
         self, waiting: WaitingRequest, now: float, *, may_wait: bool = True
     ) -> AdmittedRequest | None:
-        """Place a request at once, or let it wait: None.
+        """Place a request immediately, or enqueue it and return None.
 
         Args:
             waiting: the request, with a number of `next_number`.
             now: a monotonic clock, in seconds.
-            may_wait: False: it is placed at once, however long its worker's queue is.
+            may_wait: False: place it immediately, however long its worker's queue is.
 
         Raises:
-            BatonError: no worker can take it, its deadline cannot be kept, the queue is full, or
-                the router drains and it would wait.
+            BatonError: no worker can run it, its deadline cannot be met, the queue is full, or the
+                router drains and the request would wait.
         """
         placements, request = self._placements, waiting.request
         waiting.choices_seconds = placements.choices_seconds(request)
@@ -221,7 +221,7 @@ class AdmissionController:
             )
 
     def cancel(self, number: int) -> bool:
-        """Take a request out, which is not answered; return whether it waited."""
+        """Remove a request without an outcome; return whether it was waiting."""
         model = self._where.pop(number, None)
         if model is None:
             return False
@@ -229,14 +229,14 @@ class AdmissionController:
         return True
 
     def refuse(self, number: int, error: BatonError) -> None:
-        """Take a request out, and answer it with an error; one that does not wait is left alone."""
+        """Remove a request and deliver an error as its outcome; no effect unless it waits."""
         model = self._where.get(number)
         waiting = model.queue.remove(number) if model is not None else None
         if waiting is not None:
             self._answer(waiting, error)
 
     def advance(self, now: float) -> None:
-        """Place what may go now, and give up what has waited for too long."""
+        """Place requests whose turn has come, and expire those that waited for too long."""
         for model in self._models.values():
             if not len(model.queue):
                 continue
@@ -246,13 +246,13 @@ class AdmissionController:
                 self._place(model, now)
 
     def next_turn(self, now: float) -> float:
-        """Return when `advance` may do something, if nothing is heard until then.
+        """Return when `advance` may have something to do, if no event arrives before.
 
         Args:
-            now: when it was called last, by the same clock.
+            now: when it was last called, by the same clock.
 
         Returns:
-            A time of that clock; infinite: not before something is heard.
+            A time of that clock; infinite: not before the next event.
         """
         return min(
             (
@@ -266,12 +266,12 @@ class AdmissionController:
     def return_tickets(
         self, session: int, tickets: Sequence[str], usage: Mapping[str, TicketUsage]
     ) -> None:
-        """End tickets of a session; unknown ones and those of other sessions are left alone.
+        """End tickets of a session; unknown ones and those of other sessions are ignored.
 
         Args:
-            session: whose they are.
+            session: the session that owns them.
             tickets: their ids.
-            usage: what their work used, as far as it is known; the others', as predicted.
+            usage: what their work used, where known; the others are taken as predicted.
         """
         self._placements.return_tickets(session, tickets)
         issued = self._issued.get(session)
@@ -283,10 +283,10 @@ class AdmissionController:
             del self._issued[session]
 
     def end_session(self, session: int) -> list[WaitingRequest]:
-        """Take out what a session waits for, unanswered, and end its tickets.
+        """Remove what a session waits for, without outcomes, and end its tickets.
 
         Returns:
-            What waited.
+            The requests that waited.
         """
         gone = [
             waiting
@@ -302,7 +302,7 @@ class AdmissionController:
         return gone
 
     def drain(self, error: BatonError) -> None:
-        """Answer all that waits with an error, and from now on what would have to wait."""
+        """Fail all waiting requests with an error, and later ones that would have to wait."""
         self._draining = error
         for number in list(self._where):
             self.refuse(number, error)

@@ -1,4 +1,4 @@
-"""Whether a request that comes would have its first token in time, by the queue's own plan."""
+"""Whether a new request would have its first token in time, by the queue's own plan."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -22,23 +22,23 @@ def check_in_time(
     now: float,
     factor: float = 1.0,
 ) -> None:
-    """Refuse a request that would be late, or make one late that is equal but for its key.
+    """Reject a request that would be late, or would make late one equal to it except for its key.
 
-    It looks at all that would go before it and at those that are equal to it. Of other tiers so
-    much goes before it as they are given while its own tier comes to it. Only one that nothing else
-    refuses is planned: most of those that are refused are not.
+    Considers all requests ahead of it and those equal to it. Of other tiers, as much counts as
+    ahead as they receive by the time its own tier reaches it. The request is planned only once
+    every cheaper check has passed, as most rejected requests fail one of those.
 
     Args:
-        newcomer: the request, with its work and key; it is in `lines` already.
-        lines: all that wait, in order.
+        newcomer: the request, with its work and key; already in `lines`.
+        lines: all waiting requests, in order.
         tiers: of the tenants.
-        planner: knows the workers as they are now.
+        planner: knows the workers' current state.
         now: a monotonic clock, in seconds.
-        factor: times as long as predicted, as most first tokens take.
+        factor: ratio of actual to predicted seconds that covers most first tokens.
 
     Raises:
-        BatonError: OVERLOADED, with the seconds that are missing as the time to retry after. Or
-            what planning raises.
+        BatonError: OVERLOADED, with the missing seconds as the time to retry after; or what
+            planning raises.
     """
     queues = planner.queue_seconds(now)
     if not queues:
@@ -62,7 +62,7 @@ def check_in_time(
     speed = planner.tokens_per_second() / len(queues)
 
     def begins(work: float) -> float:
-        """Return when a worker begins what comes after so much work that goes by its tier."""
+        """Return when a worker begins what follows this much work, with its tier's share."""
         return forecast.begins(work + tiers.before(tier, work - first, others, speed))
 
     place = bisect_left(ordered, (newcomer.key, newcomer.number, newcomer))
@@ -79,7 +79,7 @@ def check_in_time(
 
 
 def _work(group: QueueGroup) -> float:
-    """Return the seconds that a group has to compute."""
+    """Return the seconds of computation of a group."""
     return sum([other.work for _, _, other in chain.from_iterable(group.lines.values())])
 
 
@@ -91,26 +91,26 @@ def _check_behind(
     now: float,
     factor: float,
 ) -> None:
-    """Refuse a newcomer for which one of those behind it would be late, or later than it is.
+    """Reject a newcomer if a request behind it would become late, or later than it is.
 
-    One that was admitted and is late, since predictions were wrong, would else wait for all that is
-    shorter. It no more counts once it is late by as much again as it had: then something holds it
-    that is not those before it.
+    Without this, an admitted request that is late because of wrong predictions would wait for all
+    shorter ones. It no longer counts once it is late by as much again as the time it had: then
+    something other than the requests ahead delays it.
 
     Args:
         newcomer: the request.
-        behind: those that go later for their keys alone, in order.
-        before: seconds of all that goes before the newcomer, but for other tiers'.
+        behind: requests behind it because of their keys alone, in order.
+        before: seconds of all work ahead of the newcomer, except other tiers'.
         begins: returns when a worker begins what comes after so many of these seconds.
         now: a monotonic clock, in seconds.
-        factor: times as long as predicted, as most first tokens take.
+        factor: ratio of actual to predicted seconds that covers most first tokens.
     """
     before += newcomer.work
     last = begins(before + sum([other.work for other in behind]))
     for other in behind:
         work, due = other.work, other.due
         left = due - now
-        # Nobody begins later than after all others.
+        # None begins later than after all others.
         if factor * (last + work) > left > other.arrival - due:
             seconds = factor * (begins(before) + work)
             if seconds > left:
@@ -119,11 +119,11 @@ def _check_behind(
 
 
 def too_late(seconds: float, wanted: float) -> BatonError:
-    """Return why a request is refused whose first token would come in so many seconds.
+    """Return the error for a request whose first token would come in this many seconds.
 
     Args:
         seconds: until it would come.
-        wanted: seconds until it is to be there.
+        wanted: seconds until it is due.
     """
     missing = seconds - wanted
     return BatonError(

@@ -1,47 +1,45 @@
-"""How much later first tokens come than was predicted when their requests were placed."""
+"""How much later first tokens come than predicted when their requests were placed."""
 
 _KEEP = 1 - 1 / 256
-"""Share of what was seen before that counts beside a new first token."""
+"""Weight of earlier observations when a first token is added."""
 _DOUBT = 16.0
-"""Predictions are trusted as if so many more first tokens had come as predicted."""
+"""Prior: predictions are trusted as if this many more first tokens had come as predicted."""
 _DEVIATIONS = 1.5
-"""Mean absolute ones. A normal distribution has 9 of 10 below its mean and 1.5 of them."""
+"""In mean absolute deviations; 9 of 10 values of a normal distribution are below mean + 1.5."""
 MAX_RATIO = 4.0
-"""One that came later by more than this says something of its worker, not of predictions."""
+"""A higher ratio is attributed to the worker, not to predictions."""
 
 
 _PROBES = 16
-"""One of so many requests that would be late by the ratio alone is accepted."""
+"""One of this many requests that would be late by the ratio alone is accepted."""
 
 
 class Lateness:
-    """A ratio of actual to predicted seconds that most first tokens keep. One loop owns it.
+    """Ratio of actual to predicted seconds covering most first tokens. Owned by one event loop.
 
-    It forgets slowly, first token by first token. Long times count more than short ones, in which
-    a few milliseconds are much: what a request waits for is made of long ones.
+    Older first tokens fade slowly. Long times weigh more than short ones, where a few milliseconds
+    are a large ratio: the time that a request waits for consists of long ones.
     """
 
     def __init__(self) -> None:
         self._count = 0.0
         self._predicted = self._actual = self._deviation = 0.0
-        """Sums of seconds."""
+        """Weighted sums, in seconds."""
         self._factor = 1.0
         self._refused = 0
 
     @property
     def factor(self) -> float:
-        """What a prediction is multiplied by; 1 to `MAX_RATIO`."""
+        """The factor for predictions; 1 to `MAX_RATIO`."""
         return self._factor
 
     def allows(self, predicted: float, left: float) -> bool:
-        """Return whether a request that goes at once may go, by when its first token is predicted.
+        """Return whether a request may be placed now, given its predicted first token.
 
-        Some may that would be late by the ratio alone, so that one which is too high is put right
-        also where all requests are alike.
-
-        Args:
+        Some that would be late by the ratio alone may, so that a ratio that is too high is
+        corrected even when all requests are alike. Args:
             predicted: seconds to its first token.
-            left: seconds until it is to be there.
+            left: seconds until it is due.
         """
         if predicted * self._factor <= left:
             return True
@@ -51,11 +49,11 @@ class Lateness:
         return self._refused % _PROBES == 0
 
     def observe(self, predicted: float, actual: float) -> None:
-        """Take in a first token.
+        """Record a first token.
 
         Args:
             predicted: seconds from its placement, above 0.
-            actual: the same, as they were.
+            actual: actual seconds from its placement.
         """
         actual = min(actual, MAX_RATIO * predicted)
         self._count = _KEEP * self._count + 1

@@ -1,4 +1,4 @@
-"""What waits, in order: by class and tier, by tenants' shares, by key."""
+"""Waiting requests in order: by class and tier, by tenants' shares, by key."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,33 +12,33 @@ from services.router.admission.shares.tier_shares import TierShares
 from services.router.admission.waiting import WaitingRequest
 
 Section = tuple[bool, bool]
-"""Whether a class has as much as it may have, and whether it has its floor: the lowest goes first,
-whatever the tier."""
+"""Whether a class has reached its ceiling, and whether it has received its floor. The lowest goes
+first, whatever the tier."""
 Entry = tuple[float, int, WaitingRequest]
-"""Key, number and the request itself; no two have one number."""
+"""Key, number and the request itself; numbers are unique."""
 
 
 class QueueGroup(NamedTuple):
-    """Requests that are equal but for their keys. Valid until a line changes."""
+    """Requests that are equal except for their keys. Valid until a line changes."""
 
     section: Section
     rank: tuple[int, int]
     priority_class: int
     lines: Mapping[str, Sequence[Entry]]
-    """By tenant, in order."""
+    """Entries by tenant, in order."""
 
     def merged(self) -> Iterator[Entry]:
         """Yield the requests in order."""
         return merge(*self.lines.values())
 
     def holds(self, waiting: WaitingRequest) -> bool:
-        """Return whether a request that waits is one of these."""
+        """Return whether a waiting request is in this group."""
         own = waiting.rank == self.rank and waiting.priority_class == self.priority_class
         return own and waiting.tenant in self.lines
 
 
 class Lines:
-    """Requests that wait, in a sorted line for each rank, class and tenant. One loop owns it.
+    """Waiting requests, in a sorted line per rank, class and tenant. Owned by one event loop.
 
     Args:
         shares: of the tenants.
@@ -51,7 +51,7 @@ class Lines:
         self._tiers = tiers
         self._classes = classes
         self._lines: dict[tuple[tuple[int, int], int], dict[str, list[Entry]]] = {}
-        """By rank and class, then by tenant."""
+        """Lines by rank and class, then by tenant."""
 
     def __len__(self) -> int:
         """Return the number of requests in all lines."""
@@ -63,7 +63,7 @@ class Lines:
         insort(lines.setdefault(waiting.tenant, []), (waiting.key, waiting.number, waiting))
 
     def remove(self, waiting: WaitingRequest) -> None:
-        """Take a request out, whose key is as it was added."""
+        """Remove a request, whose key is the one it was added with."""
         rank = waiting.rank, waiting.priority_class
         lines = self._lines[rank]
         line = lines[waiting.tenant]
@@ -74,22 +74,22 @@ class Lines:
                 del self._lines[rank]
 
     def priority_classes(self) -> set[int]:
-        """Return the classes of those that wait."""
+        """Return the classes of waiting requests."""
         return {priority_class for _, priority_class in self._lines}
 
     def section(self, priority_class: int) -> Section:
-        """Return where the requests of a class, of which some wait, go."""
+        """Return the section of a class that has waiting requests."""
         return self._classes.held(priority_class), not self._classes.owed(priority_class)
 
     def groups(self, *, held: bool) -> Iterator[QueueGroup]:
-        """Yield what waits, in groups of those that are equal but for their keys.
+        """Yield waiting requests in groups that are equal except for their keys.
 
-        Classes that are owed come first, then the others; those that have as much as they may have
-        come last. Within these, groups come by tier; each tier's are in order. Nothing may change
-        between.
+        Classes below their floor come first, then the others; those at their ceiling come last.
+        Within these, groups come by tier; each tier's are in order. The lines must not change
+        during the iteration.
 
         Args:
-            held: whether those last ones are wanted.
+            held: whether to include classes at their ceiling.
         """
         leads = self._shares.leads()
         ranks = [(self.section(rank[1]), *rank) for rank in self._lines]
@@ -103,10 +103,10 @@ class Lines:
                 yield QueueGroup(section, rank, priority_class, of_these)
 
     def in_order(self, *, held: bool) -> Iterator[Entry]:
-        """Yield what waits, the first to go first, where tiers have their turns by their shares.
+        """Yield waiting requests in order, with tiers taking turns by their shares.
 
         Args:
-            held: whether those are wanted whose classes have as much as they may have.
+            held: whether to include classes at their ceiling.
         """
         for _, section in groupby(self.groups(held=held), key=lambda one: one.section):
             tiers = {
@@ -116,11 +116,11 @@ class Lines:
             yield from self._tiers.merge(tiers)
 
     def last(self, tenant: str | None, tier: int | None = None) -> int | None:
-        """Return the number of the last one to go of the lowest rank; None: none waits of these.
+        """Return the number of the last request of the lowest rank; None: no such request waits.
 
         Args:
-            tenant: whose requests are meant; None: all tenants'.
-            tier: whose requests are meant; None: all tiers'.
+            tenant: only requests of this tenant; None: of all tenants.
+            tier: only requests of this tier; None: of all tiers.
         """
         leads = self._shares.leads()
         for rank in sorted(self._lines, reverse=True):

@@ -1,4 +1,4 @@
-"""What the queue asks, answered by the fleet that placements are made on."""
+"""The queue's planner, on the fleet that placements are made on."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -22,35 +22,35 @@ class FleetPlan(NamedTuple):
 
     @property
     def worker_id(self) -> str:
-        """The worker that would compute the prompt."""
+        """The worker that would prefill."""
         return self.placement.worker_id
 
     @property
     def prefill_seconds(self) -> float:
-        """It would compute for so long."""
+        """Seconds that it would compute."""
         return self.placement.prefill_seconds
 
     @property
     def uncached_tokens(self) -> int:
-        """It would compute so many tokens."""
+        """Prompt tokens that it would compute."""
         return self.placement.uncached_tokens
 
     @property
     def ttft_seconds(self) -> float:
-        """Its first token would be there in so long."""
+        """Predicted seconds to the first token."""
         return self.placement.ttft_seconds
 
     @property
     def has_room(self) -> bool:
-        """Whether its workers have room for all of its choices."""
+        """Whether its workers have space for all of its choices."""
         return self.placement.has_room
 
 
 class FleetPlanner:
-    """Plans requests for one model. One loop owns it.
+    """Plans requests for one model. Owned by one event loop.
 
     Args:
-        placements: where they are placed.
+        placements: places them.
         model: the model.
     """
 
@@ -59,10 +59,10 @@ class FleetPlanner:
         self._model = model
         self._lines = WorkerLines()
         self._held: dict[str, Held] = {}
-        """By decode worker, for requests that go first and have no room yet."""
+        """Space by decode worker, held for requests that go first and do not fit yet."""
 
     def remaining_seconds(self, request: PlacementRequest) -> float:
-        """Return how long the uncached part of a prompt takes to compute, at the least.
+        """Return the least seconds that the uncached part of a prompt takes to compute.
 
         Raises:
             BatonError: what `PlacementService.plan` raises.
@@ -70,7 +70,7 @@ class FleetPlanner:
         return self._placements.remaining_seconds(request)
 
     def queue_seconds(self, now: float) -> Mapping[str, float]:
-        """Return how long each worker that takes prompts computes what was placed there.
+        """Return the seconds of queued computation of each worker that takes prompts.
 
         Args:
             now: a monotonic clock, in seconds.
@@ -80,19 +80,19 @@ class FleetPlanner:
         return queues
 
     def next_turn(self, gate: float, now: float) -> float:
-        """Return when the next of these workers has no more than `gate` seconds left to compute.
+        """Return when the next of these workers has at most `gate` seconds left to compute.
 
         Args:
             gate: in seconds.
             now: a monotonic clock, in seconds.
 
         Returns:
-            A time of that clock, after now; infinite: not before something is heard of a worker.
+            A time of that clock, after now; infinite: not before a worker reports.
         """
         return self._placements.next_turn(self._model, gate, now)
 
     def tokens_per_second(self) -> float:
-        """Return how many prompt tokens the workers that take prompts compute, together."""
+        """Return the prompt tokens per second of all workers that take prompts."""
         return self._placements.tokens_per_second(self._model)
 
     def plan(self, waiting: WaitingRequest, planned: Mapping[str, float], now: float) -> FleetPlan:
@@ -100,7 +100,7 @@ class FleetPlanner:
 
         Args:
             waiting: the request.
-            planned: by worker, seconds of prompts that go before it and were not placed yet.
+            planned: by worker, seconds of prompts ahead of it that are not placed yet.
             now: a monotonic clock, in seconds.
 
         Raises:
@@ -114,9 +114,10 @@ class FleetPlanner:
         return FleetPlan(self._placements.plan(waiting.request, now, turns, self._held), key)
 
     def hold(self, plan: FleetPlan) -> None:
-        """Keep room for a request that goes first, from those that are planned after it.
+        """Hold space for a request that goes first against those planned after it.
 
-        So that one of many choices has its turn: what becomes free is not taken by those of few.
+        This gives a request of many choices its turn: requests of few choices do not take the space
+        that becomes free.
         """
         worker, needed = plan.placement.decode_worker_id, plan.placement.room
         known = self._held.get(worker)
@@ -125,21 +126,21 @@ class FleetPlanner:
         self._held[worker] = needed
 
     def hold_nothing(self) -> None:
-        """Begin anew with who goes first."""
+        """Release all held space: the first requests are planned again."""
         self._held = {}
 
     def any_room(self) -> bool:
-        """Return whether some worker has room for one more sequence, with what is kept."""
+        """Return whether some worker has space for one more sequence besides what is held."""
         return self._placements.any_room(self._model, self._held)
 
     def place(
         self, plan: FleetPlan, session: int, now: float, itl_target: float | None = None
     ) -> PlacedRequest:
-        """Open the ticket of a plan, which must be valid still.
+        """Open the ticket of a plan, which must still be valid.
 
         Args:
             plan: the latest one.
-            session: what the ticket ends with.
+            session: the session that the ticket ends with.
             now: a monotonic clock, in seconds.
             itl_target: as of `PlacementService.commit`.
 

@@ -1,17 +1,17 @@
-"""The queue: which requests go now, in which order, and who is refused or gives way.
+"""The queue: which requests are placed now, in which order, and which are rejected or evicted.
 
-A request waits until the worker that it is best placed on has little left to compute, for what is
-placed late is placed on what is known late: who has which blocks, and which shorter prompt came in
-between. Classes that have less than their floor go first; then tiers have their turns by their
-shares, and within each requests go by class, by their tenants' virtual times, and by a key: seconds
-left to compute − age × seconds waited. All wait
-equally long from now on, so that a key never changes but with what is cached.
+A request waits until the worker that suits it best has little left to compute, because a late
+placement knows more: which workers have which blocks, and which shorter prompts arrived in
+between. Classes below their floor go first; then tiers take turns by their shares, and within
+each tier requests go by class, by their tenants' virtual times, and by a key: seconds left to
+compute − age × seconds waited. All requests age equally from now on, so a key changes only with
+what is cached.
 
-Each change plans the first requests again. One whose worker has enough to do is planned there, and
-counts for those behind it: nobody waits for a worker that others will fill.
+Each change plans the first requests again. One whose worker is busy is planned there, and counts
+for those behind it, so that no request waits for a worker that others will fill.
 
-A request that is due at a time is refused when it comes if it would be late, or if by its key it
-would go before others that would be late for it.
+A request with a deadline is rejected on arrival if it would be late, or if by its key it would go
+before others that would become late because of it.
 """
 
 import math
@@ -40,17 +40,17 @@ from services.router.admission.waiting import (
 )
 
 REFRESHED = 16
-"""Estimates that each change makes again, at most: a long queue does not slow the router down."""
+"""Most estimates renewed per change, so that a long queue does not slow the router down."""
 
 
 class AdmissionQueue:
-    """Requests for one model that wait. One loop owns it.
+    """Waiting requests for one model. Owned by one event loop.
 
     Args:
-        shares: of the tenants, which the queue charges.
+        shares: of the tenants; charged by the queue.
         settings: constants.
-        classes: of priority classes, which the queue charges; None: none has limits.
-        lateness: of first tokens, which whoever places requests observes; None: there is none.
+        classes: of priority classes; charged by the queue; None: none has limits.
+        lateness: of first tokens, observed by the caller that places requests; None: there is none.
     """
 
     def __init__(
@@ -65,37 +65,37 @@ class AdmissionQueue:
         self._classes = classes if classes is not None else ClassShares()
         self._tiers = TierShares(settings.tiers)
         self.charges = ShareCharges(shares, self._tiers, self._classes)
-        """Of requests that went, to be settled when their tickets are back."""
+        """Charges of requests that were placed, settled when their tickets are returned."""
         self._lateness = lateness if lateness is not None else Lateness()
         self._waiting: dict[int, WaitingRequest] = {}
         self._lines = Lines(shares, self._tiers, self._classes)
         self._tenants: dict[str, int] = {}
-        """Requests by tenant."""
+        """Number of requests by tenant."""
         self._sessions: dict[int, set[int]] = {}
         """Numbers by session."""
         self._bounds: list[tuple[float, int]] = []
-        """When each is given up, in order."""
+        """When each request expires, in order."""
         self._estimated: OrderedDict[int, float] = OrderedDict()
-        """When each was last estimated, the oldest first."""
+        """When each request was last estimated, the oldest first."""
 
     def __len__(self) -> int:
-        """Return the number of requests that wait."""
+        """Return the number of waiting requests."""
         return len(self._waiting)
 
     def add(
         self, waiting: WaitingRequest, planner: Planner[P], now: float
     ) -> WaitingRequest | None:
-        """Let a request wait; return one of a lower rank that had to go for it.
+        """Enqueue a request; return one of a lower rank that was evicted for it.
 
         Args:
-            waiting: the request; its number is that of none that waits.
+            waiting: the request; its number must be unique among waiting ones.
             planner: estimates it.
             now: a monotonic clock, in seconds.
 
         Raises:
-            BatonError: OVERLOADED: the queue is full, for its tenant or for all, and nothing of a
-                lower rank waits there; or its first token, or that of one that it would go before,
-                would come too late. Or what estimating raises.
+            BatonError: OVERLOADED: the queue is full, for its tenant or in total, and nothing of a
+                lower rank waits there; or its first token, or that of a request that it would go
+                before, would be late. Or what estimating raises.
         """
         if waiting.number in self._waiting:
             raise ValueError(f"a request {waiting.number} waits already")
@@ -118,13 +118,13 @@ class AdmissionQueue:
         return self.remove(gives_way) if gives_way is not None else None
 
     def next_turn(self, planner: Planner[P], now: float) -> float:
-        """Return when `expire` or `due` may give something, if nothing is heard until then.
+        """Return when `expire` or `due` may return something, if no event arrives before.
 
-        A request is given up, a worker has little left to compute, or there is something again in
-        the bucket of a class.
+        That is when a request expires, a worker has little left to compute, or the bucket of a
+        class is no longer empty.
 
         Args:
-            planner: knows the workers as they are now.
+            planner: knows the workers' current state.
             now: a monotonic clock, in seconds.
 
         Returns:
@@ -139,11 +139,11 @@ class AdmissionQueue:
 
     @property
     def oldest_arrival(self) -> float:
-        """When the oldest request came that waits; infinite: nothing waits."""
+        """Arrival of the oldest waiting request; infinite: nothing waits."""
         return min((waiting.arrival for waiting in self._waiting.values()), default=math.inf)
 
     def priority_classes(self) -> Iterator[int]:
-        """Yield the priority class of each request that waits."""
+        """Yield the priority class of each waiting request."""
         return (waiting.priority_class for waiting in self._waiting.values())
 
     def admit(
@@ -154,15 +154,15 @@ class AdmissionQueue:
         planner: Planner[P],
         now: float,
     ) -> TicketCharge | None:
-        """Let a request go at once, and charge for it, where it has not to wait.
+        """Admit a request immediately and charge for it, unless it has to wait.
 
-        It has to where others wait, or its worker has more to compute than the gate, or no worker
-        has room for its choices, or its class has as much as it may have.
+        It has to wait if others wait, its worker has more to compute than the gate, no worker has
+        space for its choices, or its class has reached its ceiling.
 
         Args:
             waiting: the request, whose times and key are set.
             plan: where it would go now.
-            queue_seconds: its worker computes what was placed there for so long.
+            queue_seconds: seconds of queued computation of its worker.
             planner: knows the workers.
             now: a monotonic clock, in seconds.
 
@@ -170,7 +170,7 @@ class AdmissionQueue:
             What it was charged; None: it has to wait.
 
         Raises:
-            BatonError: OVERLOADED: its first token would come too late.
+            BatonError: OVERLOADED: its first token would be late.
         """
         waiting.work = plan.prefill_seconds
         self._set_times(waiting)
@@ -185,13 +185,13 @@ class AdmissionQueue:
         return self.charges.begin_now(waiting, plan.uncached_tokens)
 
     def charge(self, waiting: WaitingRequest, plan: AdmissionPlan) -> TicketCharge:
-        """Charge for a request that never waits, such as a stream that goes on."""
+        """Charge for a request that never waits, such as a stream that resumes."""
         waiting.work = plan.prefill_seconds
         self._set_times(waiting)
         return self.charges.begin_now(waiting, plan.uncached_tokens)
 
     def remove(self, number: int) -> WaitingRequest | None:
-        """Take a request out that was cancelled; None: it does not wait."""
+        """Remove a cancelled request; None: it does not wait."""
         if number not in self._waiting:
             return None
         waiting = self._take(number)
@@ -199,12 +199,12 @@ class AdmissionQueue:
         return waiting
 
     def end_session(self, session: int) -> list[WaitingRequest]:
-        """Take all requests of a session out, in the order of their numbers."""
+        """Remove all requests of a session, in the order of their numbers."""
         gone = [self.remove(number) for number in sorted(self._sessions.get(session, ()))]
         return [waiting for waiting in gone if waiting is not None]
 
     def expire(self, now: float) -> list[WaitingRequest]:
-        """Take out what has waited for too long, or beyond its deadline."""
+        """Remove requests that waited for too long, or beyond their deadlines."""
         gone = []
         while self._bounds and self._bounds[0][0] <= now:
             waiting = self.remove(self._bounds[0][1])
@@ -213,14 +213,14 @@ class AdmissionQueue:
         return gone
 
     def due(self, planner: Planner[P], now: float) -> Iterator[Due[P]]:
-        """Take out the requests whose turn has come, one by one.
+        """Remove the requests whose turn has come, one by one.
 
-        The caller places each before it takes the next one, so that its load is counted, and calls
-        `expire` before. A request whose first token would come after its deadline comes with an
-        error.
+        The caller calls `expire` before, and places each request before it takes the next one, so
+        that its load is counted. A request whose first token would come after its deadline is
+        returned with an error.
 
         Args:
-            planner: knows the workers as they are now.
+            planner: knows the workers' current state.
             now: a monotonic clock, in seconds.
         """
         if self._classes.limited:
@@ -233,7 +233,7 @@ class AdmissionQueue:
         planner.hold_nothing()
         if not planner.any_room():
             return
-        self._refresh(planner, now)  # where nothing can go the order makes no difference
+        self._refresh(planner, now)  # when no request can go, the order makes no difference
         if queues and len(self._tenants) > 1:
             self._shares.tokens_per_second = planner.tokens_per_second() / len(queues)
         least = self._shares.least_active()
@@ -270,17 +270,18 @@ class AdmissionQueue:
             queues = planner.queue_seconds(now)
 
     def order(self) -> Iterator[int]:
-        """Yield the numbers of all that wait, the first to go first; nothing may change between.
+        """Yield the numbers of all waiting requests, in order; the queue must not change meanwhile.
 
-        Those of classes that have as much as they may have come last.
+        Those of classes at their ceiling come last.
         """
         return (number for _, number, _ in self._lines.in_order(held=True))
 
     def rank(self, waiting: WaitingRequest) -> tuple[int, int]:
-        """Return the ranks of a request's tier and class in the lines of workers, if it goes now.
+        """Return the ranks of a request's tier and class in the workers' lines, if placed now.
 
-        What goes because it is its tier's or class's turn is not to wait there for higher ones. One
-        whose tier was given more than another goes behind what was placed of that one.
+        A request that goes because of its tier's or class's turn does not wait there for higher
+        ranks. One whose tier received more than another goes behind what was placed of that other
+        tier.
         """
         tier, priority_class = waiting.rank
         if self._classes.owed(waiting.priority_class):
@@ -305,7 +306,7 @@ class AdmissionQueue:
         return waiting.work + waiting.choices_seconds + self._settings.age * waiting.arrival
 
     def _refresh(self, planner: Planner[P], now: float) -> None:
-        """Estimate those again that were estimated longest ago: blocks came and went since."""
+        """Renew the oldest estimates: cached blocks may have changed since."""
         due = now - self._settings.refresh
         for _ in range(min(REFRESHED, len(self._estimated))):
             number, at = next(iter(self._estimated.items()))
@@ -317,7 +318,7 @@ class AdmissionQueue:
             try:
                 work = planner.remaining_seconds(waiting.request)
             except BatonError:
-                # Its model left: planning says so when its turn comes.
+                # Its model was removed: planning raises when its turn comes.
                 continue
             if work != waiting.work:
                 self._lines.remove(waiting)
@@ -326,11 +327,11 @@ class AdmissionQueue:
                 self._lines.add(waiting)
 
     def _giving_way(self, newcomer: WaitingRequest) -> int | None:
-        """Return the one that has to go for a newcomer where the queue is full; None: it has room.
+        """Return the request to evict for a newcomer when the queue is full; None: it is not full.
 
-        It is the last one of the lowest class: of the newcomer's tenant where that has as many as
-        it may have, else of the tier that has most waiting for its share. Where tiers go one after
-        another, it is the last one of the lowest rank.
+        It is the last one of the lowest class: of the newcomer's tenant if that tenant is at its
+        limit, otherwise of the tier with the most waiting for its share. Where tiers are strict, it
+        is the last one of the lowest rank.
         """
         settings, tenant, tier = self._settings, newcomer.tenant, newcomer.rank[0]
         if self._tenants.get(tenant, 0) >= settings.max_tenant:
@@ -351,7 +352,7 @@ class AdmissionQueue:
         return last
 
     def _enter(self, waiting: WaitingRequest, now: float) -> None:
-        """Keep one that is in the lines, and has joined shares and classes."""
+        """Track a request that is in the lines and has joined shares and classes."""
         number, tenant = waiting.number, waiting.tenant
         self._waiting[number] = waiting
         self._tenants[tenant] = self._tenants.get(tenant, 0) + 1

@@ -1,4 +1,4 @@
-"""A request that waits in the router, and what decides how long."""
+"""A request that waits in the router, and the settings that bound its wait."""
 
 import math
 from collections.abc import Mapping
@@ -15,21 +15,21 @@ class QueueSettings:
     """Constants of a queue. Times are in seconds."""
 
     gate: float = 0.1
-    """A worker with no more than this to compute takes one more prompt; 0: one that is idle."""
+    """A worker with at most this much left to compute takes one more prompt; 0: only when idle."""
     age: float = 0.005
-    """Seconds of computing that a second of waiting makes up for."""
+    """Seconds of computing that one second of waiting offsets."""
     window: int = 64
-    """Requests, the first ones, that each change plans."""
+    """Number of requests at the head of the queue that each change plans."""
     refresh: float = 0.5
-    """How old an estimate of what is cached of a waiting prompt may be."""
+    """Most seconds that an estimate of a waiting prompt's cached part is used for."""
     max_wait: float = 600.0
-    """A request that has waited for so long is given up."""
+    """Seconds after which a waiting request expires."""
     max_tenant: int = 2_000
-    """Requests of one tenant that may wait."""
+    """Most waiting requests of one tenant."""
     max_total: int = 10_000
-    """Requests that may wait."""
+    """Most waiting requests in total."""
     tiers: TierPolicy = DEFAULT_TIERS
-    """How tiers share what workers compute."""
+    """How tiers share the workers' computing."""
 
 
 DEFAULT_SETTINGS = QueueSettings()
@@ -37,38 +37,38 @@ DEFAULT_SETTINGS = QueueSettings()
 
 @dataclass(slots=True, eq=False)
 class WaitingRequest:
-    """A request that waits. Times are of one monotonic clock, in seconds."""
+    """A waiting request. All times are of one monotonic clock, in seconds."""
 
     number: int
-    """Tells it from all others that wait."""
+    """Unique among waiting requests."""
     request: PlacementRequest
     session: int
-    """What it leaves the queue with."""
+    """The session whose end removes it from the queue."""
     arrival: float
-    """Now, less what it has waited at another router."""
+    """Time of arrival, less what it waited at another router."""
     rank: tuple[int, int] = (0, 0)
-    """Of its tier and its priority class; 0 is the highest."""
+    """Ranks of its tier and its priority class; 0 is the highest."""
     priority_class: int = 0
-    """What its class's policy is found by."""
+    """The key of its class's policy."""
     weight: float = 1.0
-    """Of its tenant, above 0."""
+    """Weight of its tenant, above 0."""
     deadline: float = math.inf
-    """A first token after this time is worth nothing; infinite: as its class has it."""
+    """A first token after this time is useless; infinite: the class's deadline applies."""
     ttft_target: float = math.inf
-    """Time to first token that is to be kept; infinite: as its class has it."""
+    """Time to first token to meet; infinite: the class's target applies."""
     output_tokens: int = 0
-    """That are expected."""
+    """Expected output tokens."""
     due: float = math.inf
-    """The queue's: when its first token is to be there; infinite: whenever it comes."""
+    """Set by the queue: when its first token is due; infinite: at any time."""
     work: float = 0.0
-    """The queue's: seconds left to compute, as last estimated."""
+    """Set by the queue: seconds left to compute, as last estimated."""
     choices_seconds: float = 0.0
-    """Of a worker's time that its choices beyond the first take."""
+    """Seconds of a worker's time that its choices beyond the first take."""
     key: float = 0.0
-    """The queue's: among equals the lowest goes first. It travels to the worker, whose waiting
+    """Set by the queue: among equals the lowest goes first. It is sent to the worker, whose waiting
     line has the same order."""
     bound: float = 0.0
-    """The queue's: when it is given up."""
+    """Set by the queue: when it expires."""
 
     @property
     def tenant(self) -> str:
@@ -80,109 +80,109 @@ class AdmissionPlan(Protocol):
 
     @property
     def worker_id(self) -> str:
-        """The worker that would compute the prompt."""
+        """The worker that would prefill."""
 
     @property
     def prefill_seconds(self) -> float:
-        """It would compute for so long."""
+        """Seconds that it would compute."""
 
     @property
     def uncached_tokens(self) -> int:
-        """It would compute so many tokens."""
+        """Prompt tokens that it would compute."""
 
     @property
     def ttft_seconds(self) -> float:
-        """Its first token would be there in so long."""
+        """Predicted seconds to the first token."""
 
     @property
     def has_room(self) -> bool:
-        """Whether its workers have room for all of its choices."""
+        """Whether its workers have space for all of its choices."""
 
 
 P = TypeVar("P", bound=AdmissionPlan)
 
 
 class Planner(Protocol[P]):
-    """Knows workers and what each request would cost there."""
+    """Knows the workers and what each request would cost on them."""
 
     def remaining_seconds(self, request: PlacementRequest) -> float:
-        """Return how long the uncached part of a prompt takes to compute, at the least.
+        """Return the least seconds that the uncached part of a prompt takes to compute.
 
         Raises:
-            BatonError: it can go nowhere, and waiting will not help.
+            BatonError: no worker can run it, and waiting will not help.
         """
 
     def queue_seconds(self, now: float) -> Mapping[str, float]:
-        """Return how long each worker that takes prompts computes what was placed there.
+        """Return the seconds of queued computation of each worker that takes prompts.
 
         Args:
             now: a monotonic clock, in seconds.
         """
 
     def next_turn(self, gate: float, now: float) -> float:
-        """Return when the next of these workers has no more than `gate` seconds left to compute.
+        """Return when the next of these workers has at most `gate` seconds left to compute.
 
         Args:
             gate: in seconds.
             now: a monotonic clock, in seconds.
 
         Returns:
-            A time of that clock, after now; infinite: not before something is heard of a worker.
+            A time of that clock, after now; infinite: not before a worker reports.
         """
 
     def hold_nothing(self) -> None:
-        """Plan the first requests anew: no room is kept for any."""
+        """Release all held space: the first requests are planned again."""
 
     def hold(self, plan: P) -> None:
-        """Keep room for a request that goes first and has none, from those planned after it."""
+        """Hold space for a request that goes first and does not fit yet, against later ones."""
 
     def any_room(self) -> bool:
-        """Return whether some worker has room for one more sequence, beyond what is kept."""
+        """Return whether some worker has space for one more sequence besides what is held."""
 
     def tokens_per_second(self) -> float:
-        """Return how many prompt tokens the workers that take prompts compute, together."""
+        """Return the prompt tokens per second of all workers that take prompts."""
 
     def plan(self, waiting: WaitingRequest, planned: Mapping[str, float], now: float) -> P:
         """Return where a request would go.
 
         Args:
             waiting: the request.
-            planned: by worker, seconds of prompts that go before it and were not placed yet.
+            planned: by worker, seconds of prompts ahead of it that are not placed yet.
             now: a monotonic clock, in seconds.
 
         Raises:
-            BatonError: it can go nowhere, and waiting will not help.
+            BatonError: no worker can run it, and waiting will not help.
         """
 
 
 class TicketCharge(NamedTuple):
-    """What a request was charged when it went, to be settled when its ticket is back."""
+    """What a request was charged when it was placed, settled when its ticket is returned."""
 
     tenant: str
     tier: int
     priority_class: int
     weight: float
-    """Of its class."""
+    """Weight of its class."""
     tokens: int
-    """That its tenant was charged."""
+    """Tokens charged to its tenant."""
     uncached_tokens: int
-    """Of its prompt, predicted."""
+    """Predicted uncached tokens of its prompt."""
     output_tokens: int
-    """Predicted."""
+    """Predicted output tokens."""
     owed: bool
-    """Whether it went because of its class's floor."""
+    """Whether it was placed because of its class's floor."""
 
 
 class Due(NamedTuple, Generic[P]):
-    """A request whose turn has come; it does not wait any more."""
+    """A request whose turn has come; it no longer waits."""
 
     waiting: WaitingRequest
     plan: P | BatonError
-    """Where it goes, or why it can go nowhere."""
+    """Where it goes, or why no worker can run it."""
     charge: TicketCharge | None
-    """What `ShareCharges.settle` is given when its ticket is back; None with an error."""
+    """The argument of `ShareCharges.settle` when its ticket is returned; None with an error."""
     tenant_lead: float = 0.0
-    """Tokens by weight that its tenant was given beyond the least of its tier."""
+    """Weighted tokens that its tenant received beyond the least of its tier."""
     rank: tuple[int, int] = (0, 0)
-    """Of its tier and class in the lines of workers, which knows whose turn it was here: the lowest
-    goes first."""
+    """Ranks of its tier and class in the workers' lines, by whose turn it was here: the lowest goes
+    first."""

@@ -1,4 +1,4 @@
-"""What waits at each worker, as far as the router placed it: who would go before whom there."""
+"""The waiting line of each worker, as far as this router placed it, and the order within it."""
 
 from bisect import insort
 from collections.abc import Mapping
@@ -7,37 +7,37 @@ from itertools import takewhile
 from services.router.policy.costs import PromptTurn
 
 _SLACK_SECONDS = 1e-3
-"""Reports count whole tokens."""
+"""Tolerance: reports count whole tokens."""
 
 
 class WorkerLines:
-    """Prompts that were placed and have not begun, by worker. One loop owns it.
+    """Prompts that were placed and have not begun, by worker. Owned by one event loop.
 
-    A worker computes the lowest key first, to its end. Nobody says when a prompt begins: once a
+    A worker computes the lowest key first, to its end. No report says when a prompt begins: once a
     worker has less left to compute than its line, the first one of the line has begun.
     """
 
     def __init__(self) -> None:
         self._lines: dict[str, list[tuple[float, float]]] = {}
-        """(key, seconds) in order."""
+        """(key, seconds) by worker, in order."""
 
     def __len__(self) -> int:
         """Return the number of prompts that have not begun."""
         return sum(map(len, self._lines.values()))
 
     def workers(self) -> list[str]:
-        """Return the workers where something waits."""
+        """Return the workers with waiting prompts."""
         return list(self._lines)
 
     def add(self, worker_id: str, key: float, seconds: float) -> None:
-        """Note that a prompt was placed."""
+        """Record that a prompt was placed."""
         insort(self._lines.setdefault(worker_id, []), (key, seconds))
 
     def observe(self, queue_seconds: Mapping[str, float]) -> None:
-        """Forget what has begun, and workers that are not there.
+        """Remove prompts that have begun, and workers that left.
 
         Args:
-            queue_seconds: by worker, how long it computes what was placed there.
+            queue_seconds: by worker, seconds of queued computation.
         """
         for worker_id, line in list(self._lines.items()):
             left = queue_seconds.get(worker_id, 0.0) + _SLACK_SECONDS
@@ -57,7 +57,7 @@ class WorkerLines:
         Args:
             worker_id: the worker.
             key: of the prompt.
-            planned: seconds of others that go before it and were not placed yet.
+            planned: seconds of prompts ahead of it that are not placed yet.
         """
         later = [
             seconds

@@ -1,1 +1,1 @@
-"""What tenants, tiers and classes are given of the workers' time."""
+"""How tenants, tiers and classes share the workers' time."""

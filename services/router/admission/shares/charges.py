@@ -1,4 +1,4 @@
-"""What requests are charged when they go, and what they cost in fact."""
+"""What requests are charged when they are placed, and its correction to their actual cost."""
 
 from services.router.admission.shares.class_shares import ClassShares
 from services.router.admission.shares.fairness import FairShares
@@ -7,7 +7,7 @@ from services.router.admission.waiting import TicketCharge, WaitingRequest
 
 
 class ShareCharges:
-    """Charges a model's tenants, tiers and classes for its requests. One loop owns it.
+    """Charges a model's tenants, tiers and classes for its requests. Owned by one event loop.
 
     Args:
         shares: of the tenants.
@@ -21,11 +21,11 @@ class ShareCharges:
         self._classes = classes
 
     def begin(self, waiting: WaitingRequest, uncached_tokens: int) -> TicketCharge:
-        """Charge for a request that waited and goes now.
+        """Charge for a request that waited and is placed now.
 
         Args:
             waiting: the request, which has joined the shares, tiers and classes.
-            uncached_tokens: of its prompt, that are to be computed.
+            uncached_tokens: tokens of its prompt that are to be computed.
         """
         charge = self._price(waiting, uncached_tokens)
         self._shares.begin(charge.tenant, charge.tokens)
@@ -34,11 +34,11 @@ class ShareCharges:
         return charge._replace(owed=True) if owed else charge
 
     def begin_now(self, waiting: WaitingRequest, uncached_tokens: int) -> TicketCharge:
-        """Charge for a request that goes and did not wait.
+        """Charge for a request that is placed without waiting.
 
         Args:
             waiting: the request.
-            uncached_tokens: of its prompt, that are to be computed.
+            uncached_tokens: tokens of its prompt that are to be computed.
         """
         charge = self._price(waiting, uncached_tokens)
         self._shares.begin_now(charge.tenant, waiting.weight, charge.tokens, charge.tier)
@@ -52,13 +52,13 @@ class ShareCharges:
         uncached_tokens: int | None = None,
         output_tokens: int | None = None,
     ) -> None:
-        """Put right what a request was charged: its ticket is back.
+        """Correct what a request was charged, once its ticket is returned.
 
         Args:
-            charge: what it began with; each is settled once.
-            uncached_tokens: of its prompt, that were computed; None: as predicted; 0, with no
-                output, for one that never ran.
-            output_tokens: that were made; None: as predicted.
+            charge: returned by `begin`; each is settled once.
+            uncached_tokens: prompt tokens that were computed; None: as predicted; 0, with no
+                output, for a request that never ran.
+            output_tokens: tokens that were generated; None: as predicted.
         """
         tenant, tier, priority_class, weight, charged, uncached, output, owed = charge
         used, more = charged, 0
@@ -71,7 +71,7 @@ class ShareCharges:
         self._classes.settle(priority_class, used - charged, more, owed=owed)
 
     def _price(self, waiting: WaitingRequest, uncached_tokens: int) -> TicketCharge:
-        """Return what a request is charged, its class's floor left out."""
+        """Return what a request is charged, without its class's floor."""
         tenant, tier, priority_class = waiting.tenant, waiting.rank[0], waiting.priority_class
         output, weight = waiting.output_tokens, self._classes.policy.of(priority_class).weight
         tokens = self._cost(uncached_tokens, output, weight)

@@ -1,14 +1,14 @@
-"""What classes are given: floors by a clock of tokens, ceilings by a bucket, and how many run.
+"""Shares of priority classes: floors by a clock of tokens, ceilings by a bucket, running counts.
 
-A class with a floor has a clock. The clock of all is what was charged to all requests since
-something began to wait; that of a class moves on by its tokens ÷ floor with each request that goes
-because of the floor. A class that waits and is behind the clock of all goes first. So it is
-given its floor of what is charged while it waits, less one request; what goes by its rank is on
-top of that, and is never held against it.
+A class with a floor has a clock. The global clock is what was charged to all requests since
+something began to wait; that of a class advances by its tokens ÷ floor with each request placed
+because of the floor. A waiting class behind the global clock goes first. So it receives its floor
+of what is charged while it waits, less one request; what is placed by its rank is in addition to
+that, and never counts against it.
 
-A ceiling is a bucket of prompt tokens that fills with time. A request goes while there is
-something in it, and may leave it empty, and less than that: so in no time does a class compute more
-than the ceiling of that time, what the bucket holds, and one request.
+A ceiling is a bucket of prompt tokens that fills with time. A request is placed while the bucket is
+not empty, and may overdraw it: so in any period a class computes at most the ceiling of that
+period, what the bucket holds, and one request.
 """
 
 import math
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from services.router.admission.shares.classes import DEFAULT_ADMISSION, AdmissionPolicy
 
 BURST_SECONDS = 10.0
-"""Of a ceiling that a class may save up."""
+"""Seconds of its ceiling that a class may save up."""
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class _Class:
 
 
 class ClassShares:
-    """State of the classes. When nothing waits or runs, only buckets are kept. One loop owns it.
+    """State of the classes; only buckets survive idle times. Owned by one event loop.
 
     Args:
         policy: of the classes.
@@ -47,19 +47,19 @@ class ClassShares:
         self._speed = 0.0
 
     def __len__(self) -> int:
-        """Return the number of classes that are remembered."""
+        """Return the number of classes with state."""
         return len(self._classes)
 
     @property
     def policy(self) -> AdmissionPolicy:
-        """Of the classes; a new one holds from the next request on."""
+        """The policy of classes; a new one applies from the next request on."""
         return self._policy
 
     @policy.setter
     def policy(self, policy: AdmissionPolicy) -> None:
         self._policy = policy
         self.limited = any(one.ceiling < 1 for one in policy.classes.values())
-        """Whether a class has a ceiling: buckets are to be filled."""
+        """Whether a class has a ceiling, so that buckets are to be filled."""
 
     def running(self, priority_class: int) -> int:
         """Return how many requests of a class run."""
@@ -67,7 +67,7 @@ class ClassShares:
         return known.running if known is not None else 0
 
     def join(self, priority_class: int) -> None:
-        """Note that a request begins to wait."""
+        """Record that a request begins to wait."""
         known = self._classes.setdefault(priority_class, _Class())
         if not known.waiting:
             known.clock = max(known.clock, self._clock)
@@ -75,7 +75,7 @@ class ClassShares:
         self._open += 1
 
     def leave(self, priority_class: int) -> None:
-        """Note that a request that waited will not run."""
+        """Record that a request that waited will not run."""
         self._classes[priority_class].waiting -= 1
         self._close()
 
@@ -84,11 +84,11 @@ class ClassShares:
 
         Args:
             priority_class: of the request.
-            cost: in tokens, as tenants are charged.
-            prompt_tokens: that are to be computed.
+            cost: in tokens, as charged to tenants.
+            prompt_tokens: prompt tokens to be computed.
 
         Returns:
-            Whether it goes because of the floor.
+            Whether it is placed because of the floor.
         """
         known, owed = self._classes[priority_class], self.owed(priority_class)
         self._clock += cost
@@ -100,15 +100,15 @@ class ClassShares:
         return owed
 
     def begin_now(self, priority_class: int, cost: float, prompt_tokens: int) -> bool:
-        """Charge a class for a request that runs and did not wait, as `join` and `begin` would.
+        """Charge a class for a request that runs without waiting, as `join` and `begin` would.
 
         Args:
             priority_class: of the request.
-            cost: in tokens, as tenants are charged.
-            prompt_tokens: that are to be computed.
+            cost: in tokens, as charged to tenants.
+            prompt_tokens: prompt tokens to be computed.
 
         Returns:
-            Whether it goes because of the floor.
+            Whether it is placed because of the floor.
         """
         known = self._classes.get(priority_class)
         if known is None:
@@ -128,12 +128,12 @@ class ClassShares:
         return owed
 
     def settle(self, priority_class: int, cost: float, prompt_tokens: int, *, owed: bool) -> None:
-        """Put right what a request was charged: its ticket is back.
+        """Correct what a request was charged, once its ticket is returned.
 
         Args:
             priority_class: of the request.
-            cost: what it cost in fact less what it was charged.
-            prompt_tokens: that were computed in fact less what was predicted.
+            cost: its actual cost less what it was charged.
+            prompt_tokens: prompt tokens computed less those predicted.
             owed: what `begin` returned.
         """
         known, policy = self._classes[priority_class], self._policy.classes.get(priority_class)
@@ -150,7 +150,7 @@ class ClassShares:
 
         Args:
             now: a monotonic clock, in seconds.
-            tokens_per_second: of prompts, that all workers together can compute.
+            tokens_per_second: prompt tokens that all workers together can compute.
         """
         passed = now - self._filled_at if self._filled_at is not None else 0.0
         self._filled_at, self._speed = now, tokens_per_second
@@ -162,12 +162,12 @@ class ClassShares:
                     known.bucket = None
 
     def owed(self, priority_class: int) -> bool:
-        """Return whether a class that waits goes first, for it was given less than its floor."""
+        """Return whether a waiting class goes first, because it received less than its floor."""
         known = self._classes[priority_class]
         return known.clock < self._clock and self._policy.of(priority_class).floor > 0
 
     def held(self, priority_class: int) -> bool:
-        """Return whether nothing of a class may go now: it has as much as it may have."""
+        """Return whether a class has reached its ceiling or its limit of running requests."""
         policy = self._policy.classes.get(priority_class)
         if policy is None:
             return False
@@ -176,21 +176,22 @@ class ClassShares:
         return self._empty(priority_class)
 
     def next_turn(self, waiting: Iterable[int], now: float) -> float:
-        """Return when there is something in the bucket of a class that waits for that.
+        """Return when the bucket of a class that waits for it is no longer empty.
 
         Args:
-            waiting: classes that wait.
+            waiting: classes with waiting requests.
             now: when `fill` was called last.
 
         Returns:
-            A time of the same clock, or now; infinite: none waits for that, or nothing flows in,
-            for there are no workers.
+            A time of the same clock, or now; infinite: none waits for its bucket, or no bucket
+            fills
+                because there are no workers.
         """
         empty = [one for one in waiting if self._empty(one)] if self._speed > 0 else []
         return now + min((self.debt_seconds(one) for one in empty), default=math.inf)
 
     def debt_seconds(self, priority_class: int) -> float:
-        """Return how long a class has to wait until there is something in its bucket."""
+        """Return the seconds until the bucket of a class is no longer empty."""
         known = self._classes.get(priority_class)
         size = self._size(priority_class)
         if known is None or known.bucket is None or not size:

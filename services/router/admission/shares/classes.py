@@ -1,4 +1,4 @@
-"""What an operator decides about each priority class. Plain values."""
+"""The operator's policy for each priority class. Plain values."""
 
 import math
 from collections.abc import Mapping
@@ -10,28 +10,29 @@ class ClassAdmission:
     """How requests of one priority class are admitted. Times are in seconds."""
 
     floor: float = 0.0
-    """Share of what is placed that the class is given while it waits, whatever goes before it."""
+    """Share of placed work that the class receives while it waits, whatever else waits."""
     ceiling: float = 1.0
-    """Share of the prompt tokens that workers can compute which the class may have, also while
-    nobody else waits."""
+    """Share of the workers' prompt tokens that the class may use, even while no other class
+    waits."""
     max_running: int = 0
-    """Requests that may be placed and not ended; 0: any number."""
+    """Most requests placed and not ended; 0: unlimited."""
     weight: float = 1.0
-    """What a request costs its tenant is divided by it."""
+    """Divides what a request costs its tenant."""
     deadline: float = math.inf
-    """From arrival, for requests that name none: a first token later than that is worth nothing."""
+    """Seconds from arrival, for requests without one: a later first token is useless."""
     ttft_target: float = math.inf
-    """Time to first token, for requests that name none: one that cannot be kept is not begun."""
+    """Time to first token, for requests without one: a request that would miss it is rejected."""
     itl_target: float = 0.0
-    """Between tokens of running streams, which prompts beside them keep where there is a choice; 0:
-    as the placement policy says. Streams keep the one that they were placed with."""
+    """Seconds between tokens of running streams, kept when prompts are placed with them, where
+    there is a choice; 0: as in the placement policy. Streams keep the one that they were placed
+    with."""
     waits: bool = False
-    """Whether requests that would come too late wait all the same, and are not refused at once."""
+    """Whether requests that would be late wait all the same, instead of being rejected."""
     max_wait: float = math.inf
-    """A request that has waited for so long is given up; never later than the queue's own bound."""
+    """Most seconds that a request waits; never more than the queue's own bound."""
 
     def __post_init__(self) -> None:
-        """Refuse values that mean nothing."""
+        """Reject invalid values."""
         for name, low, high in (
             ("floor", 0.0, 1.0),
             ("ceiling", 0.0, 1.0),
@@ -53,24 +54,24 @@ DEFAULT_CLASS = ClassAdmission()
 
 @dataclass(frozen=True, slots=True)
 class AdmissionPolicy:
-    """The classes by number, as requests name them; one that is not named has no limits."""
+    """The classes by number, as requests name them; one that is not listed has no limits."""
 
     classes: Mapping[int, ClassAdmission] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse floors that cannot all be kept."""
+        """Reject floors that cannot all be kept."""
         floors = math.fsum(one.floor for one in self.classes.values())
         if floors > 1:
             raise ValueError(f"the floors of all classes add up to {floors:g}: at most 1")
 
     def of(self, priority_class: int) -> ClassAdmission:
-        """Return what holds for a class."""
+        """Return the policy of a class."""
         return self.classes.get(priority_class, DEFAULT_CLASS)
 
     def itl_target(self, priority_class: int) -> float | None:
-        """Return what streams of a class are to keep, 0: it says nothing; None: no class says any.
+        """Return the target of a class's streams; 0: it has none; None: no class has one.
 
-        Where none does, their streams need not be counted.
+        If None, their streams need not be counted.
         """
         if any(one.itl_target for one in self.classes.values()):
             return self.of(priority_class).itl_target

@@ -1,11 +1,10 @@
-"""Start-time fair queueing: tenants of a tier share what it is given by their weights.
+"""Start-time fair queueing: tenants of a tier share its part of the work by their weights.
 
-A tenant's virtual time is what it was given, in tokens by weight. Tenants of a tier go by it, and
-those that are close to the least count as equal, so that among them the shortest prompts go first.
-A tenant that comes back begins at the virtual time of the others: what it did not use is lost, and
-what it had too much is not forgotten while others wait. Each tier has times of its own, for tiers
-are not given equally much. What a request will cost is predicted when it goes,
-and put right when its ticket comes back.
+A tenant's virtual time is the weighted tokens it received. Tenants of a tier go by it, and those
+close to the least count as equal, so that among them the shortest prompts go first. A tenant that
+returns begins at the virtual time of the others: unused time is lost, while excess is remembered as
+long as others wait. Each tier has its own times, as tiers do not receive equal amounts. A
+request's cost is predicted when it is placed, and corrected when its ticket is returned.
 """
 
 from collections import defaultdict
@@ -13,13 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 TIE_SECONDS = 2.0
-"""Of a worker's computing."""
+"""Seconds of a worker's computing within which tenants are equal."""
 _TIE_REQUESTS = 2.0
-"""Of the mean cost."""
+"""The same, in multiples of the mean cost of a request."""
 _KEEP = 1 - 1 / 256
-"""Share of the mean cost that counts beside a new request's."""
+"""Weight of the mean cost when a request's cost is added."""
 OUTPUT_WEIGHT = 2
-"""An output token costs as much as so many prompt tokens."""
+"""Prompt tokens that an output token costs as much as."""
 _MIN_SHARES = 1_024
 
 
@@ -29,19 +28,19 @@ class _Share:
     tier: int
     weight: float = 1.0
     waiting: int = 0
-    """Requests."""
+    """Number of waiting requests."""
     running: int = 0
-    """Requests whose tickets are not back."""
+    """Number of requests with open tickets."""
     charged_tokens: int = 0
-    """Of those that run."""
+    """Tokens charged for running requests."""
 
 
 class FairShares:
-    """Virtual times of tenants. When nothing waits or runs, nothing is kept. One loop owns it.
+    """Virtual times of tenants; empty while nothing waits or runs. Owned by one event loop.
 
     Args:
         tie_seconds: tenants whose virtual time exceeds the least by no more than a worker computes
-            in so long are equal, and by no more than two requests cost.
+            in this time are equal, and by no more than two requests cost.
         output_weight: prompt tokens that an output token costs as much as.
     """
 
@@ -49,20 +48,20 @@ class FairShares:
         self, tie_seconds: float = TIE_SECONDS, output_weight: int = OUTPUT_WEIGHT
     ) -> None:
         self.tokens_per_second = 1_000.0
-        """Of a worker, as who knows the workers says."""
+        """Prompt tokens per second of a worker, set by the caller that knows the workers."""
         self._tie_seconds = tie_seconds
         self._output_weight = output_weight
         self._shares: dict[str, _Share] = {}
         self._mean_tokens = 0.0
-        """That a request costs lately."""
+        """Moving average of a request's cost, in tokens."""
         self._virtual: defaultdict[int, float] = defaultdict(float)
-        """Where the tenant of each tier stood whose request went last; it never goes back."""
+        """By tier, the virtual time of the tenant placed last; it never decreases."""
         self._open = 0
         """Requests that wait or run."""
         self._trim_at = _MIN_SHARES
 
     def __len__(self) -> int:
-        """Return the number of tenants that are remembered."""
+        """Return the number of tenants with state."""
         return len(self._shares)
 
     def cost(self, uncached_tokens: int, output_tokens: int) -> int:
@@ -70,15 +69,15 @@ class FairShares:
         return uncached_tokens + self._output_weight * output_tokens
 
     def charged_tokens(self, tenant: str) -> int:
-        """Return what a tenant's requests that run were charged."""
+        """Return what a tenant's running requests were charged."""
         share = self._shares.get(tenant)
         return share.charged_tokens if share is not None else 0
 
     def join(self, tenant: str, weight: float, tier: int = 0) -> None:
-        """Note that a request begins to wait.
+        """Record that a request begins to wait.
 
         Args:
-            tenant: whose it is.
+            tenant: the tenant that owns it.
             weight: of the tenant from now on, above 0.
             tier: of the tenant from now on.
         """
@@ -89,7 +88,7 @@ class FairShares:
         self._open += 1
 
     def leave(self, tenant: str) -> None:
-        """Note that a request that waited will not run."""
+        """Record that a request that waited will not run."""
         self._shares[tenant].waiting -= 1
         self._close()
 
@@ -97,7 +96,7 @@ class FairShares:
         """Charge a tenant for a request that waited and runs now.
 
         Args:
-            tenant: whose it is.
+            tenant: the tenant that owns it.
             tokens: its predicted cost.
         """
         share = self._shares[tenant]
@@ -105,10 +104,10 @@ class FairShares:
         self._run(share, tokens)
 
     def begin_now(self, tenant: str, weight: float, tokens: int, tier: int = 0) -> None:
-        """Charge a tenant for a request that runs and did not wait, as `join` and `begin` would.
+        """Charge a tenant for a request that runs without waiting, as `join` and `begin` would.
 
         Args:
-            tenant: whose it is.
+            tenant: the tenant that owns it.
             weight: of the tenant from now on, above 0.
             tokens: its predicted cost.
             tier: of the tenant from now on.
@@ -120,12 +119,12 @@ class FairShares:
         self._run(share, tokens)
 
     def settle(self, tenant: str, charged: int, used: int) -> None:
-        """Put right what a request was charged: its ticket is back.
+        """Correct what a request was charged, once its ticket is returned.
 
         Args:
-            tenant: whose it was.
-            charged: the tokens that it began with.
-            used: what it cost in fact; 0: it never ran.
+            tenant: the tenant that owns it.
+            charged: the tokens that were charged at its start.
+            used: its actual cost; 0: it never ran.
         """
         share = self._shares[tenant]
         share.virtual += (used - charged) / share.weight
@@ -134,9 +133,9 @@ class FairShares:
         self._close()
 
     def leads(self) -> dict[str, float]:
-        """Return how far each tenant that waits is ahead of the least of its tier.
+        """Return how far each waiting tenant is ahead of the least of its tier.
 
-        The higher, the later a tenant's requests go; 0 for those that are equal to the least.
+        The higher, the later a tenant's requests go; 0 for tenants equal to the least.
         """
         waiting = {name: share for name, share in self._shares.items() if share.waiting}
         if len(waiting) < 2:
@@ -148,21 +147,21 @@ class FairShares:
         }
 
     def least_active(self) -> Mapping[int, float]:
-        """Return, by tier, the least virtual time of tenants that have something here.
+        """Return, by tier, the least virtual time of tenants with waiting or running requests.
 
-        For `lead`.
+        Input of `lead`.
         """
         return _least(share for share in self._shares.values() if share.waiting + share.running)
 
     def lead(self, tenant: str, least: Mapping[int, float]) -> float:
-        """Return how far a tenant is ahead in the lines of workers; 0 if it is equal.
+        """Return how far a tenant is ahead in the workers' lines; 0 if it is equal.
 
-        Those that run count as well: what was placed and has not begun is not to wait for requests
+        Running requests count as well: placed work that has not begun does not wait for requests
         that a tenant with more places after it.
 
         Args:
-            tenant: one that waits.
-            least: of `least_active`, since it waits.
+            tenant: one with waiting requests.
+            least: from `least_active`, called while the tenant waits.
         """
         share = self._shares[tenant]
         ahead = share.virtual - least[share.tier]
@@ -173,7 +172,7 @@ class FairShares:
         return min(tie, _TIE_REQUESTS * self._mean_tokens)
 
     def _share(self, tenant: str, weight: float, tier: int) -> _Share:
-        """Return the share of a tenant, whose weight and tier are these from now on."""
+        """Return the share of a tenant, and set its weight and tier."""
         if weight <= 0:
             raise ValueError(f"weight {weight} is out of range: above 0")
         share = self._shares.get(tenant)
@@ -181,7 +180,7 @@ class FairShares:
             self._trim()
             share = self._shares[tenant] = _Share(self._virtual[tier], tier)
         elif share.tier != tier:
-            # Its time was that of another clock.
+            # Its time was measured by another tier's clock.
             share.tier, share.virtual = tier, self._virtual[tier]
         share.weight = weight
         return share
@@ -203,7 +202,7 @@ class FairShares:
             self._trim_at = _MIN_SHARES
 
     def _trim(self) -> None:
-        """Forget tenants that have nothing here and would begin where the others are."""
+        """Forget tenants without requests that would begin where the others are."""
         if len(self._shares) < self._trim_at:
             return
         for name, share in list(self._shares.items()):

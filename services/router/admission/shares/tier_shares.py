@@ -1,10 +1,10 @@
-"""Tiers share what workers compute by their weights, by start-time fair queueing.
+"""Tiers share the workers' computing by their weights, by start-time fair queueing.
 
 A tier's virtual time is what it was charged, in tokens by its share. The tier with the least goes
-next. One that comes back begins where the others are: it has saved nothing up. Unlike tenants', a
-tier's debts and claims are bounded, whatever its requests turn out to have cost, so that a bound on
-how long it waits follows from its share: while a tier waits, the others are charged no more than
-`largest ÷ share` tokens before it goes, and a few requests of each.
+next. A tier that returns begins where the others are and has saved nothing. Unlike tenants', a
+tier's debts and claims are bounded, whatever its requests turn out to cost, so that its share
+bounds how long it waits: while a tier waits, the others are charged at most `largest ÷ share`
+tokens before it goes, and a few requests of each.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,10 +14,10 @@ from typing import TypeVar
 from services.router.admission.shares.tiers import DEFAULT_TIERS, TierPolicy
 
 CLAIM_REQUESTS = 4.0
-"""Of the mean cost, that a tier may be behind the others and be given later: its requests waited
-for workers that had enough to do."""
+"""Mean costs that a tier may be behind the others and still be compensated for: its requests
+waited for busy workers."""
 _KEEP = 1 - 1 / 256
-"""Share of the mean cost that counts beside a new request's."""
+"""Weight of the mean cost when a request's cost is added."""
 
 T = TypeVar("T")
 
@@ -26,15 +26,15 @@ T = TypeVar("T")
 class _Tier:
     virtual: float
     since: float
-    """The virtual time of all when it went last, or began to wait."""
+    """The global virtual time when the tier last placed a request or began to wait."""
     waiting: int = 0
-    """Requests."""
+    """Number of waiting requests."""
     running: int = 0
-    """Requests whose tickets are not back."""
+    """Number of requests with open tickets."""
 
 
 class TierShares:
-    """Virtual times of tiers. When nothing waits or runs, nothing is kept. One loop owns it.
+    """Virtual times of tiers; nothing is kept while nothing waits or runs. Owned by one event loop.
 
     Args:
         policy: of the tiers.
@@ -44,23 +44,23 @@ class TierShares:
         self.policy = policy
         self._tiers: dict[int, _Tier] = {}
         self._virtual = 0.0
-        """Where the tier stood whose request went last; it never goes back."""
+        """Virtual time of the tier placed last; it never decreases."""
         self._mean = 0.0
-        """Tokens that a request costs lately."""
+        """Moving average of a request's cost, in tokens."""
         self._open = 0
         """Requests that wait or run."""
 
     def __len__(self) -> int:
-        """Return the number of tiers that are remembered."""
+        """Return the number of tiers with state."""
         return len(self._tiers)
 
     def waiting(self, tier: int) -> int:
-        """Return how many requests of a tier wait."""
+        """Return the number of waiting requests of a tier."""
         known = self._tiers.get(tier)
         return known.waiting if known is not None else 0
 
     def join(self, tier: int) -> None:
-        """Note that a request begins to wait."""
+        """Record that a request begins to wait."""
         known = self._known(tier)
         if not known.waiting:
             self._come(known)
@@ -68,7 +68,7 @@ class TierShares:
         self._open += 1
 
     def leave(self, tier: int) -> None:
-        """Note that a request that waited will not run."""
+        """Record that a request that waited will not run."""
         self._tiers[tier].waiting -= 1
         self._close()
 
@@ -79,7 +79,7 @@ class TierShares:
         known.waiting -= 1
 
     def begin_now(self, tier: int, tokens: float) -> None:
-        """Charge a tier for a request that runs and did not wait, as `join` and `begin` would."""
+        """Charge a tier for a request that runs without waiting, as `join` and `begin` would."""
         known = self._known(tier)
         if not known.waiting:
             self._come(known)
@@ -87,12 +87,12 @@ class TierShares:
         self._run(known, tier, tokens)
 
     def settle(self, tier: int, charged: float, used: float) -> None:
-        """Put right what a request was charged: its ticket is back.
+        """Correct what a request was charged, once its ticket is returned.
 
         Args:
-            tier: whose it was.
-            charged: the tokens that it began with.
-            used: what it cost in fact; 0: it never ran.
+            tier: the tier of its tenant.
+            charged: the tokens that were charged at its start.
+            used: its actual cost; 0: it never ran.
         """
         known, share = self._tiers[tier], self.policy.share(tier)
         moved = known.virtual + (used - charged) / share
@@ -104,7 +104,7 @@ class TierShares:
         self._close()
 
     def ahead(self, tier: int) -> bool:
-        """Return whether a tier was given more than another one that has something here."""
+        """Return whether a tier received more than another one with waiting or running requests."""
         if self.policy.strict:
             return False
         own = self._tiers[tier].virtual
@@ -113,10 +113,10 @@ class TierShares:
         )
 
     def merge(self, lines: Mapping[int, Iterator[T]]) -> Iterator[T]:
-        """Yield what waits in the order in which tiers would have their turns.
+        """Yield waiting requests in the order in which tiers would take turns.
 
         Args:
-            lines: by tier, in order; each tier waits.
+            lines: by tier, in order; each tier has waiting requests.
         """
         if len(lines) == 1 or self.policy.strict:
             for tier in sorted(lines):
@@ -136,13 +136,13 @@ class TierShares:
     def before(
         self, tier: int, seconds: float, others: Mapping[int, float], tokens_per_second: float
     ) -> float:
-        """Return how much of other tiers' work goes before a request of a tier that waits.
+        """Return the seconds of other tiers' work that go before a request of a waiting tier.
 
         Args:
-            tier: whose it is.
-            seconds: of computing, that go before it within its own tier.
-            others: seconds that wait of each other tier, which waits.
-            tokens_per_second: that a worker computes.
+            tier: the request's tier.
+            seconds: of computation ahead of it within its own tier.
+            others: seconds of waiting work of each other tier.
+            tokens_per_second: prompt tokens that a worker computes.
         """
         if not others:
             return 0.0
@@ -157,12 +157,12 @@ class TierShares:
         return total
 
     def most_over(self, tier: int) -> int:
-        """Return the tier that has most waiting for its share, if one of another tier comes.
+        """Return the tier with the most waiting for its share, when a request arrives.
 
-        Of two that have as much it is the lower one, whichever came first.
+        Of two with equally much it is the lower one, in any order of arrival.
 
         Args:
-            tier: of the one that comes; it is returned unless another one has more.
+            tier: of the new request; returned unless another one has more.
         """
 
         def parts(one: int) -> tuple[float, bool, int]:
@@ -178,7 +178,7 @@ class TierShares:
         return known
 
     def _come(self, known: _Tier) -> None:
-        """Let a tier of which nothing waits begin where the others are."""
+        """Start a tier without waiting requests where the others are."""
         known.virtual = max(known.virtual, self._virtual)
         known.since = self._virtual
 

@@ -1,4 +1,4 @@
-"""What operators decide about tenants' tiers. Plain values."""
+"""The operator's policy for tenants' tiers. Plain values."""
 
 import math
 from dataclasses import dataclass, field
@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class TierPolicy:
-    """How tiers share what workers compute, by rank; 0 is the highest."""
+    """How tiers share the workers' computing, by rank; 0 is the highest."""
 
     weights: tuple[float, ...] = (16.0, 4.0, 1.0)
-    """Of tiers that wait each is given its weight's part."""
+    """Weights; each waiting tier receives its weight's part."""
     floors: tuple[float, ...] = (0.5, 0.1, 0.04)
-    """Part that a tier is given at the least while it waits, whatever the weights are."""
+    """Least part that a tier receives while it waits, whatever the weights are."""
     strict: bool = False
-    """Whether tiers go one after another, and weights and floors mean nothing."""
+    """Whether a higher tier always goes first; weights and floors are then ignored."""
     shares: tuple[float, ...] = field(init=False)
-    """Part of each tier while all of them wait. Of those that do wait, each has its part of the sum
-    of theirs, which is its floor at the least."""
+    """Part of each tier while all of them wait. Each of the waiting tiers receives its part of the
+    sum of theirs, which is at least its floor."""
 
     def __post_init__(self) -> None:
-        """Refuse values that mean nothing, and work out the shares."""
+        """Reject invalid values, and compute the shares."""
         weights, floors = self.weights, self.floors
         if not weights or len(weights) != len(floors):
             raise ValueError(
@@ -36,12 +36,12 @@ class TierPolicy:
         object.__setattr__(self, "shares", _shares(weights, floors))
 
     def share(self, tier: int) -> float:
-        """Return the part of a tier; one of a rank that is not known has the last one's."""
+        """Return the part of a tier; an unknown rank gets that of the last one."""
         return self.shares[min(tier, len(self.shares) - 1)]
 
 
 def _shares(weights: tuple[float, ...], floors: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the weights' parts, where those below their floors are raised to them."""
+    """Return the weights' parts, with those below their floors raised to them."""
     raised: set[int] = set()
     while True:
         rest = 1 - math.fsum(floors[tier] for tier in raised)
