@@ -1,8 +1,8 @@
-"""The digest that a reader checks its copy against, over the object's name, length and bytes.
+"""Digest against which a reader verifies its copy, over the object's name, length and bytes.
 
     xxh3_128(tag ‖ key ‖ layout_id ‖ group, shard, part as u32 ‖ length as u64 ‖ bytes)
 
-Integers are little-endian. A right object under another name, or a shorter one, has another digest.
+Integers are little-endian. The same bytes under another name, or shorter ones, have another digest.
 It guards against accidents (torn writes, flipped bits, stale slots), not against a forger.
 """
 
@@ -19,7 +19,9 @@ _NUMBERS = struct.Struct("<IIIQ")
 
 
 def start_digest(object_id: ObjectId, length: int) -> xxh3_128:
-    """Return a hash to update with the object's `length` bytes, whose digest is the object's."""
+    """Return a hash to update with the object's `length` bytes; its final digest is the
+    object's.
+    """
     _, key, group, shard, part = object_id
     return xxh3_128(
         b"".join((_TAG, key, object_id.layout_id, _NUMBERS.pack(group, shard, part, length)))
@@ -27,7 +29,9 @@ def start_digest(object_id: ObjectId, length: int) -> xxh3_128:
 
 
 def split_digests(packed: bytes) -> list[bytes]:
-    """Return digests out of one `bytes` field; the last is short if the length is no multiple."""
+    """Return the digests in one `bytes` field; the last is short if the length is not a
+    multiple.
+    """
     return [packed[at : at + DIGEST_BYTES] for at in range(0, len(packed), DIGEST_BYTES)]
 
 

@@ -1,10 +1,11 @@
-"""Names of KV blocks: equal tokens under an equal root have equal keys everywhere, for ever.
+"""Names of KV blocks: equal tokens under an equal root have equal keys everywhere and permanently.
 
     key_i = SHA-256(tag ‖ key_{i-1} ‖ tokens_i as little-endian u32 ‖ extra_i)[:16]
 
-The root stands in for the key before the first block. Tags tell root, full and partial block apart;
-a partial block also hashes its count of tokens. `extra_i` is empty today: it is where images and a
-salt that starts after a shared system prompt will go. Golden vectors in the tests pin the format.
+The root takes the place of the key before the first block. Tags distinguish root, full and partial
+block; a partial block also hashes its number of tokens. `extra_i` is empty today: it is reserved
+for images and for a salt that starts after a shared system prompt. Golden vectors in the tests pin
+the format.
 """
 
 import struct
@@ -18,7 +19,7 @@ KEY_BYTES = 16
 
 _UNPACKED_AT_ONCE = 64
 _UNPACKERS = [struct.Struct(f"{KEY_BYTES}s" * count) for count in range(_UNPACKED_AT_ONCE + 1)]
-"""By how many keys: five times as fast as slices."""
+"""Unpackers by number of keys: five times as fast as slices."""
 
 _ROOT = b"baton.kv.1/root\0"
 _FULL = b"baton.kv.1/full\0"
@@ -68,21 +69,23 @@ def partial_block_key(previous: bytes, tokens: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class PromptKeys:
-    """The keys of a prompt's blocks."""
+    """Keys of a prompt's blocks."""
 
     full: tuple[bytes, ...]
-    """One key per full block, in chain order."""
+    """Keys of the full blocks, in chain order."""
     partial: bytes | None
-    """Key of the last block if it is not full; None where the prompt ends on a block's end."""
+    """Key of the last block if it is partial; None where the prompt ends on a block boundary."""
 
     @property
     def all(self) -> tuple[bytes, ...]:
-        """Full keys, then the partial one if there is one: one key per block of the prompt."""
+        """Return the full keys, then the partial one if there is one: one key per block of the
+        prompt.
+        """
         return self.full if self.partial is None else (*self.full, self.partial)
 
 
 def prompt_keys(root: bytes, tokens: Sequence[int], block_tokens: int) -> PromptKeys:
-    """Return the names of every block of a prompt."""
+    """Return the keys of all blocks of a prompt."""
     data = token_bytes(tokens)
     keys = full_block_keys(root, data, block_tokens)
     rest = data[len(keys) * 4 * block_tokens :]
@@ -102,12 +105,12 @@ def full_block_keys(root: bytes, tokens: bytes, block_tokens: int) -> list[bytes
 
 
 def pack(keys: Sequence[bytes]) -> bytes:
-    """Return keys as they travel in one `bytes` field."""
+    """Return keys packed into one `bytes` field."""
     return b"".join(keys)
 
 
 def unpack(packed: bytes) -> list[bytes]:
-    """Return the keys in one `bytes` field.
+    """Return the keys that are packed in one `bytes` field.
 
     Raises:
         ValueError: the length is not a multiple of 16.

@@ -1,4 +1,4 @@
-"""What the bytes of a KV block mean."""
+"""Meaning of the bytes of a KV block."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -10,7 +10,7 @@ LAYOUT_ID_BYTES = 16
 
 @dataclass(frozen=True)
 class Layout:
-    """Everything that decides what the bytes of a KV block mean.
+    """All properties that determine what the bytes of a KV block mean.
 
     Two workers whose layouts differ in any field never exchange bytes: every key's root contains
     `layout_id`.
@@ -21,7 +21,7 @@ class Layout:
     backend: str
     """`cpu` or `cuda`."""
     isa: str
-    """Instruction set that the bytes depend on; empty where they depend on none."""
+    """Instruction set on which the bytes depend; empty: none."""
     dtype: str
     """Element type, for example `float32`."""
     layers: int

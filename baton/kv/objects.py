@@ -1,4 +1,6 @@
-"""What the KV service stores: one object is the bytes of one block, group, shard and part."""
+"""Objects that the KV service stores: one object is the bytes of one block, group, shard and
+part.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -15,7 +17,7 @@ MAX_READ_KEYS = 65_536
 MAX_CHUNK_BYTES = 1024 * 1024
 """Bytes in one chunk of gRPC transport."""
 MAX_TENANT_BYTES = 128
-"""Of a tenant's name in UTF-8."""
+"""Maximum bytes of a tenant's name in UTF-8."""
 MAX_PART = 65_535
 """Largest group, shard and part."""
 
@@ -31,23 +33,23 @@ class ObjectId(NamedTuple):
 
     @property
     def is_block(self) -> bool:
-        """Whether it stands for its block in the event stream: the first object of each key."""
+        """Whether it represents its block in the event stream: the first object of each key."""
         return self.group == self.shard == self.part == 0
 
     def message(self) -> pb.ObjectPart:
-        """Return group, shard and part as they travel."""
+        """Return group, shard and part as a message."""
         return pb.ObjectPart(group=self.group, shard=self.shard, part=self.part)
 
 
 def object_ids_for(
     layout_id: bytes, keys: Iterable[bytes], group: int = 0, shard: int = 0, part: int = 0
 ) -> list[ObjectId]:
-    """Return the same object of each key: as ObjectId(...) makes them, at half its cost."""
+    """Return the same object of each key: equal to calls of ObjectId(...), at half their cost."""
     return [tuple.__new__(ObjectId, (layout_id, key, group, shard, part)) for key in keys]
 
 
 def check_key_count(keys: Sequence[bytes], limit: int) -> None:
-    """Check the keys of one request: one that is too long would end the stream that it goes on.
+    """Check the number of keys in one request: one that is too long would close its stream.
 
     Raises:
         BatonError: INVALID_FIELD, more than `limit` keys.

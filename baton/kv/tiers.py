@@ -3,7 +3,7 @@
 from baton.internal.v1 import kvevents_pb2 as pb
 
 TIERS = (pb.TIER_DRAM, pb.TIER_DISK)
-"""A block is announced in the best one that has it."""
+"""Tiers in order; a block is announced in the best one that holds it."""
 
 
 def tier_name(tier: int) -> str:

@@ -1,7 +1,7 @@
-"""Which copies of KV are checked against their digest."""
+"""Policies for verifying copies of KV against their digest."""
 
 ALWAYS = "always"
 REMOTE = "remote"
-"""Those that crossed a network."""
+"""Verify copies that crossed a network."""
 NEVER = "never"
-"""A flipped bit is then a wrong answer: for tests of what would notice one."""
+"""Never verify: a flipped bit then causes a wrong output. For tests that must detect one."""

@@ -1,14 +1,14 @@
 """The arena's file as every process that maps it sees it.
 
     header: magic ‖ version ‖ page ‖ generations at ‖ index at ‖ data at ‖ data bytes ‖ secret,
-        little-endian; behind it, how much of the data has memory behind it, as i64
+        little-endian; followed by the bytes of data that are backed by memory, as i64
     generations: one i64 per page of data, in the machine's byte order
-    index: what is readable, for readers to look up by themselves; its format is index.py's
-    data: slots, each beginning on a page
+    index: the readable objects, which readers look up themselves; index.py defines its format
+    data: slots, each of which begins on a page
 
 Reading the secret through the file proves that store and client share memory. A slot's generation
-stands at its first page's place and changes whenever the slot changes hands: a reader that copied a
-slot reads it afterwards, and finds it changed if there may have been another write meanwhile.
+is stored under its first page and changes whenever the slot is reused: a reader checks it after
+copying, and a changed value means that the slot may have been overwritten during the copy.
 """
 
 import contextlib
@@ -33,11 +33,11 @@ _MAGIC = b"batonkv\0"
 _VERSION = 2
 _HEADER = struct.Struct("<8sIIQQQQ16s")
 _TOUCHED_AT = 128
-"""Offset of the count of touched bytes, after the header."""
+"""Offset of the count of bytes that are backed by memory, after the header."""
 _POPULATE = {False: 22, True: 23}
 """madvise(2): MADV_POPULATE_READ and _WRITE, since Linux 5.14."""
 POPULATE_STEP_BYTES = 8 * 1024 * 1024
-"""Memory that one call of `populate_next` maps, some milliseconds."""
+"""Bytes of memory that one call of `populate_next` maps, which takes some milliseconds."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
@@ -49,7 +49,7 @@ class ArenaFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ArenaHeader:
-    """The beginning of the file; offsets and sizes in bytes."""
+    """Header at the start of the file; offsets and sizes in bytes."""
 
     generations_at: int
     index_at: int
@@ -67,11 +67,11 @@ class ArenaHeader:
 
     @property
     def file_bytes(self) -> int:
-        """Length of the whole file."""
+        """Return the length of the whole file."""
         return self.data_at + self.data_bytes
 
     def pack(self) -> bytes:
-        """Return the header as it stands in the file."""
+        """Return the header as it is stored in the file."""
         return _HEADER.pack(
             _MAGIC,
             _VERSION,
@@ -105,21 +105,23 @@ class ArenaHeader:
 
 
 Found = tuple[int, memoryview, int, int, bytes]
-"""An object as the index describes it: which of the keys, its bytes, the page of the data that it
-begins on, the generation that it had, its digest."""
+"""An object as the index describes it: position of its key, its bytes, the page of data on which it
+begins, its generation, its digest.
+"""
 
 
 class MappedArena:
-    """An arena mapped by a client, for any thread; only `populate_next` is for one at a time.
+    """An arena that a client has mapped.
 
-    It is never closed: the mapping goes when the last view of it does.
+    Any thread may use it, except that one thread at a time may call `populate_next`. It has no
+    `close`: the mapping is removed when its last view is released.
     """
 
     def __init__(self, path: Path) -> None:
         """Map the file.
 
         Raises:
-            ArenaFileError: it is not there, not allowed, or not an arena.
+            ArenaFileError: the file does not exist, is not accessible, or is not an arena.
         """
         try:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -130,7 +132,7 @@ class MappedArena:
             size = os.fstat(file).st_size
             if size < self.header.file_bytes:
                 raise ArenaFileError(f"the arena has {size} of {self.header.file_bytes} bytes")
-            # Readers get a mapping that they cannot write through.
+            # Readers get a read-only mapping.
             self._read = mmap.mmap(file, size, access=mmap.ACCESS_READ)
             self._write = mmap.mmap(file, size)
             advise_huge(self._read)
@@ -143,9 +145,11 @@ class MappedArena:
         self._readable = memoryview(self._read)
         self._writable = memoryview(self._write)
         self.generations = generations(self._readable, self.header)
-        """The slots' present ones, by page of the data."""
+        """Current generations of the slots, by page of the data."""
         self.populated_bytes = 0
-        """How much of the data is mapped into this process: copying it waits for no page."""
+        """Bytes of the data that are mapped into this process: copying them causes no page
+        fault.
+        """
         self.index = IndexReader(
             self._readable[self.header.index_at : self.header.data_at],
             index_entries(self.header.data_bytes),
@@ -155,21 +159,23 @@ class MappedArena:
         """Return a slot's bytes, read-only; `offset` counts from the file's beginning.
 
         Raises:
-            ArenaFileError: they lie outside of the data.
+            ArenaFileError: the slot lies outside the data.
         """
         return self._readable[self._checked(offset, length) : offset + length]
 
     def writable(self, offset: int, length: int) -> memoryview:
-        """Return a reserved slot's bytes to be written; otherwise as `readable`."""
+        """Return the writable bytes of a reserved slot; otherwise as `readable`."""
         return self._writable[self._checked(offset, length) : offset + length]
 
     def find(self, keys: bytes, tag: int, length: int) -> Iterator[Found]:
-        """Yield what the index shows of packed 16-byte keys, of one length, in their order."""
+        """Yield the objects that the index has for packed 16-byte keys, all of one length, in key
+        order.
+        """
         last = self._end - self._begin - length
         if last < 0:
             return
         which, rows = self.index.find(keys, tag)
-        # Below the first place the difference of two unsigned numbers is a very large one.
+        # An offset below the start of the data wraps to a very large unsigned difference.
         within = rows[:, 3] - np.uint64(self._begin) <= np.uint64(last)
         good = (rows[:, 5] == np.uint64(length)) & within
         if not good.all():
@@ -186,24 +192,24 @@ class MappedArena:
         return (offset - self._begin) // PAGE_BYTES
 
     def populate_next(self) -> bool:
-        """Map the next of the memory that is there; return whether there may be more later.
+        """Map the next part of the memory that exists; return whether more may follow.
 
-        Without it the first copy through a page waits for the kernel to map it, which is slower
-        than the copy. Blocks for milliseconds and holds no lock of the interpreter; one
-        thread at a time.
+        Without this call, the first copy through a page waits for the kernel to map it, which is
+        slower than the copy itself. Blocks for milliseconds without holding the interpreter's lock;
+        only one thread at a time may call it.
         """
         step = min(self.touched_bytes - self.populated_bytes, POPULATE_STEP_BYTES)
         if step > 0:
             start = self.header.data_at + self.populated_bytes
             for mapping, write in ((self._readable, False), (self._writable, True)):
                 if not populate(mapping[start : start + step], write=write):
-                    return False  # an older kernel: pages are mapped at their first use
+                    return False  # older kernel: pages are mapped on first use
             self.populated_bytes += step
         return self.populated_bytes < self.header.data_bytes
 
     @property
     def touched_bytes(self) -> int:
-        """How much of the data has memory behind it."""
+        """Return how many bytes of the data are backed by memory."""
         return min(touched_bytes(self._readable)[0], self.header.data_bytes)
 
     def _checked(self, offset: int, length: int) -> int:
@@ -219,17 +225,18 @@ def generations(file: memoryview, header: ArenaHeader) -> "memoryview[int]":
 
 
 def touched_bytes(file: memoryview) -> "memoryview[int]":
-    """Return the number in a mapped file that says how much of the data has memory behind it."""
+    """Return the counter in a mapped file of the data bytes that are backed by memory."""
     return file[_TOUCHED_AT : _TOUCHED_AT + 8].cast("q")
 
 
 def populate(view: memoryview, *, write: bool) -> bool:
-    """Put memory behind whole pages of a mapping, to be read or to be written.
+    """Back whole pages of a mapping with memory, for reading or for writing.
 
-    Blocks, and holds no lock of the interpreter. Return False where the kernel cannot.
+    Blocks without holding the interpreter's lock. Return False where the kernel does not support
+    it.
 
     Raises:
-        OSError: there is no memory, or no room in the file system.
+        OSError: no memory, or no space in the file system, is left.
     """
     address = np.frombuffer(view, dtype=np.uint8).ctypes.data
     if _libc.madvise(address, view.nbytes, _POPULATE[write]) == 0:
@@ -241,7 +248,7 @@ def populate(view: memoryview, *, write: bool) -> bool:
 
 
 def advise_huge(mapping: mmap.mmap) -> None:
-    """Ask for huge pages, which the file system may not have."""
+    """Request huge pages, which the file system may not support."""
     with contextlib.suppress(OSError):
         mapping.madvise(mmap.MADV_HUGEPAGE)
 

@@ -1,13 +1,13 @@
-"""What a store holds, as a table in the arena's file that readers look things up in by themselves.
+"""Table in the arena's file of the objects that a store holds, which readers search themselves.
 
     fingerprints: u64 per entry, 0 for an empty one; eight neighbours are a bucket
     rows: per entry key (2), tag, offset, generation, object_bytes, digest (2), each u64
 
-Numbers are little-endian. A fingerprint decides the bucket; what finds its bucket full is left out,
-and readers ask the store for what they do not find. The store writes a row before its fingerprint
-and takes the fingerprint away before anything else happens to the object; readers look at the
-fingerprint before and after they copied the row. What a row says is a hint: only the generation and
-the digest, checked after copying the object, say that the copy is right.
+Numbers are little-endian. A fingerprint selects the bucket; an object whose bucket is full is left
+out, and readers ask the store for objects that they do not find. The store writes a row before its
+fingerprint and clears the fingerprint before it changes the object; readers check the fingerprint
+before and after they copy the row. A row is a hint: only the generation and the digest, checked
+after the object is copied, prove that the copy is correct.
 """
 
 import hashlib
@@ -18,29 +18,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 WAYS = 8
-"""Entries of a bucket: their fingerprints fill a cache line."""
+"""Entries per bucket: their fingerprints fill one cache line."""
 ROW = struct.Struct("<16s4Q16s")
 ENTRY_BYTES = 8 + ROW.size
 BYTES_PER_ENTRY = 16 * 1024
-"""Of data. Objects are larger as a rule, so that few buckets are full."""
+"""Bytes of data per entry. Objects are usually larger, so that few buckets are full."""
 MIN_ENTRIES = 1024
 
 FACTOR = 0x9E3779B97F4A7C15
-"""2**64 over the golden ratio: multiplying spreads what differs anywhere into the high bits."""
+"""2**64 divided by the golden ratio: multiplying by it carries any difference into the high
+bits.
+"""
 _MASK = (1 << 64) - 1
 _PART = struct.Struct("<16sIII")
 _KEY = struct.Struct("<QQ")
 
 
 def index_entries(data_bytes: int) -> int:
-    """Return how many entries the index of an arena has: a power of two."""
+    """Return the number of entries in the index of an arena: a power of two."""
     wanted = max(MIN_ENTRIES, data_bytes // BYTES_PER_ENTRY)
     return int(1 << (wanted - 1).bit_length())
 
 
 @lru_cache(maxsize=256)
 def object_tag(layout_id: bytes, group: int, shard: int, part: int) -> int:
-    """Return what tells objects of one key apart: 64 bits over layout, group, shard, part."""
+    """Return a 64-bit tag that distinguishes objects of one key, from layout, group, shard and
+    part.
+    """
     packed = _PART.pack(layout_id, group, shard, part)
     return int.from_bytes(hashlib.sha256(b"baton.kv.1/tag\0" + packed).digest()[:8], "little")
 
@@ -54,7 +58,7 @@ def place(key: bytes, tag: int, entries: int) -> tuple[int, int]:
 
 
 class IndexReader:
-    """Looks objects up in a mapped index. Any thread may use it; nothing is locked.
+    """Looks up objects in a mapped index. Any thread may use it, without locks.
 
     Args:
         index: the index as mapped, fingerprints first.
@@ -68,13 +72,15 @@ class IndexReader:
         self._shift = np.uint64(64 - (entries // WAYS).bit_length() + 1)
 
     def contains(self, keys: bytes, tag: int) -> NDArray[np.bool_]:
-        """Return which of the packed 16-byte keys are there: one bool per key."""
+        """Return which of the packed 16-byte keys the index contains: one bool per key."""
         there = np.zeros(len(keys) // 16, dtype=bool)
         there[self.find(keys, tag)[0]] = True
         return there
 
     def find(self, keys: bytes, tag: int) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
-        """Return which of packed 16-byte keys are there: their indexes in order, rows (n, 8)."""
+        """Return which of the packed 16-byte keys the index contains: their positions in order,
+        rows (n, 8).
+        """
         names = np.frombuffer(keys, dtype="<u8").reshape(-1, 2)
         wanted = names[:, 0] ^ np.uint64(tag)
         wanted[wanted == 0] = 1

@@ -1,4 +1,6 @@
-"""Proof that a writer is dead: a file beside the arena that it keeps locked while it lives."""
+"""Proof that a writer is dead: a file next to the arena, which the writer keeps locked while it
+lives.
+"""
 
 import os
 import re
@@ -12,12 +14,12 @@ _NAME = re.compile(r"baton-kv-[0-9a-f]{1,64}\.writer")
 
 
 class WriterLock:
-    """A writer's lock, held once from the start, until every holder has released it.
+    """A writer's lock, taken once at the start and held until every holder has released it.
 
-    Belongs to one process, on its asyncio loop. The file goes with the last holder.
+    Belongs to one process, on its asyncio loop. The last holder's release removes the file.
 
     Raises:
-        OSError: the directory cannot be written.
+        OSError: the directory is not writable.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -26,11 +28,11 @@ class WriterLock:
         self._holders = 1
 
     def retain(self) -> None:
-        """Add a holder: one more part of the process that may write to the arena."""
+        """Add a holder: another part of the process that may write to the arena."""
         self._holders += 1
 
     def release(self) -> None:
-        """Remove a holder, which will not write any more."""
+        """Remove a holder, which no longer writes."""
         self._holders -= 1
         if self._holders == 0:
             self.path.unlink(missing_ok=True)
@@ -38,10 +40,10 @@ class WriterLock:
 
 
 class WriterLockProbe:
-    """The store's view of a writer's lock: shows whether the writer lives.
+    """The store's view of a writer's lock: reports whether the writer lives.
 
     Raises:
-        ValueError: no writer's lock has that name, it does not exist, or it is not held.
+        ValueError: the name is not a writer's lock, the file does not exist, or it is not locked.
     """
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -58,7 +60,7 @@ class WriterLockProbe:
             raise ValueError("writer_lock is not held")
 
     def is_free(self) -> bool:
-        """Return whether the writer is dead, or has released the lock."""
+        """Return whether the writer is dead or has released the lock."""
         return lock_is_free(self._file)
 
     def close(self, *, remove: bool = False) -> None:

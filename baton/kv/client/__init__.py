@@ -1,1 +1,1 @@
-"""The client of a host's KV store: what workers put and get objects with."""
+"""Client of a host's KV store, with which workers put and get objects."""

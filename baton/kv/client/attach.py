@@ -1,4 +1,4 @@
-"""How a client attaches to a store: get a session, prove shared memory, open streams."""
+"""Attach a client to a store: open a session, prove shared memory, open the streams."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -20,9 +20,9 @@ from baton.settings import KvSettings
 from baton.settings.transports import GRPC, SHM
 
 MAX_QUEUED = 65_536
-"""Frames that may wait to be written to a stream; one with more is stuck and is closed."""
+"""Frames that may wait to be written to a stream; a stream with more is stuck and is closed."""
 BULK_BYTES = 4 * 1024 * 1024
-"""Of objects that are sent and not taken yet, on a stream."""
+"""Bytes of objects that are sent on a stream and not yet received."""
 
 GET_METHOD = "/baton.internal.v1.KvStoreService/Get"
 PUT_METHOD = "/baton.internal.v1.KvStoreService/Put"
@@ -32,34 +32,34 @@ PutStream = ClientStream[pb.PutRequest | Parts, pb.PutResponse]
 
 
 class StoreUnavailableError(Exception):
-    """The store cannot be reached now. KV is a cache: callers go on without it."""
+    """The store cannot be reached now. KV is a cache: callers continue without it."""
 
 
 @dataclass(frozen=True)
 class Attachment:
-    """Both streams of one session with a store. Closed by the connection that is made of it."""
+    """Both streams of one session with a store. Closed by the connection that is made from it."""
 
     store_id: str
     epoch: str
     shm_domain: str
-    """Of the store's arena; empty where this process does not share it."""
+    """Memory domain of the store's arena; empty where this process does not share it."""
     arena: MappedArena | None
-    """None: bytes travel over gRPC."""
+    """The mapped arena; None: bytes travel over gRPC."""
     lock: WriterLock | None
-    """Held as long as this process may write to the arena."""
+    """Lock that is held as long as this process may write to the arena."""
     get: GetStream
     put: PutStream
     channel: Channel
     open_seconds: float
-    """For each step of attaching, and a lookup."""
+    """Timeout in seconds of each step of attaching, and of a lookup."""
     closing: AsyncExitStack
 
     async def lookup(self, request: pb.LookupRequest) -> pb.LookupResponse:
-        """Ask which objects are there.
+        """Return which objects the store holds.
 
         Raises:
             StoreUnavailableError: the store cannot be reached.
-            BatonError: it refuses.
+            BatonError: the store rejected the request.
         """
         try:
             found: pb.LookupResponse = await self.channel.stub(KvStoreServiceStub).Lookup(
@@ -72,17 +72,18 @@ class Attachment:
             raise StoreUnavailableError(f"the lookup failed: {refusal}") from refusal
 
     async def aclose(self) -> None:
-        """End streams and channel, and release the writer's lock."""
+        """Close the streams and the channel, and release the writer's lock."""
         await self.closing.aclose()
 
 
 async def attach(
     address: str, client_id: str, incarnation: str, settings: KvSettings = KvSettings()
 ) -> Attachment:
-    """Attach to the store at `host:port` with the best of the transports that works.
+    """Attach to the store at `host:port` over the best transport that works.
 
     Raises:
-        StoreUnavailableError: it cannot be reached, refuses, or shares none of the transports.
+        StoreUnavailableError: it cannot be reached, rejects the client, or shares none of the
+            transports.
     """
     transports, seconds = settings.transports, settings.open_seconds
     async with AsyncExitStack() as stack:
@@ -95,7 +96,7 @@ async def attach(
             get, readable = await open_get(channel, opening, stack, seconds)
             put, writable = await open_put(channel, opening, stack, seconds)
             if {readable, writable} != {SHM}:
-                arena = None  # the file at that path is another one than the store's
+                arena = None  # the file at that path is not the store's
             if (GRPC if arena is None else SHM) not in transports:
                 raise BatonError(Reason.UNAVAILABLE, "the store shares no memory with this process")
         except (BatonError, TimeoutError, OSError) as error:
@@ -119,10 +120,10 @@ async def attach(
 async def open_session(
     channel: Channel, client_id: str, incarnation: str, seconds: float
 ) -> pb.AttachResponse:
-    """Ask a store for a session.
+    """Request a session from a store.
 
     Raises:
-        BatonError: it cannot be reached or refuses, or PROTOCOL_MISMATCH.
+        BatonError: the store cannot be reached or rejects the request, or PROTOCOL_MISMATCH.
     """
     request = pb.AttachRequest(
         client_id=client_id, incarnation=incarnation, protocol_version=VERSION
@@ -137,13 +138,13 @@ async def open_session(
 async def open_get(
     channel: Channel, opening: pb.Open, stack: AsyncExitStack, seconds: float
 ) -> tuple[GetStream, str]:
-    """Open a Get stream, which `stack` then closes; return it and its transport.
+    """Open a Get stream, which `stack` closes later; return it and its transport.
 
     Raises:
-        BatonError: the store refuses.
-        TimeoutError: it does not respond.
+        BatonError: the store rejects the stream.
+        TimeoutError: the store does not respond.
     """
-    call = channel.stream_stream(  # with encodings of its own
+    call = channel.stream_stream(  # with its own encodings
         GET_METHOD,
         request_serializer=pb.GetRequest.SerializeToString,
         response_deserializer=bulk.decode_get_response,
@@ -161,7 +162,7 @@ async def open_get(
 async def open_put(
     channel: Channel, opening: pb.Open, stack: AsyncExitStack, seconds: float
 ) -> tuple[PutStream, str]:
-    """Open a Put stream, as `open_get` does a Get stream."""
+    """Open a Put stream in the way that `open_get` opens a Get stream."""
     call = channel.stream_stream(
         PUT_METHOD,
         request_serializer=bulk.encode,
@@ -177,13 +178,13 @@ async def open_put(
 def _map(
     session: pb.AttachResponse, opening: pb.Open, stack: AsyncExitStack
 ) -> tuple[MappedArena | None, WriterLock | None]:
-    """Take shared memory if it can be had, and prove it in `opening`."""
+    """Map shared memory if it is available, and prove it in `opening`."""
     path = Path(session.arena_path)
     try:
         arena = MappedArena(path)
         lock = WriterLock(path.parent)
     except (ArenaFileError, OSError):
-        return None, None  # not the store's host, or not its user
+        return None, None  # not on the store's host, or not its user
     stack.callback(lock.release)
     opening.arena_secret = arena.header.secret
     opening.writer_lock = lock.path.name

@@ -1,4 +1,4 @@
-"""What workers use to put KV objects into their host's store and to get them out."""
+"""Client with which workers put KV objects into their host's store and get them out."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -23,18 +23,17 @@ __all__ = ["FetchedObject", "KvFetch", "KvStoreClient", "Reservation", "StoreUna
 
 
 class KvStoreClient:
-    """A store's client for one process: an async context on the asyncio loop.
+    """A process's client of a store: an async context on the asyncio loop.
 
-    It stays attached to the store, and attaches anew when the store starts anew. While the store
-    is unavailable every method raises StoreUnavailableError at once, and so do calls that wait.
+    It stays attached to the store and reattaches when the store restarts. While the store is
+    unavailable, every method, and every waiting call, raises StoreUnavailableError immediately.
 
     Args:
-        resolve: returns the store's address now, `host:port`; None while there is none.
+        resolve: returns the current address of the store, `host:port`; None while there is none.
         client_id: this process's instance id.
         incarnation: this process's incarnation.
-        settings: which transports may be used, which copies are checked, and how long the store
-            may take.
-        executor: where more than a little is hashed; None: a thread of the client's own.
+        settings: allowed transports, which copies are checked, and timeouts of the store.
+        executor: where all but small objects are hashed; None: a thread that the client owns.
     """
 
     def __init__(
@@ -69,12 +68,12 @@ class KvStoreClient:
 
     @property
     def store_id(self) -> str:
-        """Instance id of the store; empty while it is unavailable."""
+        """Instance id of the store; empty while the store is unavailable."""
         return self._store.connection.store_id if self._store.connection else ""
 
     @property
     def epoch(self) -> str:
-        """Epoch of the store; empty while it is unavailable."""
+        """Epoch of the store; empty while the store is unavailable."""
         return self._store.connection.epoch if self._store.connection else ""
 
     @property
@@ -84,27 +83,29 @@ class KvStoreClient:
 
     @property
     def memory_mapped(self) -> bool:
-        """Whether copies wait for no page of shared memory any more; True where none is shared."""
+        """Whether all shared memory is mapped, so that copies cause no page fault; True where none
+        is shared.
+        """
         arena = self._store.connection.arena if self._store.connection else None
         return arena is None or arena.populated_bytes == arena.header.data_bytes
 
     @property
     def shm_domain(self) -> str:
-        """Names the memory shared with the store; empty where none is."""
+        """Name of the memory shared with the store; empty where none is."""
         return self._store.connection.shm_domain if self._store.connection else ""
 
     @property
     def leases(self) -> int:
-        """Objects that this client holds leased now."""
+        """Number of objects that this client holds leased now."""
         return self._store.connection.gets.leases if self._store.connection else 0
 
     @property
     def reservations(self) -> int:
-        """Slots that this client holds reserved now."""
+        """Number of slots that this client holds reserved now."""
         return self._store.connection.puts.reservations if self._store.connection else 0
 
     async def wait_connected(self, timeout: float) -> bool:
-        """Wait for the store, at most `timeout` seconds; return whether it is there."""
+        """Wait at most `timeout` seconds for the store; return whether it is connected."""
         return await self._store.wait_connected(timeout)
 
     def fetch(
@@ -116,27 +117,24 @@ class KvStoreClient:
         wait: float = 0.0,
         tenant: str = "",
     ) -> KvFetch:
-        """Ask for objects, also such that are still being computed.
+        """Fetch objects, including objects that are still being computed.
 
         Args:
             keys: 1 to 65,536 block keys of 16 bytes.
             layout_id: their layout.
             object_bytes: length of each object.
-            sources: other stores that hold them or may come to.
-            wait: seconds to wait for what is not there; 0: what store and sources hold now.
-            tenant: on whose share what is brought from sources is counted.
+            sources: other stores that hold them or may hold them later.
+            wait: seconds to wait for missing objects; 0: only what store and sources hold now.
+            tenant: tenant to whose share objects from sources are charged.
 
         Returns:
             Batches of `FetchedObject` to iterate over; close it in a `finally`:
 
-                fetch = client.fetch(...)
-                try:
-                    async for batch in fetch: ...copy and verify...
-                finally:
-                    await fetch.aclose()
+            fetch = client.fetch(...) try:
+            async for batch in fetch: ...copy and verify... finally: await fetch.aclose()
 
         Raises:
-            StoreUnavailableError: now, or from the iteration when the store goes away.
+            StoreUnavailableError: immediately, or during iteration if the store is lost.
             BatonError: too many keys.
         """
         check_key_count(keys, MAX_READ_KEYS)
@@ -156,7 +154,7 @@ class KvStoreClient:
         return KvFetch(connection, pending, wait, self._settings.silence_seconds)
 
     async def lookup(self, keys: Sequence[bytes], layout_id: bytes) -> list[bool]:
-        """Return which objects the store holds now, per key; nothing is leased or fetched.
+        """Return which objects the store holds now, per key, without leasing or fetching any.
 
         Args:
             keys: 1 to 65,536 block keys of 16 bytes.
@@ -164,7 +162,7 @@ class KvStoreClient:
 
         Raises:
             StoreUnavailableError: the store cannot be reached.
-            BatonError: the store refused, or too many keys.
+            BatonError: the store rejected the request, or there are too many keys.
         """
         check_key_count(keys, MAX_READ_KEYS)
         return await lookup(self._store.require(), keys, layout_id)
@@ -178,22 +176,23 @@ class KvStoreClient:
         tenant: str = "",
         recompute_seconds: float = 0.0,
     ) -> Reservation:
-        """Reserve slots to write objects to. Never waits for room.
+        """Reserve slots to write objects to. Never waits for space.
 
         Args:
             keys: 1 to 4,096 block keys of 16 bytes.
             layout_id: their layout.
             object_bytes: length of each object, above 0.
-            last_is_partial: the last key names a partial block, which is kept briefly.
-            tenant: on whose share and quota the objects are counted.
-            recompute_seconds: how long computing one of them again would take; 0: not known.
+            last_is_partial: the last key names a partial block, which the store keeps briefly.
+            tenant: tenant to whose share and quota the objects are charged.
+            recompute_seconds: time that recomputing one of them would take; 0: unknown.
 
         Returns:
-            Slots for the keys that got one. Write, `commit`, and `aclose` it in a `finally`.
+            Slots for the keys that got one. Write to them, `commit`, and call `aclose` in a
+            `finally`.
 
         Raises:
             StoreUnavailableError: the store cannot be reached.
-            BatonError: the store refused, or too many keys.
+            BatonError: the store rejected the request, or there are too many keys.
         """
         check_key_count(keys, MAX_RESERVE_KEYS)
         connection = self._store.require()
@@ -213,7 +212,7 @@ class KvStoreClient:
                 reservation_id, pb.PutRequest(reserve=frame), self._settings.reserve_seconds
             )
         except asyncio.CancelledError:
-            # What the response would have given must not stay reserved.
+            # The slots that the response would have returned must not stay reserved.
             connection.puts.abandon(reservation_id)
             raise
         return Reservation(
@@ -231,7 +230,7 @@ class KvStoreClient:
 
         Raises:
             StoreUnavailableError: the store cannot be reached.
-            BatonError: too many keys.
+            BatonError: there are too many keys.
         """
         check_key_count(keys, MAX_READ_KEYS)
         if keys:

@@ -1,4 +1,4 @@
-"""One attachment to a store: the arena, the two streams, and the end of all three."""
+"""One attachment to a store: the arena, both streams, and the shutdown of all three."""
 
 import asyncio
 from dataclasses import replace
@@ -17,8 +17,8 @@ from baton.settings.transports import GRPC, SHM
 class StoreConnection:
     """A client's connection to one run of a store, until it breaks.
 
-    Owned by the client's Reconnector, on the asyncio loop; fetches and reservations share it. It
-    breaks once, for good: then every call that waits on it raises StoreUnavailableError.
+    Owned by the client's Reconnector, on the asyncio loop; fetches and reservations share it. Once
+    broken it stays broken: every call that waits on it raises StoreUnavailableError.
     """
 
     def __init__(self, attachment: Attachment, staging_bytes: int) -> None:
@@ -27,13 +27,15 @@ class StoreConnection:
         self.epoch = attachment.epoch
         self.shm_domain = attachment.shm_domain
         self.arena: MappedArena | None = attachment.arena
-        """Until this is closed; None from the beginning: bytes travel over gRPC."""
+        """The mapped arena until this connection is closed; None from the start: bytes travel over
+        gRPC.
+        """
         self.lock = attachment.lock
         self.staging = StagingPool(staging_bytes)
         self.transport = GRPC if attachment.arena is None else SHM
         self.broken = asyncio.Event()
         self.reason = ""
-        """Why it broke."""
+        """Reason for which it broke."""
         self.gets = GetSession(attachment.get, mapped=self.mapped)
         self.puts = PutSession(attachment.put, self.fail)
         attachment.get.start_reader(self.gets.on_response, partial(self._on_closed, "Get"))
@@ -45,11 +47,11 @@ class StoreConnection:
         return self.transport == SHM
 
     async def lookup(self, request: pb.LookupRequest) -> pb.LookupResponse:
-        """Ask which objects are there.
+        """Return which objects the store holds.
 
         Raises:
             StoreUnavailableError: the store cannot be reached.
-            BatonError: the store refused.
+            BatonError: the store rejected the request.
         """
         return await self._attachment.lookup(request)
 
@@ -59,7 +61,7 @@ class StoreConnection:
             raise StoreUnavailableError(self.reason)
 
     def fail(self, reason: str) -> None:
-        """Break the connection and wake all that waits on it. A second call does nothing."""
+        """Break the connection and wake every call that waits on it. A second call does nothing."""
         if self.broken.is_set():
             return
         self.reason = reason
@@ -68,15 +70,16 @@ class StoreConnection:
         self.puts.close(reason)
 
     async def aclose(self) -> None:
-        """Close it. Reservations that are still open keep the writer's lock until they are not.
+        """Close the connection. Reservations that are still open keep the writer's lock until they
+        close.
 
-        The arena stays mapped for whoever holds views of it and no longer: in a store's place comes
-        another, with memory of its own.
+        The arena stays mapped only while views of it exist: a restarted store has memory of its
+        own.
         """
         self.gets.report_reads()
         self.fail("closed")
-        # Streams and sessions refer to each other, and to this, until garbage is collected: that
-        # may be in hours, and the kernel keeps the memory of a file that is mapped.
+        # Streams and sessions refer to each other, and to this connection, until garbage is
+        # collected. That may take hours, in which the kernel keeps the memory of a mapped file.
         self.arena = None
         await self._attachment.aclose()
 

@@ -1,4 +1,6 @@
-"""One fetch as its consumer sees it: batches of objects, released as the next one is asked for."""
+"""One fetch as its consumer sees it: batches of objects, each released when the next is
+requested.
+"""
 
 import asyncio
 import time
@@ -11,56 +13,58 @@ from baton.kv.client.fetched_object import FetchedObject
 from baton.kv.client.pending import PendingObjects
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024
-"""A batch ends here, so that leases are released while later objects are still copied."""
+"""Maximum bytes of a batch, so that leases are released while later objects are still copied."""
 STOP_SECONDS = 1.0
-"""How long what is on its way may take after `stop_waiting`."""
+"""Seconds that objects in transit may take after `stop_waiting`."""
 
 
 class KvFetch(AsyncIterator[list[FetchedObject]]):
-    """Objects as they come, in batches, for one consumer on the asyncio loop.
+    """Objects as they arrive, in batches, for one consumer on the asyncio loop.
 
-    Made by `KvStoreClient.fetch`. Call `aclose` in a `finally`; then `missing` names what did not
-    come or was bad.
+    Made by `KvStoreClient.fetch`. Call `aclose` in a `finally`; afterwards `missing` names the
+    objects that did not arrive or were corrupt.
     """
 
     def __init__(
         self, connection: StoreConnection, pending: PendingObjects, wait: float, silence: float
     ) -> None:
-        """Follow `pending`, whose objects may take `wait` seconds to be there.
+        """Follow `pending`, whose objects may take `wait` seconds to appear.
 
-        A store that is silent for `silence` seconds beyond that is believed to be gone: it may be
-        pacing leases, and one that is really gone breaks the stream sooner.
+        A store that is silent for `silence` seconds longer is considered lost. The margin is wide
+        because a store may pace leases, and because the stream of a lost store breaks sooner.
         """
         self._silence = silence
         self._connection = connection
         self._pending = pending
         self._silent_after = time.monotonic() + wait + silence
         self._batch: list[FetchedObject] = []
-        """With the consumer now."""
+        """The batch that the consumer holds now."""
         self._stop_at = 0.0
-        """When iteration ends after `stop_waiting`; 0 before that."""
+        """Time at which iteration ends after `stop_waiting`; 0 before that call."""
         self._closed = False
         self._last_at = 0.0
         self.bytes = 0
-        """Bytes given to the consumer and not found bad."""
+        """Bytes passed to the consumer and not found corrupt."""
         self.transport = connection.transport
 
     @property
     def missing(self) -> set[int]:
-        """Indexes that did not come, or were bad. Complete once the iteration has ended."""
+        """Indexes of objects that did not arrive or were corrupt. Complete once the iteration has
+        ended.
+        """
         return self._pending.missing
 
     @property
     def seconds(self) -> float:
-        """From the first object's arrival until the last batch was consumed."""
+        """Seconds from the first object's arrival until the last batch was consumed."""
         return self._last_at - self._pending.first_at
 
     def replace_sources(self, sources: Sequence[pb.KvSource]) -> None:
-        """Change where else to look for what has not come."""
+        """Replace the other stores in which to look for missing objects."""
         self._pending.replace_sources(sources)
 
     def stop_waiting(self) -> None:
-        """Let the iteration yield what is on its way by now, and end."""
+        """Let the iteration yield the objects that are in transit now, and end."""
         self._stop_at = time.monotonic() + STOP_SECONDS
         self._pending.stop()
 
@@ -93,7 +97,7 @@ class KvFetch(AsyncIterator[list[FetchedObject]]):
         return list(self._batch)
 
     async def aclose(self) -> None:
-        """Release every lease and end the wait. Safe to call twice, and from a `finally`."""
+        """Release every lease and stop waiting. Safe to call twice, and from a `finally`."""
         if self._closed:
             return
         self._closed = True
@@ -102,7 +106,9 @@ class KvFetch(AsyncIterator[list[FetchedObject]]):
         self._pending.close()
 
     def _release_batch(self) -> None:
-        """End the leases of the consumer's batch, and ask again for what went meanwhile."""
+        """Release the leases of the consumer's batch, and request objects again that were evicted
+        meanwhile.
+        """
         if not self._batch:
             return
         batch, self._batch = self._batch, []
@@ -116,5 +122,5 @@ class KvFetch(AsyncIterator[list[FetchedObject]]):
             [fetched.lease_id for fetched in bad if fetched.lease_id],
         )
         self._pending.record_reads([fetched.index for fetched in good if not fetched.lease_id])
-        # A wrong copy of what was read without a lease: the object went, or is wrong in the store.
+        # A corrupt copy read without a lease: the object was evicted, or is corrupt in the store.
         self._pending.read_again([fetched.index for fetched in bad if not fetched.lease_id])

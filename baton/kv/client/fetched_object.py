@@ -1,4 +1,4 @@
-"""One object as a reader gets it: where its bytes are, and how a copy of them is checked."""
+"""One object as a reader receives it: where its bytes are, and how a copy of them is verified."""
 
 from collections.abc import Sequence
 
@@ -6,23 +6,23 @@ from baton.kv.digest import start_digest
 from baton.kv.objects import ObjectId
 
 STRIDE_BYTES = 256 * 1024
-"""Bytes that are copied and then hashed while they are in the core's cache."""
+"""Bytes that are copied and then hashed while still in the core's cache."""
 
 
 class FetchedObject:
-    """A fetched object, valid until the next batch is asked for; copy it with `copy_to`.
+    """A fetched object, valid until the next batch is requested; copy it with `copy_to`.
 
     Args:
         index: which of the fetched keys.
         pieces: its bytes in order.
         nbytes: their number.
         object_id: its name.
-        digest: the writer's; None: copies are trusted.
-        lease_id: under which the store keeps the slot; 0: it may reuse the slot during the copy,
-            which the generation shows.
-        generations: the slots' present ones, by page.
-        page: where the slot begins.
-        generation: the slot's when the object was in it.
+        digest: the digest by the writer; None: copies are not verified.
+        lease_id: the lease on the slot; 0: the store may reuse the slot during the copy, which the
+            generation reveals.
+        generations: current generations of the slots, by page.
+        page: the page on which the slot begins.
+        generation: the slot's generation when it held the object.
     """
 
     __slots__ = (
@@ -54,7 +54,9 @@ class FetchedObject:
         self.nbytes = nbytes
         self.lease_id = lease_id
         self.bad = False
-        """A copy was wrong: the store is told, or asked again, and the object is not used."""
+        """Whether a copy was corrupt: this is reported to the store, or the object requested again,
+        and the object is not used.
+        """
         self._pieces = pieces
         self._object_id = object_id
         self._digest = digest
@@ -63,11 +65,10 @@ class FetchedObject:
         self._generation = generation
 
     def copy_to(self, target: memoryview) -> bool:
-        """Copy all bytes to `target`; return whether the copy is the object.
+        """Copy all bytes to `target`; return whether the copy is correct.
 
-        Before it returns, and if it returns False, `target` may hold anything and must not be
-        used. Any thread may call it. Each stride is hashed as it stands in `target`, right after it
-        was copied.
+        Before it returns, and if it returns False, `target` may hold anything and must not be used.
+        Any thread may call it. Each stride is hashed in `target`, right after it was copied.
 
         Raises:
             ValueError: `target` is not as long as the object.
@@ -95,7 +96,7 @@ class FetchedObject:
                     digest.update(copied)
                     at += part.nbytes
             good = digest.digest() == self._digest
-        # The generation comes last: what was copied before it was looked at is what was committed.
+        # The generation is checked last: everything copied before the check is what was committed.
         good = good and self._generations[self._page] == self._generation
         self.bad = self.bad or not good
         return good

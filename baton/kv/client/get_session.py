@@ -1,4 +1,4 @@
-"""What a client reads from a store over one Get stream: reads, leases, and reports of reads."""
+"""Reads from a store over one Get stream: reads, leases, and reports of reads."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from baton.kv.wire.bulk import ReadBulk
 
 READ_REPORT_SECONDS = 0.02
 READ_REPORT_OBJECTS = 4096
-"""What was read through the index is reported after so long, or when it is so many."""
+"""Reads through the index are reported after this interval, or at this number of objects."""
 
 
 class ReadListener(Protocol):
-    """Gets the responses to a read."""
+    """Receives the responses to a read."""
 
     def on_ready(self, ready: pb.Ready) -> None: ...
 
@@ -31,8 +31,8 @@ class GetSession:
     """The reads and leases of one connection. Owned by it, on the asyncio loop.
 
     Args:
-        stream: the open Get stream; `on_response` gets its messages.
-        mapped: whether objects are copied out of shared memory instead of coming as bytes.
+        stream: the open Get stream; `on_response` receives its messages.
+        mapped: whether objects are copied from shared memory instead of received as bytes.
     """
 
     def __init__(self, stream: GetStream, *, mapped: bool) -> None:
@@ -40,17 +40,20 @@ class GetSession:
         self._mapped = mapped
         self._closed = False
         self.leases = 0
-        """Objects that the store keeps leased for this client now."""
+        """Number of objects that the store keeps leased for this client now."""
         self._last_read_id = 0
         self._listeners: dict[int, ReadListener] = {}
-        """By read."""
+        """Listeners by read."""
         self._lease_listeners: dict[int, ReadListener] = {}
         """Listeners of objects whose bytes come in chunks, by lease."""
         self._released: list[int] = []
-        """To be sent in the loop's next turn, in one frame: a consumer that never waits ends many
-        batches in one turn."""
+        """Leases to release in the loop's next turn, in one frame: a consumer that never waits ends
+        many batches in one turn.
+        """
         self._unreported: dict[ObjectId, list[bytes]] = {}
-        """Keys that were read without a lease and not reported yet, by an id without a key."""
+        """Keys that were read without a lease and are not yet reported, by an object id with an
+        empty key.
+        """
         self._unreported_count = 0
         self._report_timer: asyncio.TimerHandle | None = None
 
@@ -63,17 +66,17 @@ class GetSession:
         return self._last_read_id
 
     def replace_sources(self, read_id: int, sources: Sequence[pb.KvSource]) -> None:
-        """Change where else the store looks for what a read has not got."""
+        """Replace the other stores in which the store looks for missing objects of a read."""
         frame = pb.ReplaceSources(correlation_id=read_id, sources=sources)
         self._stream.send(pb.GetRequest(replace_sources=frame))
 
     def cancel_read(self, read_id: int) -> None:
-        """End a read; nothing more is routed to its listener."""
+        """End a read; its listener receives nothing more."""
         self._listeners.pop(read_id, None)
         self._stream.send(pb.GetRequest(cancel_read=pb.CancelRead(correlation_id=read_id)))
 
     def release(self, good: Sequence[int], bad: Sequence[int] = ()) -> None:
-        """Release leases, and report those whose objects were wrong."""
+        """Release leases, and report those whose objects were corrupt."""
         if self._closed:
             return
         self.leases -= len(good) + len(bad)
@@ -91,7 +94,7 @@ class GetSession:
         self._stream.send(pb.GetRequest(release=pb.Release(lease_ids=released)))
 
     def record_reads(self, kind: ObjectId, keys: Sequence[bytes]) -> None:
-        """Note what was read without a lease; the store is told of many at once.
+        """Record reads without a lease; they are reported to the store in batches.
 
         Args:
             kind: the objects' id with an empty key.
@@ -106,7 +109,7 @@ class GetSession:
             self.report_reads()
 
     def report_reads(self) -> None:
-        """Tell the store what was read and not reported yet."""
+        """Report to the store the reads that are not yet reported."""
         unreported, self._unreported = self._unreported, {}
         self._unreported_count = 0
         if self._report_timer is not None:
@@ -121,14 +124,14 @@ class GetSession:
                 self._stream.send(pb.GetRequest(report_read=frame))
 
     def close(self) -> None:
-        """Forget leases, and tell every listener that nothing more comes."""
+        """Drop all leases, and tell every listener that nothing more arrives."""
         self._closed = True
         self.leases = 0
         for listener in {*self._listeners.values(), *self._lease_listeners.values()}:
             listener.on_broken()
 
     def on_response(self, frame: pb.GetResponse | ReadBulk) -> None:
-        """Route a message of the stream."""
+        """Route a message of the stream to its listener."""
         if isinstance(frame, ReadBulk):
             for lease_id, offset, data in frame.pieces():
                 owner = self._lease_listeners.get(lease_id)
@@ -144,7 +147,7 @@ class GetSession:
                 if not self._mapped:
                     self._lease_listeners.update(dict.fromkeys(lease_ids, listener))
                 listener.on_ready(frame.ready)
-        # For a read that was refused nothing comes.
+        # A rejected read receives no further responses.
         if kind == "error" or (kind in ("ready", "missing") and getattr(frame, kind).done):
             read_id = getattr(frame, kind).correlation_id
             listener = self._listeners.pop(read_id, None)

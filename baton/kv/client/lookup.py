@@ -1,4 +1,6 @@
-"""Which objects a store holds: from the arena's index where it is shared, else by asking."""
+"""Look up which objects a store holds: in the arena's index if it is shared, else with a
+request.
+"""
 
 from collections.abc import Sequence
 
@@ -16,7 +18,7 @@ async def lookup(
 
     Raises:
         StoreUnavailableError: the store cannot be reached.
-        BatonError: the store refused.
+        BatonError: the store rejected the request.
     """
     held = [False] * len(keys)
     unknown: Sequence[int] = range(len(keys))

@@ -1,8 +1,8 @@
-"""The objects of one fetch on their way: found in the arena's index, or asked for and leased.
+"""Objects that one fetch awaits: found in the arena's index, or requested and leased.
 
-In shared memory a reader first looks into the arena's index and copies what it finds there, without
-a message to the store and without a lease: an object that goes meanwhile shows in its slot's
-generation, and is then asked for like one that was not found. What is asked for comes leased.
+In shared memory a reader first searches the arena's index and copies what it finds, without a
+message to the store and without a lease. If the slot's generation shows that an object was evicted
+meanwhile, it is requested like one that was not found. Requested objects arrive leased.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from baton.kv.wire.lease import parse_leases
 
 
 class _PartialObject:
-    """A leased object whose bytes are coming."""
+    """A leased object whose bytes are arriving."""
 
     __slots__ = ("digest", "generation", "index", "pieces", "received")
 
@@ -36,7 +36,7 @@ class _PartialObject:
 
 
 class PendingObjects:
-    """Everything that one fetch asked for and its consumer has not got. A ReadListener.
+    """All objects that one fetch requested and its consumer has not received. A ReadListener.
 
     Owned by its KvFetch, on the asyncio loop; bounded by the fetch's keys.
 
@@ -44,11 +44,11 @@ class PendingObjects:
         connection: to the store.
         object_ids: names of the objects, of one layout and part.
         object_bytes: length of each.
-        wait: seconds to wait for what the store does not hold; 0: not at all.
+        wait: seconds to wait for objects that the store does not hold; 0: do not wait.
         sources: other stores to look in.
         trusted: copies are not verified.
         traceparent: W3C trace context of the fetch.
-        tenant: on whose share objects from sources are counted.
+        tenant: tenant to whose share objects from sources are charged.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class PendingObjects:
         self._traceparent = traceparent
         self._tenant = tenant
         self._absent: set[int] = set(range(len(object_ids)))
-        """Indexes that have neither arrived nor begun to."""
+        """Indexes of objects of which nothing has arrived."""
         self._reads: dict[int, Sequence[int]] = {}
-        """Open reads, and the indexes that each asks for."""
+        """Open reads, with the indexes that each requests."""
         self._partial: dict[int, _PartialObject] = {}
-        """By lease."""
+        """Partly received objects, by lease."""
         self._stopped = False
         self.arrived: deque[FetchedObject] = deque()
         self.missing: set[int] = set()
@@ -88,12 +88,12 @@ class PendingObjects:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing more arrives."""
-        # With gRPC, bytes of what was ready may still be on their way when all reads are done.
+        """Whether no more objects will arrive."""
+        # With gRPC, bytes of ready objects may still be in transit when all reads are done.
         return (not self._reads or self._stopped) and not self._partial
 
     def start(self) -> None:
-        """Look into the index, and ask the store for the rest."""
+        """Search the index, and request the remaining objects from the store."""
         arena = self._connection.arena
         if arena is not None and self._ids:
             self._read_index(arena)
@@ -101,25 +101,25 @@ class PendingObjects:
             self._read(sorted(self._absent))
 
     def read_again(self, indexes: Sequence[int]) -> None:
-        """Ask the store for objects whose unleased copies were wrong."""
+        """Request objects whose unleased copies were corrupt."""
         self._absent.update(indexes)
         if indexes and not self._stopped and not self._connection.broken.is_set():
             self._read(indexes)
 
     def record_reads(self, indexes: Sequence[int]) -> None:
-        """Note which objects were read without a lease."""
+        """Record which objects were read without a lease."""
         if indexes:
             keys = [self._ids[index].key for index in indexes]
             self._connection.gets.record_reads(self._ids[0]._replace(key=b""), keys)
 
     def replace_sources(self, sources: Sequence[pb.KvSource]) -> None:
-        """Change where else to look for what has not come."""
+        """Replace the other stores in which to look for missing objects."""
         self._sources = sources
         for read_id in self._reads:
             self._connection.gets.replace_sources(read_id, sources)
 
     def stop(self) -> None:
-        """Let only what is on its way arrive."""
+        """Accept only objects that are in transit."""
         self._stopped = True
         self.changed.set()
 
@@ -172,7 +172,7 @@ class PendingObjects:
     def on_piece(self, lease_id: int, offset: int, data: memoryview) -> None:
         partial = self._partial.get(lease_id)
         if partial is None:
-            return  # a piece beyond the end, or one of an object that was found wrong
+            return  # a piece beyond the end, or of an object found corrupt
         partial.pieces.append(data)
         in_order = offset == partial.received and data.nbytes > 0
         partial.received += data.nbytes
@@ -183,7 +183,7 @@ class PendingObjects:
             generation = partial.generation
             pieces = partial.pieces
             self._add(partial.index, pieces, partial.digest, lease_id, (generation,), 0, generation)
-        else:  # gone while it was sent
+        else:  # evicted while it was being sent
             self.missing.add(partial.index)
             self._connection.gets.release([lease_id])
         self.changed.set()

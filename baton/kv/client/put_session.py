@@ -1,4 +1,4 @@
-"""What a client writes to a store over one Put stream: requests in order, and their responses."""
+"""Writes to a store over one Put stream: requests in order, and their responses."""
 
 import asyncio
 from collections import deque
@@ -14,8 +14,8 @@ class PutSession:
     """The reservations of one connection. Owned by it, on the asyncio loop.
 
     Args:
-        stream: the open Put stream; `on_response` gets its messages.
-        fail: breaks the connection, for the reason that it is given.
+        stream: the open Put stream; `on_response` receives its messages.
+        fail: breaks the connection for a given reason.
     """
 
     def __init__(self, stream: PutStream, fail: Callable[[str], None]) -> None:
@@ -23,7 +23,7 @@ class PutSession:
         self._fail = fail
         self._closed_reason: str | None = None
         self.reservations = 0
-        """Slots that the store keeps reserved for this client now."""
+        """Number of slots that the store keeps reserved for this client now."""
         self._last_id = 0
         self._waiting: dict[int, deque[asyncio.Future[pb.PutResponse]]] = {}
 
@@ -38,9 +38,9 @@ class PutSession:
         """Send a frame and return its response.
 
         Raises:
-            StoreUnavailableError: the stream broke, or was given up because no response came
+            StoreUnavailableError: the stream broke, or was closed because no response arrived
                 within `timeout` seconds.
-            BatonError: the store refused the frame.
+            BatonError: the store rejected the frame.
         """
         if self._closed_reason is not None:
             raise StoreUnavailableError(self._closed_reason)
@@ -48,7 +48,7 @@ class PutSession:
         future: asyncio.Future[pb.PutResponse] = loop.create_future()
         self._waiting.setdefault(correlation_id, deque()).append(future)
         self._stream.send(frame)
-        # Failing wakes every request that waits, this one too.
+        # Failing wakes every waiting request, including this one.
         timer = loop.call_later(timeout, self._fail, f"no response within {timeout:g} s")
         try:
             response = await future
@@ -59,33 +59,33 @@ class PutSession:
         return response
 
     def abandon(self, correlation_id: int, slots: int = 0) -> None:
-        """Give up what is reserved under an id and not committed: so many slots."""
+        """Release `slots` reserved slots of an id that were not committed."""
         if self._closed_reason is None:
             self.reservations -= slots
             frame = pb.Abandon(correlation_id=correlation_id)
             self._stream.send(pb.PutRequest(abandon=frame))
 
     def count_committed(self, slots: int) -> None:
-        """Count slots that are no longer reserved."""
+        """Subtract slots that are no longer reserved."""
         if self._closed_reason is None:
             self.reservations -= slots
 
     async def send_bulk(self, frame: pb.PutRequest | Parts) -> None:
-        """Queue a frame that has no response, once few others wait."""
+        """Queue a frame that has no response, once few others are waiting."""
         await self._stream.send_bulk(frame)
 
     def close(self, reason: str) -> None:
-        """Forget reservations, and raise StoreUnavailableError in every request that waits."""
+        """Drop all reservations, and raise StoreUnavailableError in every waiting request."""
         self._closed_reason = reason
         self.reservations = 0
         for futures in self._waiting.values():
             for future in futures:
                 if not future.done():
                     future.set_exception(StoreUnavailableError(reason))
-                    future.exception()  # its task may have ended without looking at it
+                    future.exception()  # its task may have ended without awaiting it
 
     def on_response(self, frame: pb.PutResponse) -> None:
-        """Hand a message of the stream to the request that waits for it."""
+        """Pass a message of the stream to the request that waits for it."""
         kind = frame.WhichOneof("frame")
         correlation_id = getattr(frame, kind).correlation_id if kind else 0
         futures = self._waiting.get(correlation_id)

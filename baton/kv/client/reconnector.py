@@ -1,4 +1,4 @@
-"""Keeps a client attached to its store, and attaches it anew when the store starts anew."""
+"""Keep a client attached to its store, and reattach it when the store restarts."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,15 +18,15 @@ log = get_logger(__name__)
 
 
 class Reconnector:
-    """The connection to a store, as long as there is one.
+    """Maintains the connection to a store.
 
-    Owned by a KvStoreClient; an async context on the asyncio loop, of which one task attaches.
+    Owned by a KvStoreClient; an async context on the asyncio loop, in which one task attaches.
 
     Args:
-        resolve: returns the store's address now, `host:port`; None while there is none.
+        resolve: returns the current address of the store, `host:port`; None while there is none.
         client_id: this process's instance id.
         incarnation: this process's incarnation.
-        settings: which transports may be used, and how long the store may take.
+        settings: allowed transports, and timeouts of the store.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Reconnector:
         self._incarnation = incarnation
         self._settings = settings
         self.connection: StoreConnection | None = None
-        """None while there is none; it may just have broken."""
+        """Current connection; None while there is none. It may just have broken."""
         self._connected = asyncio.Condition()
         self._unavailable = "not attached yet"
         self._task: asyncio.Task[None] | None = None
@@ -71,7 +71,7 @@ class Reconnector:
         return self.connection
 
     async def wait_connected(self, timeout: float) -> bool:
-        """Wait for a connection, at most `timeout` seconds; return whether there is one."""
+        """Wait at most `timeout` seconds for a connection; return whether there is one."""
         try:
             async with asyncio.timeout(timeout), self._connected:
                 await self._connected.wait_for(lambda: self.connected)
@@ -95,7 +95,7 @@ class Reconnector:
             await asyncio.sleep(backoff.next())
 
     async def _stay_attached(self, address: str) -> None:
-        """Attach and stay until the connection breaks."""
+        """Attach, and stay attached until the connection breaks."""
         attachment = await attach(address, self._client_id, self._incarnation, self._settings)
         connection = StoreConnection(attachment, self._settings.staging_bytes)
         mapping = None
@@ -117,8 +117,8 @@ class Reconnector:
 
 
 async def _map_memory(arena: MappedArena) -> None:
-    """Map the arena's memory in the background, so that the first copies need not wait for it."""
+    """Map the arena's memory in the background, so that first copies cause no page fault."""
     loop = asyncio.get_running_loop()
     while await loop.run_in_executor(None, arena.populate_next):
         if arena.populated_bytes >= arena.touched_bytes:
-            await asyncio.sleep(MAP_AGAIN_SECONDS)  # the store has not touched the rest yet
+            await asyncio.sleep(MAP_AGAIN_SECONDS)  # the store has not used the rest yet

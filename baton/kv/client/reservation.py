@@ -1,4 +1,4 @@
-"""Objects on their way from a writer to a store."""
+"""Objects that a writer puts into a store."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from baton.kv.objects import MAX_CHUNK_BYTES, ObjectId
 from baton.kv.wire import bulk
 
 INLINE_BYTES = 256 * 1024
-"""Less than this is hashed on the event loop: the way to a thread and back would cost more."""
+"""Smaller objects are hashed on the event loop: handing them to a thread would cost more."""
 
 
 class Reservation:
-    """Slots to write objects to, got with `KvStoreClient.reserve`. Call `aclose` in a `finally`.
+    """Slots to write objects to, returned by `KvStoreClient.reserve`. Call `aclose` in a `finally`.
 
-    Objects are written with `write`, or into their slot and then sealed, on any thread, each object
-    on one; everything else happens on the asyncio loop.
+    Any thread may write an object, with `write` or directly into its slot followed by `seal`; each
+    object has one writing thread. All other methods run on the asyncio loop.
     """
 
     def __init__(
@@ -42,19 +42,20 @@ class Reservation:
         self._closed = False
         self._digests: dict[int, bytes] = {}
         self.slots: dict[int, memoryview] | StagedSlots
-        """Where to write, by index of the key: exactly the object's length, writable. No thread
-        may write to one that was committed, or to any after `aclose`."""
+        """Writable memory by index of the key, exactly as long as the object. No thread may write
+        to a committed slot, or to any slot after `aclose`.
+        """
         self.present = frozenset(response.present)
-        """Indexes that the store holds already: nothing to write."""
+        """Indexes of objects that the store already holds and that need no write."""
         self.exhausted = frozenset(response.exhausted)
-        """Indexes that there is no room for now."""
+        """Indexes for which the store has no space now."""
         arena = connection.arena
         if arena is None:  # no memory is shared, or the store is gone and `commit` will say so
             self.slots = StagedSlots(connection.staging, response.indexes, object_bytes)
         else:
             slots = zip(response.indexes, response.offsets_bytes, strict=True)
             self.slots = {index: arena.writable(offset, object_bytes) for index, offset in slots}
-        # As long as a thread may write to the arena, this process must count as alive to the store.
+        # As long as a thread may write to the arena, the store must count this process as alive.
         self._lock = connection.lock if self.slots else None
         if self._lock is not None:
             self._lock.retain()
@@ -83,22 +84,24 @@ class Reservation:
         self._digests[index] = digest.digest()
 
     def seal(self, index: int) -> None:
-        """Take the digest of a slot that has all its bytes, while they are still in cache.
+        """Compute the digest of a complete slot while its bytes are still in cache.
 
-        Nothing may be written to it after this. `commit` seals what was not.
+        Nothing may be written to the slot afterwards. `commit` seals slots that are not sealed.
         """
         digest = start_digest(self._ids[index], self._object_bytes)
         digest.update(self.slots[index])
         self._digests[index] = digest.digest()
 
     async def commit(self, indexes: Sequence[int]) -> int:
-        """Make written objects readable; return how many are, also if another client wrote them.
+        """Make written objects readable; return how many are readable, including those by other
+        clients.
 
-        Fewer than asked means that slots had expired. Each index may be committed once.
+        A smaller number than requested means that slots had expired. Each index may be committed
+        once.
 
         Raises:
             StoreUnavailableError: the store cannot be reached.
-            BatonError: the store refused, for example an index that has no slot.
+            BatonError: the store rejected the request, for example an index that has no slot.
         """
         if not indexes:
             return 0
@@ -123,7 +126,7 @@ class Reservation:
         return response.committed.readable
 
     async def aclose(self) -> None:
-        """Release what was not committed. Safe to call twice, and from a `finally`."""
+        """Release slots that were not committed. Safe to call twice, and from a `finally`."""
         if self._closed:
             return
         self._closed = True
@@ -138,7 +141,7 @@ class Reservation:
             self.seal(index)
 
     async def _upload(self, indexes: Sequence[int]) -> None:
-        """Send bytes, several objects in one frame where they are small."""
+        """Send an object's bytes; small objects share a frame."""
         head, parts, room = pb.WriteChunk(correlation_id=self._id), [], MAX_CHUNK_BYTES
         for index in indexes:
             slot, at = self.slots[index], 0

@@ -1,11 +1,15 @@
-"""Memory for objects until they are sent. It is used again: fresh pages are slow."""
+"""Memory that holds objects until they are sent. Buffers are reused, because fresh pages are
+slow.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
 
 
 class StagingPool:
-    """Buffers of one connection, for any thread. Those not in use are bounded: more are freed."""
+    """Buffers of one connection, for any thread. Unused buffers are bounded; excess ones are
+    freed.
+    """
 
     def __init__(self, max_kept_bytes: int) -> None:
         self._max_kept_bytes = max_kept_bytes
@@ -14,7 +18,7 @@ class StagingPool:
         self._lock = Lock()
 
     def acquire(self, size: int) -> memoryview:
-        """Return a writable buffer of `size` bytes above 0, with anything in it."""
+        """Return a writable buffer of `size` bytes, above 0, with arbitrary content."""
         with self._lock:
             kept = self._kept.get(size)
             if kept:
@@ -23,7 +27,9 @@ class StagingPool:
         return memoryview(bytearray(size))
 
     def release(self, buffer: memoryview) -> None:
-        """Keep a buffer that is no longer written to. Buffers of other sizes make room for it."""
+        """Keep a buffer that is no longer written to. Buffers of other sizes are freed to make
+        space.
+        """
         size = buffer.nbytes
         with self._lock:
             while self._kept_bytes + size > self._max_kept_bytes and self._kept:
@@ -35,7 +41,7 @@ class StagingPool:
 
 
 class StagedSlots(Mapping[int, memoryview]):
-    """Buffers for the objects of a reservation, by index, each acquired when first looked at."""
+    """Buffers for the objects of a reservation, by index; each is acquired on first access."""
 
     def __init__(self, staging: StagingPool, indexes: Iterable[int], size: int) -> None:
         self._staging = staging

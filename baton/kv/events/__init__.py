@@ -1,1 +1,1 @@
-"""The ordered event stream of which blocks a store or worker holds: log, service, replica."""
+"""Ordered event stream of the blocks that a store or worker holds: log, service, replica."""

@@ -1,4 +1,4 @@
-"""The log of what a store or worker holds: numbers changes and keeps the recent ones. No I/O."""
+"""Log of the blocks that a store or worker holds: numbers changes and keeps recent ones. No I/O."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -21,19 +21,23 @@ from baton.kv.events.replica import LayoutTier
 from baton.kv.keys import KEY_BYTES, pack
 
 CHANGE_BYTES = 128
-"""What Python spends on a change, beside its keys. A protobuf message of one key takes 1,000."""
+"""Bytes that Python spends on a change, besides its keys. A protobuf message of one key takes
+1,000.
+"""
 RING_KEYS = 8192
-"""In past events that are kept however little is held: a minute of a busy worker."""
+"""Minimum number of keys in retained events, however few are held: a minute of a busy worker."""
 URGENT_SECONDS = 0.02
-"""Time to first token for which it matters that placements know of new blocks at once."""
+"""A saving in time to first token, in seconds, for which placements must learn of blocks
+immediately.
+"""
 
 
 _Change = tuple[str, LayoutTier, bytes]
-"""Its kind, what it concerns, and the keys."""
+"""A change: its kind, its layout and tier, and its keys."""
 
 
 class SlowSubscriberError(Exception):
-    """A subscriber read too slowly: its queue was cut, and it must watch anew."""
+    """A subscriber read too slowly: its queue was cut, and it must start a new watch."""
 
 
 @dataclass(eq=False)
@@ -41,22 +45,22 @@ class Subscription:
     """One subscriber's queue of messages, bounded by keys: a full one is cut."""
 
     begin: Iterable[pb.WatchResponse]
-    """Messages that it begins with; bounded by what is held, and not counted."""
+    """Messages sent before the queue; bounded by the blocks held, and not counted."""
     wake: Callable[[], None]
     every_nth: int = 1
     cut: bool = False
     keys: int = 0
-    """In the queue."""
+    """Number of keys in the queue."""
     queue: deque[tuple[pb.WatchResponse, int]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.queue = deque((message, 0) for message in self.begin)
 
     def take(self) -> pb.WatchResponse | None:
-        """Return the next message; None where there is none yet.
+        """Return the next message; None if there is none yet.
 
         Raises:
-            SlowSubscriberError: the subscriber was cut and has read what came before.
+            SlowSubscriberError: the subscriber was cut and has read all earlier messages.
         """
         if self.queue:
             message, keys = self.queue.popleft()
@@ -68,19 +72,20 @@ class Subscription:
 
 
 class EventLog:
-    """What an instance holds, and its changes in order, for subscribers that replicate it.
+    """Blocks that an instance holds, and their changes in order, for subscribers that replicate
+    them.
 
-    Its owner records changes and calls `flush` some time after `on_pending`, soon after an urgent
-    one. A subscriber resumes where it left as long as the log remembers that; otherwise it begins
-    with a snapshot. One thread.
+    The owner records changes and calls `flush` some time after `on_pending`, soon after an urgent
+    one. A subscriber resumes where it left off if the log still has that position; otherwise it
+    begins with a snapshot. For one thread.
 
     Args:
         epoch: new with every start of the process.
-        ring_bytes: what past events may take that are kept for subscribers that resume; those
-            with more keys than are held, and than `RING_KEYS`, are not kept either.
+        ring_bytes: bytes of past events that are kept for subscribers that resume; events with more
+            keys than are held, and than `RING_KEYS`, are dropped too.
         queue_keys: how many keys a subscriber may lag behind.
-        on_pending: called with False after the first change since a flush, and with True once
-            something urgent is among the changes.
+        on_pending: called with False after the first change since a flush, and with True once an
+            urgent change is pending.
     """
 
     def __init__(
@@ -99,10 +104,10 @@ class EventLog:
         self._held: dict[LayoutTier, dict[bytes, None]] = {}
         self._pending: list[tuple[str, LayoutTier, list[bytes]]] = []
         self._urgent = False
-        """Something urgent is pending."""
+        """Whether an urgent change is pending."""
         self._ring: deque[_Change] = deque()
         self._ring_size = 0
-        """Its bytes."""
+        """Bytes of the ring."""
         self._ring_keys = 0
         self._subscriptions: set[Subscription] = set()
 
@@ -111,21 +116,20 @@ class EventLog:
         self._append(STORED, (layout_id, tier), keys)
 
     def evicted(self, layout_id: bytes, tier: pb.Tier.ValueType, *keys: bytes) -> None:
-        """Record that blocks are gone from a tier."""
+        """Record that blocks were evicted from a tier."""
         self._append(EVICTED, (layout_id, tier), keys)
 
     def moved(self, layout_id: bytes, tier: pb.Tier.ValueType, *keys: bytes) -> None:
-        """Record that blocks are in this tier now, and in no other."""
+        """Record that blocks are now in this tier only."""
         self._append(MOVED, (layout_id, tier), keys)
 
     def expedite(self, saved_seconds: float) -> None:
-        """Make the changes since the last flush urgent if placements gain enough by them.
+        """Make the changes since the last flush urgent if placements gain enough from them.
 
-        A prompt that was computed does; what streams add to their own KV, a block at a time, does
-        not.
+        A computed prompt does; blocks that streams add to their own KV one at a time do not.
 
         Args:
-            saved_seconds: what one request may save that knows of them; 0: not known.
+            saved_seconds: time that a request that uses them may save; 0: unknown.
         """
         if saved_seconds >= URGENT_SECONDS and self._pending and not self._urgent:
             self._urgent = True
@@ -159,12 +163,13 @@ class EventLog:
     def subscribe(
         self, epoch: str, sequence: int, wake: Callable[[], None], every_nth: int = 1
     ) -> Subscription:
-        """Begin after (epoch, sequence) if the log remembers what came since, else with a snapshot.
+        """Subscribe after (epoch, sequence) if the log still has all later events, else with a
+        snapshot.
 
         Args:
-            epoch: the last one that the subscriber saw; empty for none.
-            sequence: the last one that it saw in that epoch.
-            wake: called when there is a message to take.
+            epoch: last epoch that the subscriber saw; empty: none.
+            sequence: last sequence number that it saw in that epoch.
+            wake: called when a message is available.
             every_nth: as in WatchRequest.
         """
         oldest = self.sequence - len(self._ring)
@@ -181,22 +186,24 @@ class EventLog:
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Remove a subscriber; no error if it was cut before."""
+        """Remove a subscriber; not an error if it was already cut."""
         self._subscriptions.discard(subscription)
 
     @property
     def subscribers(self) -> int:
-        """How many there are."""
+        """Number of subscribers."""
         return len(self._subscriptions)
 
     def heartbeat(self) -> pb.WatchResponse:
-        """Return a message without events: it shows a subscriber whether it missed the last one."""
+        """Return a message without events, by which a subscriber detects that it missed the last
+        one.
+        """
         return pb.WatchResponse(
             events=pb.Events(epoch=self.epoch, first_sequence=self.sequence + 1)
         )
 
     def contents(self) -> dict[LayoutTier, set[bytes]]:
-        """Return what is held as of the last flush."""
+        """Return the blocks held as of the last flush."""
         return {layout_tier: set(keys) for layout_tier, keys in self._held.items()}
 
     def _remove(self, layout_tier: LayoutTier, keys: Iterable[bytes]) -> None:
@@ -226,7 +233,7 @@ class EventLog:
         self._ring_keys += len(change[2]) // KEY_BYTES
 
     def _forget(self) -> None:
-        """Drop the oldest changes: beyond the limits, and where a snapshot would be shorter."""
+        """Drop the oldest changes: those beyond the limits, and those longer than a snapshot."""
         most_keys = max(RING_KEYS, sum(map(len, self._held.values())))
         while self._ring_size > self._ring_bytes or self._ring_keys > most_keys:
             size = len(self._ring.popleft()[2])

@@ -1,4 +1,4 @@
-"""Changes of what is held, packed into messages below 1 MiB. Pure."""
+"""Pack changes of held blocks into messages below 1 MiB. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def make_event(kind: str, layout_tier: LayoutTier, keys: bytes) -> pb.BlockEvent:
-    """Return one change of a run of blocks; `kind` is STORED, EVICTED or MOVED."""
+    """Return one change to a run of blocks; `kind` is STORED, EVICTED or MOVED."""
     run = pb.BlockRun(layout_id=layout_tier[0], tier=layout_tier[1], keys=keys)
     if kind == STORED:
         return pb.BlockEvent(stored=run)
@@ -31,12 +31,12 @@ def make_event(kind: str, layout_tier: LayoutTier, keys: bytes) -> pb.BlockEvent
 def in_messages(
     epoch: str, first: int, events: Sequence[tuple[pb.BlockEvent, int]]
 ) -> Iterator[tuple[pb.WatchResponse, int]]:
-    """Yield messages of events, and how many keys are in each.
+    """Yield messages of events, each with its number of keys.
 
     Args:
         epoch: of the log.
         first: sequence number of the first event.
-        events: each with how many keys it has.
+        events: each with its number of keys.
     """
     at = 0
     while at < len(events):
@@ -55,7 +55,7 @@ def in_messages(
 def snapshot_messages(
     epoch: str, sequence: int, held: Mapping[LayoutTier, Mapping[bytes, None]]
 ) -> Iterator[pb.WatchResponse]:
-    """Yield the pieces of a snapshot of all that is held, as of when the first one is asked for."""
+    """Yield a snapshot of all held blocks in pieces, as of when the first piece is requested."""
     runs = [
         pb.BlockRun(layout_id=layout_id, tier=tier, keys=pack(part))
         for (layout_id, tier), keys in held.items()
@@ -77,10 +77,10 @@ def snapshot_messages(
 def thin_out(message: pb.WatchResponse, every_nth: int) -> pb.WatchResponse:
     """Return a copy with about one key in `every_nth`.
 
-    Events stay, emptied: their count is the sequence.
+    Events that lose all keys stay: their count is the sequence.
     """
     thin = pb.WatchResponse()
-    thin.CopyFrom(message)  # other subscribers get the same message
+    thin.CopyFrom(message)  # other subscribers receive the same message
     changed = (getattr(event, event.WhichOneof("event") or "") for event in thin.events.events)
     for run in (*thin.snapshot.runs, *changed):
         keys = unpack(run.keys)

@@ -1,4 +1,4 @@
-"""A replica of what another instance holds, kept by applying its event stream. No I/O."""
+"""Replica of the blocks that another instance holds, kept by applying its event stream. No I/O."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,28 +12,28 @@ LayoutTier = tuple[bytes, pb.Tier.ValueType]
 
 @dataclass(slots=True)
 class BlockDelta:
-    """What one message changed, net: no key is both added and removed, and no set is empty."""
+    """Net change by one message: no key is both added and removed, and no set is empty."""
 
     added: dict[LayoutTier, set[bytes]] = field(default_factory=dict)
     removed: dict[LayoutTier, set[bytes]] = field(default_factory=dict)
 
     def add(self, layout_tier: LayoutTier, keys: set[bytes]) -> None:
-        """Add keys, which are the delta's from now on."""
+        """Add keys, which the delta owns from now on."""
         _move(layout_tier, keys, self.added, self.removed)
 
     def remove(self, layout_tier: LayoutTier, keys: set[bytes]) -> None:
-        """Remove keys, which are the delta's from now on."""
+        """Remove keys, which the delta owns from now on."""
         _move(layout_tier, keys, self.removed, self.added)
 
 
 class BlockReplica:
-    """One instance's contents, kept by applying the messages of its event stream in order.
+    """One instance's contents, maintained by applying the messages of its event stream in order.
 
-    Use: watch `request()`, call `opened()`, then `apply` each message. When `stale` becomes true a
-    message was missed: nothing more is applied until the stream is watched anew.
+    Usage: watch `request()`, call `opened()`, then `apply` each message. When `stale` becomes true,
+    a message was missed: no more are applied until a new watch is opened.
 
     Args:
-        every_nth: replicate only about one key in so many, as in WatchRequest.
+        every_nth: replicate only about one key in this many, as in WatchRequest.
     """
 
     def __init__(self, every_nth: int = 1) -> None:
@@ -45,22 +45,24 @@ class BlockReplica:
         self._snapshot: _Pieces | None = None
 
     def request(self) -> pb.WatchRequest:
-        """Return the next watch, which begins after the last event that was applied."""
+        """Return the request of the next watch, which begins after the last event that was
+        applied.
+        """
         return pb.WatchRequest(epoch=self.epoch, sequence=self.sequence, every_nth=self._every_nth)
 
     def opened(self) -> None:
-        """Begin a watch on `request`; what an earlier one left half done is dropped."""
+        """Begin a watch on `request`; drop an incomplete snapshot of an earlier one."""
         self.stale = False
         self._snapshot = None
 
     def clear(self) -> BlockDelta:
-        """Drop everything, as the instance is gone; return what that changed."""
+        """Drop everything when the instance is gone; return the change."""
         self.opened()
         self.epoch, self.sequence = "", 0
         return self._replace(())
 
     def apply(self, message: pb.WatchResponse) -> BlockDelta:
-        """Apply one message. A doubled one changes nothing; one after a gap sets `stale`."""
+        """Apply one message. A duplicate changes nothing; one after a gap sets `stale`."""
         if self.stale:
             return BlockDelta()
         if message.HasField("snapshot"):
@@ -71,7 +73,7 @@ class BlockReplica:
         position = (piece.epoch, piece.sequence)
         if self._snapshot is None:
             if piece.epoch == self.epoch and piece.sequence <= self.sequence:
-                return BlockDelta()  # doubled, or older than what is known
+                return BlockDelta()  # duplicate, or older than the known state
             if piece.piece != 0:
                 self.stale = True
                 return BlockDelta()
@@ -81,7 +83,7 @@ class BlockReplica:
             self.stale = True
             return BlockDelta()
         if piece.piece < snapshot.count:
-            return BlockDelta()  # doubled
+            return BlockDelta()  # duplicate
         snapshot.count += 1
         snapshot.runs.extend(piece.runs)
         if not piece.last:
@@ -146,7 +148,7 @@ class BlockReplica:
 
 @dataclass(slots=True)
 class _Pieces:
-    """A snapshot of which `count` pieces have come."""
+    """A snapshot of which `count` pieces have arrived."""
 
     position: tuple[str, int]
     count: int = 0
@@ -159,7 +161,7 @@ def _move(
     to: dict[LayoutTier, set[bytes]],
     other: dict[LayoutTier, set[bytes]],
 ) -> None:
-    """Add keys to one side, except those that undo what is on the other."""
+    """Add keys to one side, except those that cancel keys on the other."""
     undone = other.get(layout_tier)
     if undone:
         both = keys & undone

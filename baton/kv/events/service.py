@@ -21,12 +21,12 @@ MAX_EVERY_NTH = 65_536
 
 
 class KvEventService(KvEventServiceServicer):
-    """Serves a snapshot or the missed events, then live ones, and a heartbeat where none comes.
+    """Serves a snapshot or the missed events, then live ones, with heartbeats while there are none.
 
-    Lives on the running event loop, on which alone the log is written to. Each message wakes every
-    subscriber: a change after a pause is sent at once, and those that follow it are one message,
-    sooner if they are urgent. A subscriber that lags behind its bounded queue is cut with
-    SLOW_CONSUMER and watches anew.
+    Lives on the running event loop, which alone writes to the log. Each message wakes every
+    subscriber: a change after a pause is sent immediately, and those that follow are batched into
+    one message, which is sent sooner if they are urgent. A subscriber that lags behind its bounded
+    queue is cut with SLOW_CONSUMER and starts a new watch.
     """
 
     def __init__(self, log: EventLog, settings: EventSettings = EventSettings()) -> None:
@@ -50,7 +50,7 @@ class KvEventService(KvEventServiceServicer):
 
 
 class _Feed:
-    """Sends one subscriber what its queue has, in the turn of the loop that brought it."""
+    """Sends one subscriber the messages in its queue, in the same turn of the loop."""
 
     def __init__(self, log: EventLog, request: pb.WatchRequest, call: ServerCall) -> None:
         self._log = log
@@ -58,14 +58,14 @@ class _Feed:
         self._loop = asyncio.get_running_loop()
         self._sent_at = self._loop.time()
         self._full = False
-        """The subscriber does not read what was sent."""
+        """Whether the subscriber has stopped reading."""
         self._cut: asyncio.Future[None] = self._loop.create_future()
         self._subscription = log.subscribe(
             request.epoch, request.sequence, self._send_all, request.every_nth
         )
 
     async def run(self, heartbeat_seconds: float) -> None:
-        """Send until the subscriber is gone, with a heartbeat where nothing else comes.
+        """Send until the subscriber disconnects, with heartbeats while there are no messages.
 
         Raises:
             BatonError: SLOW_CONSUMER.

@@ -1,1 +1,1 @@
-"""How KV objects and their leases are written into messages."""
+"""Encoding of KV objects and their leases in messages."""

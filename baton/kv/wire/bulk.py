@@ -1,9 +1,9 @@
-"""Frames with bulk data, as bytes on the wire and back, without copying the data.
+"""Frames with bulk data, converted to and from wire bytes without copying the data.
 
 The format is protobuf's own: any protobuf library reads and writes the same bytes. A library would
 copy the data into its message, then into the wire's bytes, and as often on the other side. Here the
-socket is given it where it lies, and it is read in place. Chunks have their data last, so what
-stands before it is an ordinary small message.
+socket receives the data where it lies, and the data are read in place. Chunks have their data last,
+so that everything before the data is an ordinary small message.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,15 +23,16 @@ assert _DATA_TAG[0] == pb.WriteChunk.DATA_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
 
 
 class ReadBulk(NamedTuple):
-    """A GetResponse with a ReadChunk: what precedes the data, and the data."""
+    """A GetResponse with a ReadChunk: the head that precedes the data, and the data."""
 
     head: pb.ReadChunk
     data: memoryview
 
     def pieces(self) -> Iterator[tuple[int, int, memoryview]]:
-        """Yield lease, offset in its object and bytes of each piece; no bytes: the object is gone.
+        """Yield lease, offset in its object and bytes of each piece; no bytes: the object was
+        evicted.
 
-        Ends early where the data is shorter than the head says.
+        Ends early where the data are shorter than the head states.
         """
         at, offset = 0, self.head.offset_bytes
         for lease_id, size in zip(self.head.lease_ids, self.head.pieces_bytes, strict=False):
@@ -47,14 +48,15 @@ class WriteBulk(NamedTuple):
 
 
 def encode(frame: Message | Parts) -> bytes | Parts:
-    """Serialize a frame; what `read_chunk` and `write_chunk` made is serialized already."""
+    """Serialize a frame; results of `read_chunk` and `write_chunk` are already serialized."""
     return frame if isinstance(frame, tuple) else frame.SerializeToString()
 
 
 def read_chunk(head: pb.ReadChunk, parts: Sequence[memoryview]) -> Parts:
     """Serialize a GetResponse with a ReadChunk whose data are the `parts` joined.
 
-    They are copied: a lease may end, and its slot be written to, before the peer has taken them.
+    The data are copied: a lease may end, and its slot be overwritten, before the peer has read
+    them.
     """
     return _parts(_READ_TAG, head.SerializeToString(), [b"".join(parts)])
 
@@ -62,7 +64,7 @@ def read_chunk(head: pb.ReadChunk, parts: Sequence[memoryview]) -> Parts:
 def write_chunk(head: pb.WriteChunk, parts: Sequence[memoryview]) -> Parts:
     """Serialize a PutRequest with a WriteChunk whose data are the `parts` joined.
 
-    They must not change before the peer has taken them.
+    The parts must not change before the peer has read them.
     """
     return _parts(_WRITE_TAG, head.SerializeToString(), parts)
 
@@ -109,9 +111,9 @@ def _parts(tag: bytes, head: bytes, parts: Sequence[bytes | memoryview]) -> Part
 
 
 def _split(wire: Data) -> tuple[bytes, memoryview] | None:
-    """Return head and data of the chunk that is all of `wire`; None where it is no such chunk.
+    """Return head and data of the chunk that fills `wire`; None if it is not such a chunk.
 
-    Walks over the fields until the data, which must reach to the end of both messages.
+    Walks over the fields up to the data, which must extend to the end of both messages.
     """
     try:
         size, at = read_varint(wire, 1)
@@ -132,7 +134,7 @@ def _split(wire: Data) -> tuple[bytes, memoryview] | None:
                     return None
                 return bytes(wire[begin:start]), memoryview(wire)[at:]
             at += size
-    except IndexError:  # cut short: the library says what is wrong
+    except IndexError:  # truncated: the library reports the error
         return None
     return None
 

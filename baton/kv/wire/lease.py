@@ -1,4 +1,4 @@
-"""The objects of a Ready frame, one by one."""
+"""Objects of a Ready frame, one by one."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ class LeasedObject(NamedTuple):
     """One leased object, as an entry of a Ready frame."""
 
     which: int
-    """Which key of the read."""
+    """Position of the key in the read."""
     lease_id: int
     offset_bytes: int
     generation: int
@@ -20,10 +20,10 @@ class LeasedObject(NamedTuple):
 
 
 def parse_leases(ready: pb.Ready) -> list[LeasedObject]:
-    """Return what a store leased.
+    """Return the objects that a store leased.
 
     Raises:
-        BatonError: the lists are not of one length.
+        BatonError: the lists differ in length.
     """
     try:
         columns = zip(
