@@ -15,7 +15,7 @@ from services.frontend.admin import accounts, audit, keys, projects, rate_limits
 from services.frontend.admin.call import AdminCall, Organizations
 from services.frontend.admin.objects import Object, RawBody
 from services.frontend.admin.usage import completions, costs, teams
-from services.frontend.generation.inference import stopping
+from services.frontend.generation.admission import stopping
 from services.frontend.http.asgi import Receive, Scope, Send
 from services.frontend.http.body import header, read_json
 from services.frontend.http.protocol.connection import connection_of

@@ -101,7 +101,9 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         record = self._begin("Tokenize", context)
         context.send_head(((REQUEST_ID_KEY, identify(request_id.get())),))
         prompt, options = tokenized(request, self._inference.limits.max_messages)
-        model, ids = await self._inference.tokenize(request.model, prompt, record, options)
+        model, ids = await self._inference.tokenization.tokenize(
+            request.model, prompt, record, options
+        )
         texts = model.tokenizer.token_texts(ids) if request.return_token_texts else ()
         return inference_pb2.TokenizeResponse(
             token_ids=ids, context_tokens=model.context_tokens, token_texts=texts
@@ -112,7 +114,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     ) -> inference_pb2.DetokenizeResponse:
         record = self._begin("Detokenize", context)
         context.send_head(((REQUEST_ID_KEY, identify(request_id.get())),))
-        text = await self._inference.detokenize(
+        text = await self._inference.tokenization.detokenize(
             request.model, request.token_ids, record, field="token_ids"
         )
         return inference_pb2.DetokenizeResponse(text=text)

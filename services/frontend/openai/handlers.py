@@ -10,7 +10,8 @@ from baton.settings import FrontendLimits, HttpSettings
 from baton.telemetry.context import request_id
 from baton.telemetry.metrics import render
 from baton.tenancy.records.tenants import Scope as KeyScope
-from services.frontend.generation.inference import Inference, stopping
+from services.frontend.generation.admission import stopping
+from services.frontend.generation.inference import Inference
 from services.frontend.http.asgi import Receive, Scope, Send
 from services.frontend.http.body import header, read_json
 from services.frontend.http.disconnect import WhileConnected
@@ -70,7 +71,7 @@ class Handlers:
         body = read_tokenize(await self._read(scope, receive))
         prompt, options = tokenized(body, self._limits.max_messages)
         async with WhileConnected(connection_of(scope)):  # it may wait for others' prompts
-            model, ids = await self._inference.tokenize(
+            model, ids = await self._inference.tokenization.tokenize(
                 body.model or "", prompt, record.current(), options
             )
         answer = {"count": len(ids), "max_model_len": model.context_tokens, "tokens": ids}
@@ -82,7 +83,7 @@ class Handlers:
         """Return the text of token ids, special tokens included."""
         body = read_detokenize(await self._read(scope, receive))
         async with WhileConnected(connection_of(scope)):
-            text = await self._inference.detokenize(
+            text = await self._inference.tokenization.detokenize(
                 body.model or "", body.tokens, record.current(), field="tokens"
             )
         await send_json(send, {"prompt": text})
@@ -91,7 +92,7 @@ class Handlers:
         """Return the texts of a model's special tokens under vLLM's names; `?model=` selects one of
         several models."""
         given = parse_qs(scope["query_string"].decode("latin-1")).get("model", [""])
-        model = await self._inference.tokenizing_model(given[0], TextPrompt(""), record.current())
+        model = await self._inference.tokenization.model(given[0], TextPrompt(""), record.current())
         await send_json(send, model.tokenizer.info)
 
     async def version(self, _: Scope, __: Receive, send: Send) -> None:

@@ -10,7 +10,8 @@ from baton.errors import BatonError, Reason, invalid_field
 from baton.request.stream_events import Event, Finished
 from baton.tenancy.directory.principal import Principal
 from baton.v1 import inference_pb2
-from services.frontend.generation.inference import Inference, stopping
+from services.frontend.generation.admission import stopping
+from services.frontend.generation.inference import Inference
 from services.frontend.grpc.session.outgoing import Outgoing
 from services.frontend.grpc.session.running import RunningRequest
 

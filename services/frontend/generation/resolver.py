@@ -1,0 +1,70 @@
+"""From what a client asks to what runs: the model, its parameters, a grammar and tokens."""
+
+import secrets
+
+from baton.settings import FrontendLimits
+from services.frontend.access.key_limits import KeyLimits
+from services.frontend.generation.answers import Answers
+from services.frontend.generation.model_finder import ModelFinder
+from services.frontend.generation.prompts import PromptEncoder
+from services.frontend.requests.context import RequestContextLimit
+from services.frontend.requests.model_checks import check_model, with_defaults
+from services.frontend.requests.record import RequestRecord
+from services.frontend.requests.request import GenerationRequest, ResolvedRequest
+from services.frontend.requests.resolve import resolve
+from services.frontend.requests.validate import check
+
+
+class RequestResolver:
+    """Validates requests and resolves what they name, in a fixed order. Lives on the event loop.
+
+    Args:
+        models: finds models.
+        prompts: makes tokens of prompts.
+        answers: knows how models write answers.
+        limits: what clients may ask for.
+    """
+
+    def __init__(
+        self, models: ModelFinder, prompts: PromptEncoder, answers: Answers, limits: FrontendLimits
+    ) -> None:
+        self._models = models
+        self._prompts = prompts
+        self._answers = answers
+        self._limits = limits
+
+    async def resolve(
+        self,
+        request: GenerationRequest,
+        record: RequestRecord,
+        deadline: float,
+        limits: KeyLimits | None,
+    ) -> ResolvedRequest:
+        """Return the request that runs.
+
+        Args:
+            request: what the client sent.
+            record: filled in.
+            deadline: until when it waits for a model, by `monotonic`.
+            limits: of who asks; None: there are no keys.
+
+        Raises:
+            BatonError: the first thing that is wrong, or as of `ModelFinder.find`.
+        """
+        check(request, self._limits, record.principal)
+        found = await self._models.find(request.model, request.adapter, request.prompt, deadline)
+        record.served_model, record.adapter = found.model.name, found.adapter
+        request = with_defaults(request, found.model)
+        check_model(request, found.model)
+        request = await self._answers.check_form(request, found.model)
+        allowed, most = (limits.context, limits.most_tokens) if limits else (None, None)
+        context = RequestContextLimit.of(found.model, allowed)
+        options, max_tokens = request.prompt_options, request.sampling.max_tokens
+        prompt = await self._prompts.encode(
+            found.model, request.prompt, context, options, max_tokens
+        )
+        drawn = secrets.randbits(63)
+        seed = request.sampling.seed if request.resume is None else request.resume.seed
+        seed = drawn if seed is None else seed
+        request, reader = await self._answers.plan(request, found.model, prompt, seed)
+        return resolve(request, found, prompt, seed, record.principal, context, most, reader)

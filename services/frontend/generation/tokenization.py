@@ -1,0 +1,103 @@
+"""Requests about tokens, which run nowhere: of a prompt, of a conversation, and their text."""
+
+from collections.abc import Sequence
+from functools import partial
+from time import monotonic
+
+from baton.errors import invalid_field
+from baton.settings import FrontendLimits
+from baton.tenancy.records.tenants import Scope
+from services.frontend.generation.model_finder import ModelFinder
+from services.frontend.generation.prompts import PromptEncoder
+from services.frontend.models.model import ServedModel
+from services.frontend.models.registry import Registry
+from services.frontend.requests.context import RequestContextLimit
+from services.frontend.requests.prompts import check_prompt, check_tokens
+from services.frontend.requests.record import RequestRecord
+from services.frontend.requests.request import (
+    WHOLE_PROMPT,
+    Prompt,
+    PromptOptions,
+    TokenPrompt,
+)
+from services.frontend.text.tokenizer import TokenizerThreads
+
+
+class Tokenization:
+    """Tokenizes and detokenizes for clients. Lives on the event loop.
+
+    Args:
+        registry: the models.
+        models: finds them.
+        prompts: makes tokens of prompts.
+        threads: where long texts are made.
+        limits: what clients may ask for.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        models: ModelFinder,
+        prompts: PromptEncoder,
+        threads: TokenizerThreads,
+        limits: FrontendLimits,
+    ) -> None:
+        self._registry = registry
+        self._models = models
+        self._prompts = prompts
+        self._threads = threads
+        self._limits = limits
+
+    async def tokenize(
+        self,
+        model_name: str,
+        prompt: Prompt,
+        record: RequestRecord,
+        options: PromptOptions = WHOLE_PROMPT,
+    ) -> tuple[ServedModel, list[int]]:
+        """Return the model and the ids of a prompt.
+
+        Args:
+            model_name: as the client gave it.
+            prompt: what to tokenize.
+            record: filled in.
+            options: how to.
+
+        Raises:
+            BatonError: it is refused.
+        """
+        check_prompt(prompt, self._limits)
+        model = await self.model(model_name, prompt, record)
+        context = RequestContextLimit.of(model, None)
+        return model, await self._prompts.encode(model, prompt, context, options)
+
+    async def detokenize(
+        self, model_name: str, token_ids: Sequence[int], record: RequestRecord, field: str
+    ) -> str:
+        """Return the text of token ids, special tokens included; `field` is what the client calls
+        them, and the rest as of `tokenize`."""
+        prompt = TokenPrompt(token_ids)
+        model = await self.model(model_name, prompt, record)
+        context = RequestContextLimit.of(model, None)
+        check_tokens(field, await self._prompts.encode(model, prompt, context), model)
+        decode = partial(model.tokenizer.decode, token_ids, special=True)
+        return await self._threads.run(decode, len(token_ids))
+
+    async def model(self, model_name: str, prompt: Prompt, record: RequestRecord) -> ServedModel:
+        """Return the model of a request about tokens; the only one may be left unnamed, as of vLLM.
+
+        Raises:
+            BatonError: it is not served, or not named and one of several.
+        """
+        if not model_name:
+            served = [one.name for one in self._registry.listed()]
+            if len(served) != 1:
+                raise invalid_field("model", "is required; /v1/models lists the models")
+            (model_name,) = served
+        record.name_model(model_name)
+        record.principal.require(Scope.INFERENCE)
+        record.principal.require_model(model_name)
+        deadline = monotonic() + self._limits.default_deadline_seconds
+        model = (await self._models.find(model_name, "", prompt, deadline)).model
+        record.served_model = model.name
+        return model
