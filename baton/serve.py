@@ -14,7 +14,7 @@ from baton.host.bundled import root
 PROCESSES = ("frontend", "router", "prefill", "decode", "kvstore")
 USAGE = f"""usage: baton serve PROCESS [--SETTING VALUE ...]
 
-Be one process of a cluster until a signal comes. PROCESS is one of
+Run one process of a cluster until it receives a signal. PROCESS is one of
 {", ".join(PROCESSES)}.
 `baton serve PROCESS --help` lists its settings.
 """
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
         sys.stdout.write(USAGE)
         sys.exit()
     if name not in PROCESSES:
-        wrong = f"{name!r} is no process" if name else "no process is named"
+        wrong = f"unknown process {name!r}" if name else "PROCESS is missing"
         sys.stderr.write(f"baton serve: {wrong}: choose one of {', '.join(PROCESSES)}.\n")
         sys.exit(EXIT_USAGE)
     # The first process of a container has no default for SIGTERM: one that comes while modules are

@@ -52,7 +52,9 @@ class CacheSalts:
                 salt = self._salts[tenant] = await self._read(tenant)
             except (EtcdError, ValueError) as error:
                 raise BatonError(
-                    Reason.UNAVAILABLE, "the tenant's policy cannot be read now", retry_after=1.0
+                    Reason.UNAVAILABLE,
+                    "the tenant's policy is unavailable",
+                    retry_after=1.0,
                 ) from error
         return salt
 
@@ -116,5 +118,5 @@ class CacheSalts:
 def _salt_of(value: bytes) -> bytes:
     policy = keys.decode(TenantPolicy, value)
     if len(policy.cache_salt) < SALT_BYTES:
-        raise ValueError(f"the TenantPolicy has no salt of {SALT_BYTES} bytes")
+        raise ValueError(f"the TenantPolicy's salt must have {SALT_BYTES} bytes")
     return policy.cache_salt

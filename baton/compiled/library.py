@@ -95,7 +95,7 @@ class Library:
         found = given or [name for name in self.language.compilers if shutil.which(name)][:1]
         if not found:
             looked_for = ", ".join(self.language.compilers)
-            raise CompileError(f"there is no {self.language.name} compiler: none of {looked_for}")
+            raise CompileError(f"no {self.language.name} compiler found: looked for {looked_for}")
         return found
 
     def is_being_built(self) -> bool:
@@ -105,14 +105,14 @@ class Library:
     def why_absent(self) -> str:
         """Return why it was not built, and what to do, in words."""
         if self.is_being_built():
-            return "being compiled: the next start has it"
+            return "compilation is in progress; available at the next start"
         try:
             self.find_compiler()
         except CompileError as error:
-            return f"{error}: install one, such as {self.language.package}, and start again"
+            return f"{error}; install one, for example {self.language.package}, and start again"
         if self.log.exists():
-            return f"it could not be compiled: {self.log} says why"
-        return f"not compiled: `{self.command}` does"
+            return f"compilation failed: see {self.log}"
+        return f"not compiled: run `{self.command}`"
 
     def build(self) -> Path:
         """Build the library unless it is there, and return its path.

@@ -116,7 +116,7 @@ def unpack(packed: bytes) -> list[bytes]:
         ValueError: the length is not a multiple of 16.
     """
     if len(packed) % KEY_BYTES:
-        raise ValueError(f"packed keys are {len(packed)} bytes, not a multiple of {KEY_BYTES}")
+        raise ValueError(f"packed keys have {len(packed)} bytes: must be a multiple of {KEY_BYTES}")
     keys: list[bytes] = []
     at = 0
     while at < len(packed):

@@ -55,7 +55,7 @@ def check_key_count(keys: Sequence[bytes], limit: int) -> None:
         BatonError: INVALID_FIELD, more than `limit` keys.
     """
     if len(keys) > limit:
-        raise invalid_field("keys", f"{len(keys)} keys are more than {limit}: ask in several calls")
+        raise invalid_field("keys", f"{len(keys)} keys exceed the limit of {limit}: split the call")
 
 
 def parse_object_ids(
@@ -68,12 +68,14 @@ def parse_object_ids(
             keys; the text names the limit.
     """
     if len(layout_id) != LAYOUT_ID_BYTES:
-        raise ValueError(f"layout_id is {len(layout_id)} bytes, not {LAYOUT_ID_BYTES}")
+        raise ValueError(f"layout_id has {len(layout_id)} bytes: must have {LAYOUT_ID_BYTES}")
     if not packed or len(packed) % KEY_BYTES:
-        raise ValueError(f"keys are {len(packed)} bytes, not a positive multiple of {KEY_BYTES}")
+        raise ValueError(
+            f"keys have {len(packed)} bytes: must be a positive multiple of {KEY_BYTES}"
+        )
     if len(packed) > limit * KEY_BYTES:
-        raise ValueError(f"{len(packed) // KEY_BYTES} keys are more than {limit}")
+        raise ValueError(f"{len(packed) // KEY_BYTES} keys exceed the limit of {limit}")
     group, shard, number = part.group, part.shard, part.part
     if not (0 <= group <= MAX_PART and 0 <= shard <= MAX_PART and 0 <= number <= MAX_PART):
-        raise ValueError(f"group, shard and part are 0 to {MAX_PART}")
+        raise ValueError(f"group, shard and part must be 0 to {MAX_PART}")
     return object_ids_for(layout_id, unpack(packed), group, shard, number)

@@ -77,7 +77,7 @@ class Readiness:
     """
 
     def __init__(self) -> None:
-        self._reasons = {START: "the process starts"}
+        self._reasons = {START: "the process is starting"}
         self._listeners: list[Callable[[bool], None]] = []
         self._states: tuple[State, ...] = tuple(self._reasons.items())
 

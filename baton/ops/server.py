@@ -216,6 +216,7 @@ def _bind(settings: OpsSettings) -> socket.socket:
         return socket.create_server(address[:2], family=family)
     except OSError as error:
         raise StartupError(
-            f"ops.port {settings.host}:{port} cannot be listened on ({error.strerror}): stop what "
-            "uses it, or set BATON_OPS_PORT or --ops-port to another; 0 takes a free one."
+            f"cannot bind ops.port {settings.host}:{port} ({error.strerror}): free the port, or "
+            "set "
+            "BATON_OPS_PORT or --ops-port to another (0: any free port)."
         ) from error

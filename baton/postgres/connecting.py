@@ -39,8 +39,7 @@ def driver() -> Any:
         import asyncpg
     except ImportError as error:
         raise StartupError(
-            "Postgres cannot be reached from here, asyncpg is missing: "
-            "pip install 'baton-serving[state]'."
+            "Postgres needs asyncpg, which is not installed: pip install 'baton-serving[state]'."
         ) from error
     return asyncpg
 
@@ -90,10 +89,10 @@ def errors_of(settings: StateSettings) -> Iterator[None]:
     except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
         raise RefusedError(_text(error, settings)) from None
     except TimeoutError:
-        raise DatabaseUnavailableError(f"{place(settings)} does not answer in time") from None
+        raise DatabaseUnavailableError(f"{place(settings)} did not respond in time") from None
     except OSError as error:
         reason = error.strerror or _text(error, settings)
-        raise DatabaseUnavailableError(f"{place(settings)} cannot be reached: {reason}") from None
+        raise DatabaseUnavailableError(f"{place(settings)} is unreachable: {reason}") from None
     except asyncpg.PostgresError as error:
         gone = (error.sqlstate or "").startswith(_UNAVAILABLE)
         kind = DatabaseUnavailableError if gone else StateError

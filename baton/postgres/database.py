@@ -55,7 +55,7 @@ class Database:
         self._asyncpg = driver()
         self._pool: asyncpg.Pool | None = None
         self._waiting = 0
-        self._problem = f"{place(settings)} has not been reached yet"
+        self._problem = f"{place(settings)} is not connected yet"
         self._told = ""
         """What the log says of it."""
         self._available = asyncio.Event()
@@ -171,7 +171,7 @@ class Database:
     async def _acquire(self, pool: "asyncpg.Pool") -> "asyncpg.Connection":
         if self._waiting >= self._settings.max_waiting and pool.get_idle_size() == 0:
             raise StateError(
-                f"{place(self._settings)}: {self._waiting} statements wait for a connection"
+                f"{place(self._settings)}: {self._waiting} statements are waiting for a connection"
             )
         self._waiting += 1
         try:
@@ -224,7 +224,7 @@ class Database:
         try:
             async with self._lent(self._settings.connect_seconds) as connection:
                 if await connection.fetchval("select pg_is_in_recovery()"):
-                    return f"{place(self._settings)} is a replica, which cannot be written to"
+                    return f"{place(self._settings)} is a read-only replica"
                 problem = problem_of(await read_revision(connection))
         except StateError as error:
             return str(error)

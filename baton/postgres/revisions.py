@@ -38,12 +38,12 @@ def problem_of(current: str) -> str:
     if current == newest():
         return ""
     if current == BASE:
-        return "it has no schema of Baton yet: run `baton db upgrade`"
+        return "the database has no Baton schema yet: run `baton db upgrade`"
     if current in revisions():
-        return f"its schema is {current}, and this release needs {newest()}: run `baton db upgrade`"
+        return f"schema {current} is too old, this release needs {newest()}: run `baton db upgrade`"
     return (
-        f"its schema {current} is not known to this release, which needs {newest()}: run the "
-        "release that upgraded it"
+        f"schema {current} is unknown to this release, which needs {newest()}: run the "
+        "release that upgraded the database"
     )
 
 
@@ -61,7 +61,7 @@ def upgrade_sql(current: str) -> str:
         from alembic.config import Config
     except ImportError as error:
         raise StartupError(
-            "The schema cannot be upgraded here, alembic is missing: "
+            "Upgrading the schema needs alembic, which is not installed: "
             "pip install 'baton-serving[state]'."
         ) from error
     buffer = StringIO()

@@ -66,7 +66,7 @@ async def upgrade(settings: StateSettings, seconds: float = UPGRADE_SECONDS) -> 
             await connection.execute(upgrade_sql(before), timeout=seconds)
         except asyncpg.DuplicateTableError as error:
             raise StateError(
-                f"{place(settings)}: {error}, which is not of a schema of Baton: give it a "
-                "database of its own"
+                f"{place(settings)}: {error}, which is not from a Baton schema: use a "
+                "separate database"
             ) from None
         return Upgrade(before, newest())

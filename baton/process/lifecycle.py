@@ -134,7 +134,7 @@ async def _live(
         raise
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise StartupError(f"A port is in use: {error}. Stop what uses it.") from error
+            raise StartupError(f"A port is in use: {error}. Free the port.") from error
         log.exception("process failed")
         return EXIT_FAILED
     except Exception:
@@ -188,7 +188,7 @@ class _Signals:
         if self._first_at is None:
             self._first_at = now
         elif now - self._first_at > SAME_SIGNAL_SECONDS:
-            _exit_now("a second signal came")
+            _exit_now("received a second signal")
         self.arm()
         if not self._loop.is_closed():  # else it is exiting already
             self._loop.call_soon_threadsafe(self._stop, signal.Signals(number).name)
@@ -201,7 +201,7 @@ class _Signals:
         """Exit hard once the limit is over, even if the event loop is stuck."""
         if self._timer is None:
             self._timer = threading.Timer(
-                self._limit, _exit_now, (f"shutting down took longer than {self._limit:g} s",)
+                self._limit, _exit_now, (f"shutdown took longer than {self._limit:g} s",)
             )
             self._timer.daemon = True
             self._timer.start()

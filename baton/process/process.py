@@ -84,7 +84,7 @@ class Process:
 
         For the lifecycle.
         """
-        self.readiness.wait_for(DRAIN, "the process stops")
+        self.readiness.wait_for(DRAIN, "the process is stopping")
         try:
             async with asyncio.timeout(seconds):
                 for callback in self._drains:

@@ -51,7 +51,9 @@ class ExecutionTable(Generic[O]):
         """
         known = self._running.get(key)
         if known is not None and known.execution != execution:
-            raise BatonError(Reason.ALREADY_EXISTS, "a request with this execution id runs already")
+            raise BatonError(
+                Reason.ALREADY_EXISTS, "a request with this execution id is already running"
+            )
         self._forget(now)
         if key in self._ended:
             raise BatonError(

@@ -68,16 +68,16 @@ class Grammar:
                 not that of its text.
         """
         if self.kind not in KINDS:
-            raise ValueError(f"names no form; one of {', '.join(KINDS)} is needed")
+            raise ValueError(f"must be one of {', '.join(KINDS)}")
         size = len(self.text.encode())
         if size > MAX_GRAMMAR_BYTES:
-            raise ValueError(f"{self.kind} has {size} bytes; at most {MAX_GRAMMAR_BYTES}")
+            raise ValueError(f"{self.kind} has {size} bytes: the limit is {MAX_GRAMMAR_BYTES}")
         if not self.text:
             raise ValueError(f"{self.kind} is empty")
         if self.kind == "choice" and not all(self.options() or [""]):
-            raise ValueError("choice needs at least one text, and none of them empty")
+            raise ValueError("choice must have at least one text, and no empty text")
         if self.digest != _digest(self.kind, self.text):
-            raise ValueError("digest is not that of the text; leave it out")
+            raise ValueError("digest does not match the text; omit it")
 
 
 def _digest(kind: str, text: str) -> bytes:

@@ -129,24 +129,24 @@ def parse_dollars(text: str) -> int:
         ValueError: it is no such amount, or has more than nine decimal places.
     """
     if not _DOLLARS.fullmatch(text.strip()):
-        raise ValueError(f"{text!r} is not an amount of dollars such as 50.00")
+        raise ValueError(f"{text!r} is not an amount of dollars, for example 50.00")
     nanodollars = Decimal(text.strip()) * NANODOLLARS
     if nanodollars != int(nanodollars):
-        raise ValueError(f"{text} dollars are no whole nano-dollars: nine decimal places at most")
+        raise ValueError(f"{text} dollars has more than nine decimal places")
     return int(nanodollars)
 
 
 def _nanodollars(text: str) -> int:
     text = text.strip()
     if not _AMOUNT.fullmatch(text):
-        raise ValueError(f"{text!r} is not an amount such as 0.15")
+        raise ValueError(f"{text!r} is not an amount, for example 0.15")
     amount = Decimal(text)
     if amount > MAX_DOLLARS:
-        raise ValueError(f"{text} dollars per million tokens are more than {MAX_DOLLARS}")
+        raise ValueError(f"{text} dollars per million tokens exceed the limit of {MAX_DOLLARS}")
     nanodollars = amount * _NANODOLLARS_PER_DOLLAR
     if nanodollars != int(nanodollars):
         raise ValueError(
             f"{text} dollars per million tokens are {nanodollars.normalize():f} nano-dollars per "
-            "token, and must be a whole number: three decimal places at most"
+            "token, which must be a whole number: use at most three decimal places"
         )
     return int(nanodollars)

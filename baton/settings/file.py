@@ -44,7 +44,7 @@ def from_file(path: Path, process: str, names: Sequence[SettingName]) -> dict[st
     for section, settings_type in SERVICE_SETTINGS.items():
         table = content.get(section, {})
         if not isinstance(table, dict):
-            raise StartupError(f"{path}: {section} is {table!r}, and must be a table.")
+            raise StartupError(f"{path}: {section} is {table!r}: it must be a table.")
         known = {name.path for name in fields_of(settings_type)}
         values = dict(_flatten(path, table, known, (section,)))
         if section == process:
@@ -79,7 +79,7 @@ def _flatten(
             yield from _flatten(path, value, known, section, at)
         else:
             raise StartupError(
-                f"{path}: {'.'.join((*section, *at))} is {value!r}, and must be a table."
+                f"{path}: {'.'.join((*section, *at))} is {value!r}: it must be a table."
             )
 
 

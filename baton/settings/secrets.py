@@ -57,19 +57,25 @@ def read_secret(path: Path, setting: str) -> tuple[str, list[str]]:
         text = content.decode().strip()
     except OSError as error:
         raise StartupError(
-            f"The secret's file {path} cannot be read ({error.strerror}): see {setting}."
+            f"The secret file {path} cannot be read ({error.strerror}): see {setting}."
         ) from error
     except UnicodeDecodeError as error:
-        raise StartupError(f"The secret's file {path} is not UTF-8: see {setting}.") from error
+        raise StartupError(f"The secret file {path} is not UTF-8: see {setting}.") from error
     if not text:
-        raise StartupError(f"The secret's file {path} is empty: see {setting}.")
+        raise StartupError(f"The secret file {path} is empty: see {setting}.")
     if len(content) > MAX_SECRET_BYTES:
         raise StartupError(
-            f"The secret's file {path} is longer than {MAX_SECRET_BYTES} bytes: see {setting}."
+            f"The secret file {path} exceeds the limit of {MAX_SECRET_BYTES} bytes: see {setting}."
         )
     if mode & stat.S_IWOTH:
-        raise StartupError(f"Anyone may change the secret's file {path}: chmod o-w {path}.")
-    odd = [f"anyone may read the secret's file {path}: chmod o-r"] if mode & stat.S_IROTH else []
+        raise StartupError(
+            f"The secret file {path} is writable by all users: run chmod o-w {path}."
+        )
+    odd = (
+        [f"the secret file {path} is readable by all users: run chmod o-r"]
+        if mode & stat.S_IROTH
+        else []
+    )
     return text, odd
 
 
@@ -86,10 +92,10 @@ def _unknown_files(directory: Path) -> list[str]:
         files = [path.name for path in directory.iterdir() if not path.name.startswith(".")]
     except OSError as error:
         raise StartupError(
-            f"The directory of secrets {directory} cannot be read ({error.strerror}): see "
+            f"The secrets directory {directory} cannot be read ({error.strerror}): see "
             f"{SECRETS_ENV}."
         ) from error
     return [
-        f"{directory / name} is no secret's file{near(name, known)}"
+        f"{directory / name} is not the file of a secret{near(name, known)}"
         for name in sorted(set(files) - known)
     ]

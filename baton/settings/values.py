@@ -53,7 +53,7 @@ def _json_object(value: object) -> object:
     try:
         return json.loads(value)
     except json.JSONDecodeError as error:
-        raise ValueError(f"is no JSON: {error}") from None
+        raise ValueError(f"is not JSON: {error}") from None
 
 
 def _each_endpoint(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -66,14 +66,16 @@ def _each_endpoint(value: tuple[str, ...]) -> tuple[str, ...]:
 
 def _endpoints(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
-        raise ValueError("at least one host:port is needed")
+        raise ValueError("must have at least one host:port")
     return _each_endpoint(value)
 
 
 def _origins(value: tuple[str, ...]) -> tuple[str, ...]:
     for origin in value:
         if origin != "*" and not _ORIGIN.fullmatch(origin):
-            raise ValueError(f"{origin!r} is no origin such as https://chat.example.org, nor *")
+            raise ValueError(
+                f"{origin!r} is not an origin, for example https://chat.example.org, or *"
+            )
     return value
 
 
@@ -81,7 +83,9 @@ def _some_of(names: tuple[str, ...]) -> AfterValidator:
     def check(value: tuple[str, ...]) -> tuple[str, ...]:
         unknown = [name for name in value if name not in names]
         if unknown or not value:
-            raise ValueError(f"takes some of {', '.join(names)}, not {','.join(unknown) or 'none'}")
+            raise ValueError(
+                f"must be some of {', '.join(names)}, not {','.join(unknown) or 'none'}"
+            )
         return value
 
     return AfterValidator(check)
@@ -89,7 +93,7 @@ def _some_of(names: tuple[str, ...]) -> AfterValidator:
 
 def _with_grpc(value: tuple[str, ...]) -> tuple[str, ...]:
     if GRPC not in value:
-        raise ValueError(f"needs {GRPC} too: the others fall back on it")
+        raise ValueError(f"must include {GRPC}: the other transports fall back to it")
     return value
 
 
@@ -100,7 +104,7 @@ def _cores(value: object) -> object:
     for part in filter(None, (part.strip() for part in value.split(","))):
         first, dash, last = part.partition("-")
         if not all(end.isascii() and end.isdigit() for end in (first, last if dash else first)):
-            raise ValueError(f"{part!r} is not a core's number or a range such as 0-3")
+            raise ValueError(f"{part!r} is not a core number or a range, for example 0-3")
         begin, end = int(first), int(last or first)
         if not begin <= end <= MAX_CORE:
             raise ValueError(f"{part!r} is not a range within 0-{MAX_CORE}")
@@ -129,7 +133,7 @@ def _tier_numbers(value: object) -> object:
         if not found:
             raise ValueError(f"{part!r} is not tier=number")
         if name.strip() in numbers:
-            raise ValueError(f"{name.strip()!r} is there twice")
+            raise ValueError(f"{name.strip()!r} is set twice")
         numbers[name.strip()] = number
     return numbers
 
@@ -143,7 +147,7 @@ def _tiers_of(defaults: Mapping[str, float], most: float = math.inf) -> tuple[ob
                 raise ValueError(f"{name!r} is not a tier: {', '.join(defaults)}")
         numbers = {**defaults, **value}
         if (total := math.fsum(numbers.values())) > most:
-            raise ValueError(f"{total:g} in sum: at most {most:g}")
+            raise ValueError(f"the values add up to {total:g}: at most {most:g}")
         return numbers
 
     return BeforeValidator(_tier_numbers), AfterValidator(complete)
@@ -158,7 +162,7 @@ def _adapters(value: object) -> object:
         if not name or not directory:
             raise ValueError(f"{part!r} is not name=directory")
         if name in directories:
-            raise ValueError(f"{name!r} is there twice")
+            raise ValueError(f"{name!r} is set twice")
         directories[name] = directory
     return directories
 
@@ -178,14 +182,16 @@ def _prices(value: object) -> object:
     prices: dict[str, Price] = {}
     for name, written in pairs:
         if name in prices:
-            raise ValueError(f"{name!r} is there twice")
+            raise ValueError(f"{name!r} is set twice")
         model, tier, _ = parse_name(name)
         if model != ANY_MODEL and not re.fullmatch(MODEL_NAME, model):
-            raise ValueError(f"{model!r} is not the name of a model")
+            raise ValueError(f"{model!r} is not a model name")
         if tier not in ("", *TIERS):
             raise ValueError(f"{tier!r} is not a tier: {', '.join(TIERS)}")
         if not isinstance(written, (str, Price)):
-            raise ValueError(f"{name} is {written!r}, and must be a text such as 0.10/0.025/0.40")
+            raise ValueError(
+                f"{name} is {written!r}: it must be a string, for example 0.10/0.025/0.40"
+            )
         prices[name] = Price.parse(written) if isinstance(written, str) else written
     return prices
 

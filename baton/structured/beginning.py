@@ -40,7 +40,7 @@ def beginning_error(vocabulary: Vocabulary, matcher: LLMatcher) -> str:
             break
     if at.is_error():
         return at.get_error()
-    return "" if mask.any() or at is not matcher else "no token of the model begins such a text"
+    return "" if mask.any() or at is not matcher else "no token of the model can start such a text"
 
 
 def can_begin_without(vocabulary: Vocabulary, matcher: LLMatcher, tokens: Collection[int]) -> bool:

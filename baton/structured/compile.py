@@ -46,15 +46,14 @@ _KEYWORDS: Mapping[str, Sequence[str]] = {
 }
 """By how the library's error begins, the keywords that it may be about."""
 _REWORDED = {
-    _ONE_OF: "branches of oneOf could not be told apart; use anyOf, or give each a required "
-    "property with a const of its own",
-    _ROW: "too many ways to go on with its beginning; list properties in required, so that fewer "
-    "are optional, or take fewer branches",
-    "Failed to generate regex for": "its bounds are too far from zero; leave out those that no "
-    "answer reaches",
-    "lexer error: too many": "it is too complex: its repetitions have too many states; use smaller "
-    "bounds",
-    "NoExtension": "no text is complete: it refers to itself without an end",
+    _ONE_OF: "branches of oneOf cannot be distinguished; use anyOf, or give each branch a required "
+    "property with its own const",
+    _ROW: "too many ways to continue; list more properties in required, or use fewer branches",
+    "Failed to generate regex for": (
+        "the bounds are too far from zero; omit bounds that no output reaches"
+    ),
+    "lexer error: too many": "too complex: repetitions have too many states; use smaller bounds",
+    "NoExtension": "no output can be complete: the grammar refers to itself without an end",
 }
 
 
@@ -178,7 +177,7 @@ def _read_lark(text: str, parts: _Parts) -> None:
     """
     check_repeats(text, "lark")
     if '"x-guidance"' in text:
-        raise GrammarError("lark: x-guidance is not supported in an embedded schema; leave it out")
+        raise GrammarError("lark: x-guidance is not supported in an embedded schema; omit it")
     if text.count("&") > MAX_INTERSECTED:
         raise GrammarError(f"lark: more than {MAX_INTERSECTED} intersections (&)")
     decoder = json.JSONDecoder()
@@ -203,7 +202,8 @@ def _read_lark(text: str, parts: _Parts) -> None:
     bars += text.count("|", at)
     if bars > MAX_LARK_ALTERNATIVES:
         raise GrammarError(
-            f"lark: {bars} alternatives; at most {MAX_LARK_ALTERNATIVES}, or the form choice"
+            f"lark: {bars} alternatives exceed the limit of {MAX_LARK_ALTERNATIVES}; use choice "
+            "instead"
         )
 
 

@@ -21,7 +21,7 @@ MAX_BYTES = 16 * 1024 * 1024
 MAX_WAITING = 256
 """Grammars that wait to be compiled."""
 _THREADS = 2
-_TOO_COMPLEX = f"it took more than {COMPILE_SECONDS:g} s to compile; make it simpler"
+_TOO_COMPLEX = f"compilation took more than {COMPILE_SECONDS:g} s; simplify it"
 
 Compile = Callable[[Vocabulary, Grammar], CompiledGrammar]
 
@@ -83,7 +83,7 @@ class Grammars:
                 self._kept.move_to_end(grammar.digest)
                 return found[0]
             if self._waiting >= MAX_WAITING:
-                raise GrammarsBusyError("too many grammars wait to be compiled")
+                raise GrammarsBusyError("too many grammars are waiting to be compiled; retry later")
             self._waiting += 1
             future = self._threads.submit(self._run, grammar)
             size = len(grammar.text)

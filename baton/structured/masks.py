@@ -23,7 +23,7 @@ SLOW_SECONDS = 0.0005
 _ROW_SECONDS = 0.0001
 """What a row of masks that are computed together may take besides."""
 _THREADS = 2
-_NO_TOKEN = "no token of the model goes on with such a text"
+_NO_TOKEN = "no token of the model can continue such a text"
 
 
 class MaskRequest(NamedTuple):

@@ -57,7 +57,11 @@ class GrammarState:
             if not self._matcher.consume_tokens(new):
                 error = self._matcher.get_error()
                 unfit = "satisfy the grammar" in error
-                what = "the output so far is not of the grammar" if unfit else "it is too complex"
+                what = (
+                    "the output so far does not match the grammar"
+                    if unfit
+                    else ("it is too complex")
+                )
                 self.fail(f"{what}: {error}")
                 return None
             self._consumed += len(new)

@@ -63,7 +63,9 @@ class Vocabulary:
             ValueError: as of `load`, or there is no tokenizer.json, or nothing ends an output.
         """
         if not end_token_ids:
-            raise ValueError("the checkpoint names no end of sequence, which ends what is complete")
+            raise ValueError(
+                "the checkpoint has no end-of-sequence token, which a complete output needs"
+            )
         try:
             data = (directory / "tokenizer.json").read_bytes()
         except OSError as error:

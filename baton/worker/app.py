@@ -68,10 +68,10 @@ async def compose(
         StartupError: the checkpoint cannot be served; the text says why.
     """
     stack, readiness = process.stack, process.readiness
-    readiness.wait_for("engine", "the model is being loaded")
+    readiness.wait_for("engine", "the model is loading")
     readiness.wait_for(STORE, f"not attached to {settings.kv.store_id or 'a store'}")
     readiness.wait_for("registration", "etcd has no record of this worker")
-    readiness.wait_for(ROUTERS, "no router can know this worker yet")
+    readiness.wait_for(ROUTERS, "no router watches this worker yet")
     tls = await stack.enter_async_context(links(settings, WORKERS))
     if settings.kv.verify != ALWAYS:
         log.warning("kv.verify.reduced", verify=settings.kv.verify)
@@ -208,12 +208,14 @@ def check_cores(cores: Sequence[int]) -> None:
     if not cores:
         return
     if not hasattr(os, "sched_setaffinity"):
-        raise StartupError("This system binds no threads to cores: leave BATON_ENGINE_CORES empty.")
+        raise StartupError(
+            "This system does not support thread affinity: unset BATON_ENGINE_CORES."
+        )
     usable = os.sched_getaffinity(0)
     if missing := sorted(set(cores) - usable):
         raise StartupError(
-            f"BATON_ENGINE_CORES names {','.join(map(str, missing))} and this process may use "
-            f"{','.join(map(str, sorted(usable)))}: name some of these."
+            f"BATON_ENGINE_CORES has {','.join(map(str, missing))}, and this process may only use "
+            f"{','.join(map(str, sorted(usable)))}: use some of these."
         )
 
 
@@ -224,7 +226,9 @@ def check_nice(nice: int) -> None:
         StartupError: they may not.
     """
     if nice and not can_add_niceness():
-        raise StartupError("Threads of this system are all equally nice: set BATON_ENGINE_NICE 0.")
+        raise StartupError(
+            "This system does not support thread niceness: set BATON_ENGINE_NICE to 0."
+        )
 
 
 def _engine_settings(settings: WorkerSettings) -> EngineSettings:

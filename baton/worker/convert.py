@@ -71,7 +71,7 @@ def sequence_request(
     max_tokens = sampling.max_tokens or 0
     if max_tokens <= len(output):
         raise invalid_field(
-            "max_tokens", f"{max_tokens}, and the output has {len(output)} tokens already"
+            "max_tokens", f"{max_tokens}, and the output already has {len(output)} tokens"
         )
     if len(prompt) + max_tokens > info.context_tokens:
         raise BatonError(
@@ -135,7 +135,7 @@ def work_order(start: worker_pb2.Start, tokens_per_second: float, now: float) ->
         if not 0 <= value < math.inf:
             raise invalid_field(f"order.{name}", f"{value} is out of range: at least 0, finite")
     if not math.isfinite(order.key):
-        raise invalid_field("order.key", f"{order.key} is no finite number of seconds")
+        raise invalid_field("order.key", f"{order.key} is not a finite number of seconds")
     return WorkOrder(order.tier, order.priority_class, order.tenant_lead, order.key)
 
 
@@ -151,7 +151,7 @@ def adapter_digest(context: common_pb2.RequestContext, info: EngineInfo) -> byte
     if digest is None:
         raise BatonError(
             Reason.MODEL_NOT_FOUND,
-            f"this worker serves {context.model} without an adapter {context.adapter!r}",
+            f"this worker's model {context.model} has no adapter {context.adapter!r}",
             field="adapter",
         )
     return digest
@@ -168,7 +168,7 @@ def refused(error: QueueFullError | GrammarsBusyError | ValueError) -> BatonErro
     if isinstance(error, UnsupportedFeatureError):
         field = _FIELDS.get(error.feature)
         name = error.feature if field in (None, error.feature) else f"{field}: {error.feature}"
-        what = f"{name} is not supported by this worker; leave it out"
+        what = f"{name} is not supported by this worker; omit it"
         return BatonError(Reason.UNSUPPORTED_PARAMETER, what, field=field)
     return BatonError(Reason.NO_CAPACITY, str(error))
 
@@ -182,7 +182,7 @@ def engine_failure(ended: SequenceEnded) -> BatonError | None:
         return None
     if ended.error_field:
         return invalid_field(ended.error_field, ended.error)
-    return BatonError(Reason.INTERNAL, "the engine could not go on with this request")
+    return BatonError(Reason.INTERNAL, "the engine failed to continue this request")
 
 
 def prepared_frame(

@@ -129,7 +129,7 @@ class WorkerCore:
                 field="model",
             )
         if start.WhichOneof("work") is None:
-            raise invalid_field("work", "none of prefill, prepare and generate is given")
+            raise invalid_field("work", "set one of prefill, prepare and generate")
         info = self.engine.info
         adapter = adapter_digest(start.context, info)
         root = chain_root(

@@ -82,8 +82,8 @@ def check_names(model: str, info: EngineInfo, others: Iterable[cluster_pb2.Insta
     """
     if model in info.adapters:
         raise StartupError(
-            f"The model and one of its adapters are both called {model!r}: give one another name "
-            "with BATON_ENGINE_MODEL_NAME or BATON_ENGINE_ADAPTERS."
+            f"The model and one of its adapters have the same name {model!r}: rename one with "
+            "BATON_ENGINE_MODEL_NAME or BATON_ENGINE_ADAPTERS."
         )
     for other in others:
         if not other.model or other.model == model:
@@ -94,6 +94,7 @@ def check_names(model: str, info: EngineInfo, others: Iterable[cluster_pb2.Insta
         for name, kind in mine.items():
             variable = "MODEL_NAME" if kind == "model" else "ADAPTERS"
             raise StartupError(
-                f"The {kind} {name!r} cannot be told from the {theirs[name]} of that name that "
-                f"{other.id} serves: give it another name with BATON_ENGINE_{variable}."
+                f"The {kind} {name!r} has the same name as the {theirs[name]} that {other.id} "
+                "serves: "
+                f"set another name with BATON_ENGINE_{variable}."
             )

@@ -55,10 +55,12 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
         self, request: worker_pb2.GetTokenizerRequest, context: Any
     ) -> None:
         if self._tokenizer is None or self._tokenizer.digest != request.digest:
-            raise BatonError(Reason.NOT_FOUND, "this worker has another tokenizer, or none")
+            raise BatonError(Reason.NOT_FOUND, "this worker does not have this tokenizer")
         try:
             async with asyncio.timeout(TOKENIZER_SECONDS):
                 for chunk in self._tokenizer.chunks():
                     await context.write(chunk)
         except TimeoutError:
-            raise BatonError(Reason.SLOW_CONSUMER, "the tokenizer was not read in time") from None
+            raise BatonError(
+                Reason.SLOW_CONSUMER, "the tokenizer could not be read in time"
+            ) from None

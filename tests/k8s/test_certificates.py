@@ -139,7 +139,7 @@ async def test_commands_of_others_are_told_why(cluster):
         frontend, "frontend", "baton", "kv", "stat", "--store", store
     )
     assert code != 0
-    assert "Stat is not for the role of this certificate (DNS:frontend.baton)" in said
+    assert "Stat is not allowed for the role of this certificate (DNS:frontend.baton)" in said
     code, said = await cluster.execute(cli, "cli", *PLAIN, "kv", "stat", "--store", store)
     assert code != 0
     assert "--tls-cert" in said

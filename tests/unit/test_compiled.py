@@ -104,10 +104,10 @@ def test_without_a_compiler_a_sentence_names_those_looked_for(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(CompileError, match=r"no C\+\+ compiler: none of no-such-compiler"):
+    with pytest.raises(CompileError, match=r"no C\+\+ compiler found: looked for no-such-compiler"):
         library.build()
     assert not library.log.exists()
-    assert library.why_absent().endswith("install one, such as g++, and start again")
+    assert library.why_absent().endswith("install one, for example g++, and start again")
 
 
 @pytest.mark.parametrize("command", ["sh -c 'echo it is full; exit 1'", "/no/such/c++"])
@@ -119,7 +119,7 @@ def test_what_a_failing_compiler_said_stays_until_one_succeeds(
     with pytest.raises(CompileError, match=said):
         library.build()
     assert said in library.log.read_text()
-    assert library.why_absent() == f"it could not be compiled: {library.log} says why"
+    assert library.why_absent() == f"compilation failed: see {library.log}"
     assert library.find() is None
     assert not list(directory.glob("*.part"))
     script = tmp_path / "compile.sh"
@@ -153,7 +153,7 @@ def test_builders_wait_for_the_one_that_builds(library: Library, compiler: Path)
     first = builder(library, slow="0.3")
     until_compiling(compiler, first)
     assert library.is_being_built()
-    assert library.why_absent() == "being compiled: the next start has it"
+    assert library.why_absent() == "compilation is in progress; available at the next start"
     assert library.find() is None
     assert library.build() == library.path
     assert first.wait() == 0
@@ -211,7 +211,7 @@ def test_what_is_compiled_is_taken_where_it_loads(library: Library, compiler: Pa
         raise OSError("no such symbol")
 
     assert choose(library, str, lambda: "plain") == CompiledChoice(
-        "plain", "not compiled: `make ops` does"
+        "plain", "not compiled: run `make ops`"
     )
     path = library.build()
     assert choose(library, str, lambda: "plain") == CompiledChoice(str(path))

@@ -318,4 +318,4 @@ def _event(event: Any) -> WatchEvent:
 def _error(error: Exception) -> EtcdError:
     if isinstance(error, grpc.aio.AioRpcError):
         return EtcdError(f"{error.code().name}: {error.details()}")
-    return EtcdError(f"etcd did not answer ({type(error).__name__})")
+    return EtcdError(f"etcd did not respond ({type(error).__name__})")

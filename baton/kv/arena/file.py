@@ -100,7 +100,7 @@ class ArenaHeader:
         if index_at < generations_at + 8 * (
             size // PAGE_BYTES
         ) or data_at < index_at + ENTRY_BYTES * index_entries(size):
-            raise ArenaFileError("the header contradicts itself")
+            raise ArenaFileError("the header is inconsistent")
         return header
 
 
@@ -214,7 +214,7 @@ class MappedArena:
 
     def _checked(self, offset: int, length: int) -> int:
         if not self._begin <= offset <= offset + length <= self._end:
-            raise ArenaFileError(f"{length} bytes at {offset} are outside of the arena")
+            raise ArenaFileError(f"{length} bytes at {offset} are outside the arena")
         return offset
 
 

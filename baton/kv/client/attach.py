@@ -155,7 +155,7 @@ async def open_get(
     async with asyncio.timeout(seconds):
         response = await stream.read()
     if not isinstance(response, pb.GetResponse):
-        raise BatonError(Reason.INTERNAL, "the store sent data before it was asked for any")
+        raise BatonError(Reason.INTERNAL, "the store sent data before a request")
     return stream, response.opened.transport
 
 

@@ -74,7 +74,7 @@ class FetchedObject:
             ValueError: `target` is not as long as the object.
         """
         if target.nbytes != self.nbytes:
-            raise ValueError(f"{target.nbytes} bytes are no room for {self.nbytes}")
+            raise ValueError(f"a buffer of {target.nbytes} bytes is too small for {self.nbytes}")
         if self._digest is None:
             at = 0
             for piece in self._pieces:

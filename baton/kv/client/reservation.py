@@ -70,7 +70,7 @@ class Reservation:
         """
         slot = self.slots[index]
         if source.nbytes != self._object_bytes:
-            raise ValueError(f"{source.nbytes} bytes are no object of {self._object_bytes}")
+            raise ValueError(f"{source.nbytes} bytes are not an object of {self._object_bytes}")
         digest = start_digest(self._ids[index], self._object_bytes)
         if self._object_bytes <= STRIDE_BYTES:
             slot[:] = source

@@ -80,7 +80,7 @@ class _Feed:
                     left = heartbeat_seconds
                 await asyncio.wait((self._cut,), timeout=left)
             raise BatonError(
-                Reason.SLOW_CONSUMER, "the event stream was read too slowly; watch again"
+                Reason.SLOW_CONSUMER, "the client read the event stream too slowly; watch again"
             )
         finally:
             self._call.on_resume = None

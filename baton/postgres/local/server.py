@@ -186,7 +186,9 @@ class LocalPostgres:
             process.wait()
             raise
         if code != 0:
-            raise StartupError(f"initdb ended with code {code}. Its last lines:\n{self.log_tail()}")
+            raise StartupError(
+                f"initdb exited with code {code}. Its last lines:\n{self.log_tail()}"
+            )
         new.rename(data)
 
     def _launch(self, program: Path, *arguments: str) -> subprocess.Popen[bytes]:
@@ -213,7 +215,7 @@ class LocalPostgres:
         while True:
             if process.poll() is not None:
                 raise StartupError(
-                    f"Postgres ended with code {process.returncode}. Its last lines:\n"
+                    f"Postgres exited with code {process.returncode}. Its last lines:\n"
                     f"{self.log_tail()}"
                 )
             try:
@@ -222,7 +224,7 @@ class LocalPostgres:
             except StateError as error:
                 if asyncio.get_running_loop().time() > deadline:
                     raise StartupError(
-                        f"Postgres does not answer after {START_SECONDS:g} s ({error}). Its last "
+                        f"Postgres is not ready after {START_SECONDS:g} s ({error}). Its last "
                         f"lines:\n{self.log_tail()}"
                     ) from error
             await asyncio.sleep(POLL_SECONDS)

@@ -31,7 +31,7 @@ _RESET_REASONS = {
     ErrorCode.FLOW_CONTROL_ERROR: Reason.INTERNAL,
 }
 """What a reset stream means; anything else: the server is not there any more."""
-_MALFORMED = BatonError(Reason.INTERNAL, "a response that is none of this method's")
+_MALFORMED = BatonError(Reason.INTERNAL, "the response is not of this method's type")
 
 
 class CallConnection(Protocol):
@@ -100,7 +100,7 @@ class ClientCall:
         self._on_end: Callable[[BatonError | None], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         if timeout is not None:
-            late = BatonError(Reason.DEADLINE, "the call's deadline is over")
+            late = BatonError(Reason.DEADLINE, "the call exceeded its deadline")
             self._timer = self._loop.call_later(timeout, self._give_up, late)
 
     # What the caller does.
@@ -156,7 +156,7 @@ class ClientCall:
 
     def cancel(self, error: BatonError | None = None) -> None:
         """End the call from this side, with `error` or CANCELLED. A second call does nothing."""
-        self._give_up(error or BatonError(Reason.CANCELLED, "the call was ended on this side"))
+        self._give_up(error or BatonError(Reason.CANCELLED, "the call was ended by this process"))
 
     # What its connection does.
 
@@ -263,7 +263,7 @@ class ClientCall:
             self._give_up(error)
             return
         log.error("rpc.message.failed", method=self.path, exc_info=error)
-        self._give_up(BatonError(Reason.INTERNAL, "a message could not be handled"))
+        self._give_up(BatonError(Reason.INTERNAL, "failed to handle a message"))
 
     def _acknowledge(self, size: int) -> None:
         if self._stream is not None and self._connection is not None and not self.ended:

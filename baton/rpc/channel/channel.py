@@ -112,7 +112,7 @@ class Channel:
             try:
                 response = await made.read()
                 if response is END or await made.read() is not END:
-                    raise BatonError(Reason.INTERNAL, "not one response")
+                    raise BatonError(Reason.INTERNAL, "expected exactly one response")
                 return response
             finally:
                 made.cancel()
@@ -175,7 +175,7 @@ class Channel:
         if len(self._waiting) >= MAX_WAITING:
             self._waiting = deque(one for one in self._waiting if not one.ended)
         if len(self._waiting) >= MAX_WAITING:
-            call.fail(BatonError(Reason.NO_CAPACITY, f"{MAX_WAITING} calls wait to be sent"))
+            call.fail(BatonError(Reason.NO_CAPACITY, f"{MAX_WAITING} calls are waiting to be sent"))
             return
         self._waiting.append(call)
         self._connect_if_needed()
@@ -200,7 +200,7 @@ class Channel:
                 )
         except (OSError, TimeoutError) as error:
             self._connecting = None
-            why = str(error) or f"no answer within {self._connect_seconds:g} s"
+            why = str(error) or f"no response within {self._connect_seconds:g} s"
             self._fail_waiting(
                 BatonError(Reason.UNAVAILABLE, f"cannot connect to {self._address}: {why}")
             )

@@ -192,9 +192,9 @@ class ServerCall:
         if not self._one_request:
             return self.requests()
         if not self._inbox:
-            raise BatonError(Reason.MALFORMED_BODY, "the call ended without a message")
+            raise BatonError(Reason.MALFORMED_BODY, "the call ended without a request message")
         if len(self._inbox) > 1:
-            raise BatonError(Reason.MALFORMED_BODY, "the method takes one message")
+            raise BatonError(Reason.MALFORMED_BODY, "the method accepts one message")
         return self._inbox.take()
 
     async def requests(self) -> AsyncIterator[Any]:

@@ -26,7 +26,7 @@ _REFUSAL_SECONDS = 0.05
 this: grpc.aio's client reports a write that comes too late instead of the status."""
 _MESSAGE_COST = 4
 """Of each message that a frame holds, for the turn that reads it: one read may have 50,000."""
-_NO_MESSAGE = BatonError(Reason.MALFORMED_BODY, "the message is none of this method's")
+_NO_MESSAGE = BatonError(Reason.MALFORMED_BODY, "the message is not of this method's type")
 
 
 class CallStream:
@@ -188,7 +188,7 @@ class CallStream:
         if messages > 1:
             self.connection.http2.charge(_MESSAGE_COST * messages)
         if not self._keep_partial(self.inbox.reader.partial_bytes):
-            self.cancel(BatonError(Reason.OVERLOADED, "too many messages are not whole yet"))
+            self.cancel(BatonError(Reason.OVERLOADED, "too many incomplete messages"))
             return
         if self.inbox and self.method.one_request:
             self._begin()
@@ -215,7 +215,9 @@ class CallStream:
         self.inbox.end()
         self._refuse()
         if self.inbox.reader.partial_bytes:
-            self.cancel(BatonError(Reason.MALFORMED_BODY, "the call ended within a message"))
+            self.cancel(
+                BatonError(Reason.MALFORMED_BODY, "the call ended with an incomplete message")
+            )
             return
         self._begin()
         self.deliver()
@@ -280,7 +282,7 @@ class CallStream:
         self._cut(BatonError(Reason.SLOW_CONSUMER, f"the client did not read for {seconds:g} s"))
 
     def _too_late(self) -> None:
-        self._cut(BatonError(Reason.DEADLINE, "the call's deadline is over"))
+        self._cut(BatonError(Reason.DEADLINE, "the call exceeded its deadline"))
 
     def _cut(self, error: BatonError) -> None:
         if self.answer.ended:  # the status waits behind what the client does not read
@@ -295,5 +297,5 @@ class CallStream:
         if self.deadline is not None:
             left = self.deadline - self.connection.loop.time()
             if left <= 0.05 + 0.01 * self._timeout:
-                return BatonError(Reason.DEADLINE, "the call's deadline is over")
-        return BatonError(Reason.CANCELLED, "the client is gone")
+                return BatonError(Reason.DEADLINE, "the call exceeded its deadline")
+        return BatonError(Reason.CANCELLED, "the client disconnected")

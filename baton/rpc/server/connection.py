@@ -266,7 +266,7 @@ class ServerConnection(SocketProtocol):
         self.retire()
 
     def _cut(self) -> None:
-        old = "the connection was open for too long: send the request on another one"
+        old = "the connection reached its maximum age: send the request on another one"
         self.cancel_calls(BatonError(Reason.DRAINING, old, retry_after=0.0))
 
     def _end_within(self, seconds: float, end: Callable[[], None]) -> None:
@@ -282,6 +282,6 @@ class ServerConnection(SocketProtocol):
         now = self.loop.time()
         for call, came in list(self._calls.items()):
             if call.task is None and now - came > _REQUEST_SECONDS:
-                late = f"no whole message came within {_REQUEST_SECONDS:g} s"
+                late = f"no complete message within {_REQUEST_SECONDS:g} s"
                 call.cancel(BatonError(Reason.BODY_TIMEOUT, late))
         super()._look()

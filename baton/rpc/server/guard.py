@@ -86,7 +86,7 @@ class CallGuard:
         self._waiting[stream] = None
         if len(self._waiting) > self._max_concurrent:
             oldest = next(iter(self._waiting))
-            many = f"more than {self._max_concurrent} calls wait for their message"
+            many = f"more than {self._max_concurrent} calls are waiting for their request message"
             oldest.cancel(BatonError(Reason.OVERLOADED, many, retry_after=_OVERLOAD_RETRY_SECONDS))
 
     def wait_no_more(self, stream: CallStream) -> None:
@@ -114,7 +114,7 @@ class CallGuard:
             if (self._active_health if health else others) > self._max_concurrent:
                 raise BatonError(
                     Reason.OVERLOADED,
-                    f"{self._max_concurrent} calls are being served already",
+                    f"{self._max_concurrent} calls are already running; retry later",
                     retry_after=_OVERLOAD_RETRY_SECONDS,
                 )
             await stream.method.serve(stream.call)

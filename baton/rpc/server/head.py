@@ -58,10 +58,12 @@ class CallHead:
             BatonError: HEAD_TOO_LARGE, or UNIMPLEMENTED, an encoding that is not known.
         """
         if self.size > _MAX_BYTES:
-            raise BatonError(Reason.HEAD_TOO_LARGE, f"metadata of more than {_MAX_BYTES} bytes")
+            raise BatonError(
+                Reason.HEAD_TOO_LARGE, f"metadata exceeds the limit of {_MAX_BYTES} bytes"
+            )
         if not compression.is_known(self.encoding):
             known = compression.ACCEPTED.decode()
-            raise BatonError(Reason.UNIMPLEMENTED, f"grpc-encoding: one of {known}")
+            raise BatonError(Reason.UNIMPLEMENTED, f"grpc-encoding: must be one of {known}")
 
 
 def read_head(fields: Headers) -> CallHead:

@@ -99,7 +99,7 @@ def unknown_method(path: str) -> Method:
     """Return a method that refuses its calls: there is none at `path`."""
 
     async def refuse(call: ServerCall) -> None:  # noqa: ARG001 - methods take one
-        raise BatonError(Reason.UNIMPLEMENTED, f"there is no method {path[:200]}")
+        raise BatonError(Reason.UNIMPLEMENTED, f"method {path[:200]} does not exist")
 
     # As one that takes a message: an answer that comes before it has sent one is to grpc.aio's
     # client a failure of its own.
@@ -112,7 +112,7 @@ def _bounded(parse: Callable[[Data], Any], most: int) -> Callable[[Data], Any]:
 
     def parse_bounded(data: Data) -> Any:
         if len(data) > _LONG_BYTES and has_more_fields(data, message, most):
-            what = f"the message has more than {most} fields; send fewer, or in several requests"
+            what = f"the message has more than {most} fields: split the request"
             raise BatonError(Reason.BODY_TOO_LARGE, what)
         return parse(data)
 

@@ -143,9 +143,9 @@ class Server:
         settings = self._settings
         if settings.host in _WILDCARDS and not self._advertise_host:
             raise StartupError(
-                f"grpc.host is {settings.host!r}, which others cannot call: set "
-                "BATON_ADVERTISE_HOST or --advertise-host to a host that they reach this process "
-                "at."
+                f"grpc.host is {settings.host!r}, which other processes cannot connect to: set "
+                "BATON_ADVERTISE_HOST or --advertise-host to a host at which they reach this "
+                "process."
             )
         host = settings.host.strip("[]")
         try:
@@ -245,9 +245,9 @@ class Server:
     def _cannot_listen(self) -> StartupError:
         settings = self._settings
         return StartupError(
-            f"grpc.port {_bracket(settings.host)}:{settings.port} cannot be listened on (in use, "
-            "or not an address of this machine): stop what uses it, or set BATON_GRPC_PORT or "
-            "--grpc-port to another; 0 takes a free one."
+            f"cannot bind grpc.port {_bracket(settings.host)}:{settings.port} (in use, or not an "
+            "address of this machine): free the port, or set BATON_GRPC_PORT or --grpc-port to "
+            "another (0: any free port)."
         )
 
     def _publish_soon(self) -> None:

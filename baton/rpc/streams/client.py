@@ -50,7 +50,7 @@ class ClientStream(Generic[Frame, Response]):
         if buffer_bytes is not None:
             outbox.set_buffer(buffer_bytes)
         if write_seconds is not None:
-            limit = f"a message was not taken within {write_seconds:g} s"
+            limit = f"a message could not be sent within {write_seconds:g} s"
             late = BatonError(Reason.SLOW_CONSUMER, limit)
             outbox.limit_stall(write_seconds, lambda: self.close(late))
         outbox.on_pause, outbox.on_resume = queue.pause, queue.resume
@@ -106,7 +106,7 @@ class ClientStream(Generic[Frame, Response]):
         """End the call; what was not written yet is lost. A second call does nothing."""
         if self.error is not None:
             return
-        self.error = error or BatonError(Reason.CANCELLED, "the stream was closed on this side")
+        self.error = error or BatonError(Reason.CANCELLED, "the stream was closed by this process")
         self._call.cancel(self.error)
         self._queue.fail(self.error)
         self._closed.set_result(None)

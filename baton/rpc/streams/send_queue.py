@@ -77,7 +77,7 @@ class SendQueue(Generic[Frame, Message]):
         if self._ended:
             return True
         if len(self._frames) >= self._limit:
-            behind = f"the peer reads too slowly: {self._limit} frames wait"
+            behind = f"the peer reads too slowly: {self._limit} frames are queued"
             self.fail(BatonError(Reason.SLOW_CONSUMER, behind))
             return False
         self._frames.append(frame)

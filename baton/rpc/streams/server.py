@@ -98,7 +98,7 @@ class ServerStream(Generic[Request]):
             if self._stalled is not None:
                 self._stalled.cancel()
             self.close()
-            self._queue.fail(BatonError(Reason.CANCELLED, "the call is over"))
+            self._queue.fail(BatonError(Reason.CANCELLED, "the call has ended"))
 
     def _receive(self, request: Request) -> None:
         if self._closed or self._draining:
@@ -118,7 +118,7 @@ class ServerStream(Generic[Request]):
             self._call.release_requests()
 
     def _stall(self) -> None:
-        stalled = f"no answer was read for {self._stall_seconds:g} s"
+        stalled = f"the peer read no response for {self._stall_seconds:g} s"
         self._queue.fail(BatonError(Reason.SLOW_CONSUMER, stalled))
 
     def _read_ended(self) -> None:
@@ -130,5 +130,7 @@ class ServerStream(Generic[Request]):
 
     def _linger_over(self) -> None:
         if not self._closed:
-            self._queue.fail(BatonError(Reason.SLOW_CONSUMER, "the last answers were not read"))
+            self._queue.fail(
+                BatonError(Reason.SLOW_CONSUMER, "the peer did not read the last responses")
+            )
             self.close()

@@ -92,5 +92,5 @@ def denial(peer: Peer, path: str) -> BatonError:
     log.warning("rpc.call.denied", method=path, peer=str(peer), roles=roles)
     return BatonError(
         Reason.PERMISSION_DENIED,
-        f"{path} is not for the role of this certificate ({str(peer)[:200]})",
+        f"{path} is not allowed for the role of this certificate ({str(peer)[:200]})",
     )

@@ -75,7 +75,7 @@ def mutual_contexts(files: CertificateFiles) -> MutualContexts:
     except ssl.SSLCertVerificationError as error:
         cert, ca = (files.setting(part) for part in ("cert", "ca"))
         raise StartupError(
-            f"{cert} {files.cert} is no certificate that other processes take, by {ca} "
+            f"Other processes would reject the certificate {cert} {files.cert}, by {ca} "
             f"{files.ca}: {error.verify_message}."
         ) from error
     return MutualContexts(server, client, shown)

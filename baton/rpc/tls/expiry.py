@@ -107,7 +107,7 @@ def _certificates(files: CertificateFiles, part: str, path: Path) -> "list[x509.
     try:
         return x509.load_pem_x509_certificates(path.read_bytes())
     except ValueError as error:
-        text = f"{files.setting(part)} {path} holds a certificate that cannot be read: {error}"
+        text = f"{files.setting(part)} {path} has an invalid certificate: {error}"
         raise StartupError(f"{text}.") from error
 
 

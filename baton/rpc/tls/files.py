@@ -66,10 +66,10 @@ class CertificateFiles:
                 name = self.setting(part)
                 raise StartupError(
                     f"{name} {path} cannot be read ({os.strerror(error.errno or 0)}): set "
-                    f"{_variable(name)} or {_flag(name)} to the file with {_WHAT[part]}, in PEM."
+                    f"{_variable(name)} or {_flag(name)} to a PEM file with {_WHAT[part]}."
                 ) from error
             if text.count(b"-----BEGIN ") != text.count(b"-----END "):
-                raise StartupError(f"{self.setting(part)} {path} is cut off within a PEM block.")
+                raise StartupError(f"{self.setting(part)} {path} ends within a PEM block.")
 
     def load_into(self, context: ssl.SSLContext) -> None:
         """Have a context show the certificate, and trust the authorities.
@@ -86,19 +86,19 @@ class CertificateFiles:
             try:
                 context.load_verify_locations(self.ca)
             except ssl.SSLError as error:
-                text = f"{self.setting('ca')} {self.ca} holds no certificate in PEM"
+                text = f"{self.setting('ca')} {self.ca} has no PEM certificate"
                 raise StartupError(f"{text}.") from error
 
     def _complain(self, error: ssl.SSLError) -> NoReturn:
         cert, key = (f"{self.setting(part)} {path}" for part, path in self.all[:2])
         if error.reason == "KEY_VALUES_MISMATCH":
-            text = f"{key} is not the key of the certificate in {cert}"
+            text = f"{key} does not match the certificate in {cert}"
         elif not _holds_certificate(self.cert):
-            text = f"{cert} holds no certificate in PEM"
+            text = f"{cert} has no PEM certificate"
         elif error.reason in _WEAK:
             text = f"{cert} is too weak for TLS ({error.reason})"
         else:
-            text = f"{key} holds no private key in PEM that can be used without a password"
+            text = f"{key} has no PEM private key without a password"
         raise StartupError(f"{text}.") from error
 
 
@@ -115,8 +115,8 @@ def required(prefix: str, **paths: Path | None) -> bool:
     if missing:
         names = " and ".join(f"{_variable(name)} or {_flag(name)}" for name in missing)
         raise StartupError(
-            f"{prefix}{given[0]} is set and {' and '.join(missing)} not: set {names} too, or "
-            "none of them."
+            f"{prefix}{given[0]} is set without {' and '.join(missing)}: set {names} too, or "
+            "unset all."
         )
     return True
 

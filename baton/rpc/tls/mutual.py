@@ -60,8 +60,8 @@ class MutualTls:
             example = f"{min(self._roles)}.{self._trust_domain}"
             raise StartupError(
                 f"tls.cert {self._files.cert} is not the certificate of a {wanted} (it has {own}): "
-                f"give it the DNS name {example} or the SPIFFE id spiffe://{self._trust_domain}/"
-                f"{min(self._roles)}, or set BATON_TLS_TRUST_DOMAIN to the domain that it is of."
+                f"issue it with the DNS name {example} or the SPIFFE id spiffe://{self._trust_domain}/"
+                f"{min(self._roles)}, or set BATON_TLS_TRUST_DOMAIN to its domain."
             )
         return contexts
 

@@ -12,15 +12,15 @@ from baton.settings.values import HOLDS_SECRET, JsonTable, SomeEndpoints
 
 _OWN = {
     "acks": "it is always `all`",
-    "bootstrap.servers": "usage.kafka.brokers says that",
-    "delivery.timeout.ms": "usage.kafka.timeout_seconds says that",
+    "bootstrap.servers": "use usage.kafka.brokers",
+    "delivery.timeout.ms": "use usage.kafka.timeout_seconds",
     "enable.idempotence": "it is always on",
-    "message.timeout.ms": "usage.kafka.timeout_seconds says that",
-    "metadata.broker.list": "usage.kafka.brokers says that",
-    "partitioner": "keys are spread as Java's clients do it",
+    "message.timeout.ms": "use usage.kafka.timeout_seconds",
+    "metadata.broker.list": "use usage.kafka.brokers",
+    "partitioner": "keys are partitioned as by Java clients",
     "request.required.acks": "it is always `all`",
-    "security.protocol": "usage.kafka.tls and usage.kafka.sasl_username say that",
-    "transactional.id": "there are no transactions",
+    "security.protocol": "use usage.kafka.tls and usage.kafka.sasl_username",
+    "transactional.id": "transactions are not supported",
 }
 _SECRET = re.compile(r"password|secret|\.pem$|token|oauthbearer\.config|\.key\.|^sasl\.username$")
 
@@ -32,12 +32,13 @@ def _options(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
         if _SECRET.search(name):
             raise PydanticCustomError(
                 HOLDS_SECRET,
-                "{name} cannot be set here, where all may read it: use usage.kafka.tls_key, "
+                "{name} cannot be set here, because options are not secret: use "
+                "usage.kafka.tls_key, "
                 "usage.kafka.sasl_username or usage.kafka.sasl_password",
                 {"name": name},
             )
         if not isinstance(one, (str, int, float)):
-            raise ValueError(f"{name!r} must be a text, a number, true or false")
+            raise ValueError(f"{name!r} must be a string, a number, true or false")
     return value
 
 

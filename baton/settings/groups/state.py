@@ -18,16 +18,16 @@ def _postgres_url(value: SecretStr) -> SecretStr:
     try:
         split = urlsplit(url)
     except ValueError:
-        raise ValueError("is no URL: its host cannot be read") from None
+        raise ValueError("is not a URL: its host is invalid") from None
     if split.scheme not in _SCHEMES:
-        raise ValueError("must begin with postgresql://")
+        raise ValueError("must start with postgresql://")
     ports = [_port(host) for host in split.netloc.rpartition("@")[2].split(",")]
     for several in parse_qs(split.query).get("port", ()):
         ports += several.split(",")
     if not all(port.isdecimal() and 0 < int(port) < 65536 for port in filter(None, ports)):
         raise ValueError("has a port that is not a number from 1 to 65535")
     if not split.path.strip("/") and "dbname=" not in split.query:
-        raise ValueError("names no database: postgresql://user@host/database")
+        raise ValueError("has no database: use postgresql://user@host/database")
     return value
 
 

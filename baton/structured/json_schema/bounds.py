@@ -51,8 +51,8 @@ def take_bounds(schema: Any) -> Bounds | None:
     said = schema.pop(KEY)
     most = {"digits": MAX_DIGITS, "levels": MAX_LEVELS}
     if not isinstance(said, Mapping) or not said.keys() <= most.keys():
-        raise GrammarError(f"$.{KEY}: it is an object of {', '.join(most)}")
+        raise GrammarError(f"$.{KEY}: must be an object of {', '.join(most)}")
     for name, value in said.items():
         if type(value) is not int or not 0 <= value <= most[name]:
-            raise GrammarError(f"$.{KEY}.{name}: a whole number of 0 to {most[name]}")
+            raise GrammarError(f"$.{KEY}.{name}: must be a whole number from 0 to {most[name]}")
     return Bounds(**said)

@@ -58,7 +58,7 @@ def parse_schema(text: str, pauses: Pauses) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise GrammarError(f"the schema is not JSON: {error}") from None
     if not isinstance(schema, dict | bool):
-        raise GrammarError("the schema is neither an object nor true or false")
+        raise GrammarError("the schema must be an object, true or false")
     if _deeper_than(schema, MAX_DEPTH, pauses):
         raise GrammarError(_too_deep())
     return schema
@@ -90,7 +90,7 @@ def check_schema(schema: Any, pauses: Pauses) -> bool:
         elif _intersected(each, schema, known, pauses) > MAX_INTERSECTED:
             raise GrammarError(
                 f"{shown(path)}: more than {MAX_INTERSECTED} patterns and formats for one value; "
-                "write them as one pattern"
+                "combine them into one pattern"
             )
         pauses.take()
     return changed
@@ -146,21 +146,23 @@ def check_repeats(text: str, where: str) -> None:
     for found in _BOUND.finditer(text):
         most = max(int(number) for number in found.groups() if number)
         if most > MAX_REPEATS:
-            raise GrammarError(f"{where}: a repetition of {most}; at most {MAX_REPEATS}")
+            raise GrammarError(
+                f"{where}: a repetition of {most} exceeds the limit of {MAX_REPEATS}"
+            )
 
 
 def _check_keywords(path: Path, schema: Mapping[str, Any]) -> None:
     if not _UNSUPPORTED_SET.isdisjoint(schema):
         name = next(name for name in UNSUPPORTED if name in schema)
         raise GrammarError(
-            f"{shown(path)}: the keyword {name} is not supported; leave it out, or check the "
-            "answer against it",
+            f"{shown(path)}: the keyword {name} is not supported; omit it, or validate the "
+            "output against it",
             (*path, name),
         )
     if name := fatal_keyword(schema):
         raise GrammarError(
-            f"{shown((*path, name))}: the number -2^63, and what a double rounds to it, is not "
-            "supported; leave it out, or name it as a string",
+            f"{shown((*path, name))}: the number -2^63, or one that rounds to it, is not "
+            "supported; omit it, or use a string",
             (*path, name),
         )
     pattern = schema.get("pattern")
@@ -183,8 +185,8 @@ def _check_object(path: Path, schema: Mapping[str, Any], totals: _Totals) -> Non
     optional = len(names.keys() - needed)
     if optional > MAX_OPTIONAL_PROPERTIES:
         raise GrammarError(
-            f"{shown((*path, 'properties'))}: {optional} optional properties; at most "
-            f"{MAX_OPTIONAL_PROPERTIES} of one object: list others in required"
+            f"{shown((*path, 'properties'))}: {optional} optional properties exceed the limit of "
+            f"{MAX_OPTIONAL_PROPERTIES} per object: list others in required"
         )
     if isinstance(least, int | float) and least > max(1, len(needed)):
         # Names beyond those listed may repeat, and are then one.
@@ -199,8 +201,8 @@ def _check_sizes(path: Path, schema: Mapping[str, Any], totals: _Totals) -> None
     totals.items += max(_count(schema.get("minItems")), _count(schema.get("maxItems")))
     if totals.items > MAX_ITEMS:
         raise GrammarError(
-            f"{shown(path)}: minItems and maxItems of the schema's arrays come to more than "
-            f"{MAX_ITEMS}; leave out bounds that no answer reaches"
+            f"{shown(path)}: minItems and maxItems of the schema's arrays add up to more than "
+            f"{MAX_ITEMS}; omit bounds that no output reaches"
         )
     for name in ("anyOf", "oneOf"):
         if isinstance(branches := schema.get(name), list):

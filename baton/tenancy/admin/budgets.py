@@ -43,7 +43,7 @@ class SpendAdministration:
             if len(alerts) >= MAX_ALERTS:
                 raise BatonError(
                     Reason.FAILED_PRECONDITION,
-                    f"there are {MAX_ALERTS} spend alerts, which is the most; delete one",
+                    f"the limit of {MAX_ALERTS} spend alerts is reached: delete one",
                 )
             return (*alerts, made)
 
@@ -87,4 +87,4 @@ class SpendAdministration:
 
 def _require(alerts: tuple[SpendAlert, ...], ident: str) -> None:
     if not any(one.id == ident for one in alerts):
-        raise not_found(f"there is no spend alert {ident[:64]!r}")
+        raise not_found(f"spend alert {ident[:64]!r} does not exist")

@@ -44,7 +44,7 @@ class ClassAdministration:
             EtcdError: etcd is away.
         """
         if name not in CLASSES:
-            raise not_found(f"there is no priority class {name!r}: {', '.join(CLASSES)}")
+            raise not_found(f"priority class {name!r} does not exist: use {', '.join(CLASSES)}")
 
         async def plan() -> RecordChange[ClassPolicy]:
             others = [one for one in await self.classes() if one.id != name]

@@ -52,7 +52,9 @@ class KeyAdministration:
         secret = new_secret()
         _check_scopes(scopes)
         if expires_in_seconds < 0:
-            raise invalid_field("expires_in_seconds", f"{expires_in_seconds}, less than 0")
+            raise invalid_field(
+                "expires_in_seconds", f"{expires_in_seconds} is out of range: at least 0"
+            )
 
         async def plan() -> RecordChange[Key]:
             current, _ = await self._store.get(Project, project.id)
@@ -60,7 +62,7 @@ class KeyAdministration:
             if service_account:
                 account, _ = await self._store.get(ServiceAccount, service_account)
                 if account.deleted_seconds:
-                    raise not_found(f"the service account {service_account!r} was deleted")
+                    raise not_found(f"service account {service_account!r} was deleted")
             now = self._store.now()
             key = Key(
                 id=self._store.new_id("key"),
@@ -96,9 +98,9 @@ class KeyAdministration:
         def changed(key: Key) -> dict[str, Any]:
             now = self._store.now()
             if key.revoked_seconds:
-                raise BatonError(Reason.FAILED_PRECONDITION, f"the key {ident} is revoked")
+                raise BatonError(Reason.FAILED_PRECONDITION, f"key {ident} is revoked")
             if key.expires_seconds and now >= key.expires_seconds:
-                raise BatonError(Reason.FAILED_PRECONDITION, f"the key {ident} has expired")
+                raise BatonError(Reason.FAILED_PRECONDITION, f"key {ident} has expired")
             changes: dict[str, Any] = {}
             if scopes:
                 changes["scopes"] = list(dict.fromkeys(scopes))
@@ -115,18 +117,19 @@ class KeyAdministration:
         def rotated(key: Key) -> dict[str, Any]:
             now, old = self._store.now(), key.old_secret
             if key.revoked_seconds:
-                raise BatonError(Reason.FAILED_PRECONDITION, f"the key {ident} is revoked")
+                raise BatonError(Reason.FAILED_PRECONDITION, f"key {ident} is revoked")
             if old is not None and now < old.until_seconds and keep_seconds:
                 raise BatonError(
                     Reason.FAILED_PRECONDITION,
-                    f"two secrets of the key {ident} are taken for {old.until_seconds - now} s "
-                    "more: rotate it after that, or keep none of them",
+                    f"key {ident} has two valid secrets for {old.until_seconds - now} s more: "
+                    "rotate it "
+                    "after that, or do not keep the old secret",
                 )
             kept = OldSecret(key.sha256, now + keep_seconds) if keep_seconds else None
             return {"sha256": digest_of(secret.encode()), "old_secret": kept}
 
         if keep_seconds < 0:
-            raise invalid_field("keep_seconds", f"{keep_seconds}, less than 0")
+            raise invalid_field("keep_seconds", f"{keep_seconds} is out of range: at least 0")
         return await self._change_key(ident, "api_key.updated", rotated), secret
 
     async def revoke_key(self, ident: str) -> Key:
@@ -178,7 +181,7 @@ def check_active(project: Project) -> None:
     """
     if project.archived_seconds:
         raise BatonError(
-            Reason.FAILED_PRECONDITION, f"the project {project.id} is archived, for good"
+            Reason.FAILED_PRECONDITION, f"project {project.id} is archived, permanently"
         )
 
 
@@ -186,4 +189,4 @@ def _check_scopes(scopes: Sequence[str]) -> None:
     known = tuple(Scope)
     for scope in scopes:
         if scope not in known:
-            raise invalid_field("scopes", f"{scope[:64]!r} is none; there are {', '.join(known)}")
+            raise invalid_field("scopes", f"{scope[:64]!r} is not a scope: use {', '.join(known)}")

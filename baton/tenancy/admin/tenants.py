@@ -69,7 +69,7 @@ class Administration(KeyAdministration):
 
         async def plan() -> RecordChange[Tenant]:
             if await self._store.exists(Tenant, ident):
-                raise BatonError(Reason.ALREADY_EXISTS, f"there is a tenant {ident!r} already")
+                raise BatonError(Reason.ALREADY_EXISTS, f"tenant {ident!r} already exists")
             return RecordChange("organization.created", tenant)
 
         await self._store.commit(ident, self._actor, plan)
@@ -134,7 +134,7 @@ class Administration(KeyAdministration):
             if one.id == name or (one.name == name and not one.archived_seconds):
                 return one
         raise not_found(
-            f"the tenant {tenant!r} has no project {name!r}; `baton projects ls` lists all"
+            f"tenant {tenant!r} has no project {name!r}: list projects with `baton projects ls`"
         )
 
     # Service accounts
@@ -198,5 +198,5 @@ class Administration(KeyAdministration):
         for one in await self._list_projects(tenant):
             if one.name == name and one.id != but and not one.archived_seconds:
                 raise BatonError(
-                    Reason.ALREADY_EXISTS, f"the tenant {tenant!r} has a project {name!r} already"
+                    Reason.ALREADY_EXISTS, f"tenant {tenant!r} already has a project {name!r}"
                 )

@@ -25,11 +25,11 @@ H = TypeVar("H", bound=Hashable)
 
 _MAX_SHARED = 4096
 
-NO_KEY = "no API key: send one as 'authorization: Bearer sk-baton-…'"
+NO_KEY = "the API key is missing: send 'authorization: Bearer sk-baton-…'"
 UNKNOWN = "the API key is not valid"
 """Of one that is unknown and one that is wrong: nothing tells them apart."""
 EXPIRED = "the API key has expired"
-ROTATED = "this secret of the API key was replaced, and is no longer taken"
+ROTATED = "this secret of the API key was replaced and is no longer valid"
 REVOKED = "the API key was revoked"
 DELETED = "the service account of the API key was deleted"
 ARCHIVED = "the project of the API key was archived"

@@ -11,7 +11,7 @@ from baton.tenancy.limits.budget.share import BudgetShare
 from baton.tenancy.limits.share import LimitShare
 from baton.tenancy.limits.spec import NO_BUDGET, Limit, Measure, Subject
 
-_RUNNING = "more of the budget than is left is kept for requests that run, or cannot be told now"
+_RUNNING = "running requests reserve the rest of the budget, or spending is unknown; retry later"
 _COST_ORDER = (Subject.TENANT, Subject.PROJECT, Subject.KEY)
 _RETRY_SECONDS = 1.0
 """Where nothing says when a place will be free."""
@@ -34,16 +34,16 @@ class LimitRefusal:
         measure, month = limit.id.measure, limit.id.month
         if measure is Measure.COST:
             return (
-                f"{limit.whose} may spend {dollars(limit.amount)} dollars in "
+                f"{limit.whose} has a budget of {dollars(limit.amount)} dollars for "
                 f"{month_name(month)}, and this request may cost {dollars(self.cost)} dollars: "
-                + ("more than is left" if self.retry_after is None else _RUNNING)
+                + ("the rest is too small" if self.retry_after is None else _RUNNING)
             )
         if measure is Measure.AT_ONCE:
-            allowed = f"{limit.whose} has {limit.amount} requests at once"
+            allowed = f"{limit.whose} is limited to {limit.amount} concurrent requests"
         else:
-            allowed = f"{limit.whose} is allowed {limit.amount} {measure} per minute"
+            allowed = f"{limit.whose} is limited to {limit.amount} {measure} per minute"
         if self.retry_after is None:
-            return f"{allowed}, and this request needs {self.cost}: shorten it"
+            return f"{allowed}, and this request needs {self.cost}: shorten the request"
         return allowed
 
 

@@ -137,7 +137,7 @@ class SubjectLimits:
 
 def whose(subject: Subject, name: str, title: str) -> str:
     """Return what a sentence calls a key, project or tenant: by what people do, and by its id."""
-    return f"the {subject} {title!r} ({name})" if title else f"the {subject} {name!r}"
+    return f"{subject} {title!r} ({name})" if title else f"{subject} {name!r}"
 
 
 def check_amount(field: str, value: int) -> None:

@@ -59,7 +59,9 @@ def check_class(record: ClassPolicy) -> None:
         ValueError: the first field that is wrong, and what it may be.
     """
     if record.id not in CLASSES:
-        raise ValueError(f"id: {record.id[:64]!r} is no priority class: {', '.join(CLASSES)}")
+        raise ValueError(
+            f"id: {record.id[:64]!r} is not a priority class: use {', '.join(CLASSES)}"
+        )
     for name in _SHARES:
         _check_range(record, name, 1.0)
     for name in _TIMES:
@@ -67,7 +69,7 @@ def check_class(record: ClassPolicy) -> None:
     check_weight(record.weight)
     _check_range(record, "requests_at_once", MAX_AT_ONCE)
     if record.ceiling and record.floor > record.ceiling:
-        raise ValueError(f"floor: {record.floor:g} is above the ceiling of {record.ceiling:g}")
+        raise ValueError(f"floor: {record.floor:g} exceeds the ceiling of {record.ceiling:g}")
 
 
 def check_floors(records: Iterable[ClassPolicy]) -> None:
@@ -78,7 +80,7 @@ def check_floors(records: Iterable[ClassPolicy]) -> None:
     """
     total = math.fsum(one.floor for one in records)
     if total > 1.0:
-        raise ValueError(f"floor: those of all classes are {total:g} in sum; at most 1")
+        raise ValueError(f"floor: the floors of all classes add up to {total:g}: at most 1")
 
 
 def check_weight(value: float) -> None:

@@ -45,11 +45,11 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.005, 0.1
 """Between two attempts, at most."""
 
 _NAMES: dict[type, str] = {
-    Tenant: "tenant {}; `baton tenants ls` lists all",
-    Project: "project {}; `baton projects ls` lists all",
-    ServiceAccount: "service account {}",
-    Key: "key {}; `baton keys ls` lists all",
-    ClassPolicy: "priority class {}",
+    Tenant: "tenant {} does not exist: list tenants with `baton tenants ls`",
+    Project: "project {} does not exist: list projects with `baton projects ls`",
+    ServiceAccount: "service account {} does not exist",
+    Key: "key {} does not exist: list keys with `baton keys ls`",
+    ClassPolicy: "priority class {} does not exist",
 }
 
 log = get_logger(__name__)
@@ -120,7 +120,7 @@ class RecordStore:
         """
         stored = await self._etcd.get(self._key(kind, ident)) if ident else None
         if stored is None:
-            raise not_found(f"there is no {_NAMES[kind].format(repr(ident))}")
+            raise not_found(_NAMES[kind].format(repr(ident)))
         return parse(kind, ident, stored), stored
 
     async def exists(self, kind: type[R], ident: str) -> bool:
@@ -169,7 +169,7 @@ class RecordStore:
                     return change.after
                 longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**attempt)
                 await asyncio.sleep(random.random() * longest)
-        raise BatonError(Reason.ABORTED, f"{tenant} is being changed by others; try again")
+        raise BatonError(Reason.ABORTED, f"{tenant} is being changed by other requests; retry")
 
     async def update(
         self,

@@ -260,7 +260,7 @@ def check(record: Record) -> None:
             _match("id", record.id, _ACCOUNT_ID, "svc_acct_ and 16 hexadecimal digits")
             _match("project", record.project, _PROJECT_ID, "proj_ and 16 hexadecimal digits")
             if not record.name:
-                raise ValueError("name: it is empty")
+                raise ValueError("name: must not be empty")
             _check_title(record.name)
             _at_least(record, "deleted_seconds")
         case Key():
@@ -273,29 +273,29 @@ def check_name(field: str, name: str) -> None:
     Raises:
         ValueError: what it may be.
     """
-    _match(field, name, _NAME, "1 to 63 lower-case letters, digits and -, and begins with no -")
+    _match(field, name, _NAME, "1 to 63 lower-case letters, digits and -, not starting with -")
 
 
 def _check_key(key: Key) -> None:
     _match("id", key.id, _KEY_ID, "key_ and 16 hexadecimal digits")
     _match("project", key.project, _PROJECT_ID, "proj_ and 16 hexadecimal digits")
     if key.service_account:
-        _match("service_account", key.service_account, _ACCOUNT_ID, "the id of one")
+        _match("service_account", key.service_account, _ACCOUNT_ID, "the id of a service account")
     _check_title(key.name)
     digests = [key.sha256]
     if key.old_secret is not None:
         digests.append(key.old_secret.sha256)
         if key.old_secret.until_seconds < 1:
-            raise ValueError("old_secret.until_seconds: 1 or more")
+            raise ValueError("old_secret.until_seconds: must be at least 1")
     for digest in digests:
         if len(digest) != DIGEST_BYTES:
-            raise ValueError(f"sha256: {len(digest)} bytes, not {DIGEST_BYTES}")
+            raise ValueError(f"sha256: has {len(digest)} bytes: must have {DIGEST_BYTES}")
     if not 1 <= len(key.scopes) <= MAX_SCOPES:
-        raise ValueError(f"scopes: {len(key.scopes)} of them; 1 to {MAX_SCOPES}")
+        raise ValueError(f"scopes: {len(key.scopes)} entries are out of range: 1 to {MAX_SCOPES}")
     for scope in key.scopes:
-        _match("scopes", scope, _SCOPE, "a name such as inference")
+        _match("scopes", scope, _SCOPE, "a scope name, for example inference")
     if len(key.models) > MAX_MODELS:
-        raise ValueError(f"models: {len(key.models)} of them; at most {MAX_MODELS}")
+        raise ValueError(f"models: {len(key.models)} entries exceed the limit of {MAX_MODELS}")
     for model in key.models:
         _match("models", model, _MODEL, "the name of a model or adapter")
     _at_least(key, "expires_seconds")
@@ -304,7 +304,7 @@ def _check_key(key: Key) -> None:
 
 def _check_alerts(alerts: tuple[SpendAlert, ...]) -> None:
     if len(alerts) > MAX_ALERTS:
-        raise ValueError(f"spend_alerts: {len(alerts)} of them; at most {MAX_ALERTS}")
+        raise ValueError(f"spend_alerts: {len(alerts)} entries exceed the limit of {MAX_ALERTS}")
     for alert in alerts:
         _match("spend_alerts", alert.id, _ALERT_ID, "spend_alert_ and 16 hexadecimal digits")
         if not 0 < alert.threshold_nanodollars <= MAX_BUDGET:
@@ -313,17 +313,22 @@ def _check_alerts(alerts: tuple[SpendAlert, ...]) -> None:
                 f"1 to {MAX_BUDGET}"
             )
         if not 1 <= len(alert.recipients) <= MAX_RECIPIENTS:
-            raise ValueError(f"recipients: {len(alert.recipients)} of them; 1 to {MAX_RECIPIENTS}")
+            raise ValueError(
+                f"recipients: {len(alert.recipients)} entries are out of range: 1 to "
+                f"{MAX_RECIPIENTS}"
+            )
         for text in alert.recipients:
             if not 1 <= len(text) <= MAX_RECIPIENT or not text.isprintable():
-                raise ValueError(f"recipients: 1 to {MAX_RECIPIENT} printable characters each")
+                raise ValueError(
+                    f"recipients: each must have 1 to {MAX_RECIPIENT} printable characters"
+                )
         if len(alert.subject_prefix) > MAX_TITLE or not alert.subject_prefix.isprintable():
-            raise ValueError(f"subject_prefix: at most {MAX_TITLE} printable characters")
+            raise ValueError(f"subject_prefix: must have at most {MAX_TITLE} printable characters")
 
 
 def _check_title(name: str) -> None:
     if len(name) > MAX_TITLE or not name.isprintable():
-        raise ValueError(f"name: at most {MAX_TITLE} printable characters")
+        raise ValueError(f"name: must have at most {MAX_TITLE} printable characters")
 
 
 def _match(field: str, value: str, pattern: re.Pattern[str], what: str) -> None:
@@ -334,4 +339,4 @@ def _match(field: str, value: str, pattern: re.Pattern[str], what: str) -> None:
 def _at_least(record: Record, field: str, least: int = 0) -> None:
     value: int = getattr(record, field)
     if value < least:
-        raise ValueError(f"{field}: {value}, less than {least}")
+        raise ValueError(f"{field}: {value} is out of range: at least {least}")

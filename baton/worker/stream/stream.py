@@ -275,7 +275,7 @@ class WorkStream:
                 async with asyncio.timeout(timeout):
                     frame = await self._work(span)
             except TimeoutError:
-                late = f"the work was not done within {timeout:.1f} s"
+                late = f"the work did not complete within {timeout:.1f} s"
                 frame = failed_frame(self.stream_id, BatonError(Reason.DEADLINE, late))
             except HandedOverError:
                 frame = handed_over_frame(self.stream_id, self._position)

@@ -119,4 +119,4 @@ def _split(token_ids: Sequence[int], counts: Sequence[int]) -> Iterator[Sequence
         yield token_ids[at : at + count]
         at += count
     if at != len(token_ids):
-        raise ValueError(f"{len(token_ids)} tokens, and the counts add up to {at}")
+        raise ValueError(f"{len(token_ids)} tokens, but the counts add up to {at}")

@@ -125,9 +125,9 @@ class TokenizerAssembly:
         """
         self._received += len(piece.data)
         if self._received > min(self._size, MAX_BYTES):
-            raise ValueError(f"more than {min(self._size, MAX_BYTES)} bytes came")
+            raise ValueError(f"received more than {min(self._size, MAX_BYTES)} bytes")
         if piece.file not in _NAMES:
-            raise ValueError(f"there is no file {piece.file}")
+            raise ValueError(f"unknown file {piece.file}")
         self._files.setdefault(piece.file, bytearray()).extend(piece.data)
 
     def verified(self, digest: bytes) -> TokenizerFiles:
@@ -144,7 +144,7 @@ class TokenizerAssembly:
         )
         if files.digest != digest:
             raise ValueError(
-                f"{self._received} bytes came with the digest {files.digest.hex()[:16]} instead of "
+                f"received {self._received} bytes with digest {files.digest.hex()[:16]} instead of "
                 f"{digest.hex()[:16]}"
             )
         return files

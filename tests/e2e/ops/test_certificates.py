@@ -115,7 +115,11 @@ async def test_commands_with_an_operators_certificate(
 @pytest.mark.parametrize(
     ("who", "status", "stat"),
     [
-        ("frontend", "only operators can read the load: ", "Stat is not for the role of this"),
+        (
+            "frontend",
+            "only operators can read the load: ",
+            "Stat is not allowed for the role of this",
+        ),
         ("plain text", "no process is reachable. If the cluster uses mutual TLS", "--tls-cert"),
         ("stranger", "no process is reachable. The processes may use no certificates", "--tls-ca"),
     ],

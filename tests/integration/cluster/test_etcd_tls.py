@@ -101,10 +101,10 @@ def test_which_certificate_etcd_sees(tmp_path: Path) -> None:
     ):
         certificate = read(settings, tls)
         assert certificate is not None and certificate._files.cert == files.cert
-    with pytest.raises(StartupError, match=r"etcd\.key and etcd\.ca not"):
+    with pytest.raises(StartupError, match=r"without etcd\.key and etcd\.ca"):
         read(EtcdSettings(cert=own.cert), process)
     strange = write(tmp_path / "mixed", OTHER.issue(["client"], 1), OTHER)
-    with pytest.raises(StartupError, match=r"etcd\.key .* is not the key of the certificate"):
+    with pytest.raises(StartupError, match=r"etcd\.key .* does not match the certificate"):
         read(EtcdSettings(cert=own.cert, key=strange.key, ca=own.ca), process)
 
 

@@ -17,13 +17,13 @@ ROOT = Path(__file__).parents[3]
 
 async def test_port_in_use_is_a_sentence(etcd, tmp_path):
     port = int(etcd.endpoints[0].rpartition(":")[2])
-    with pytest.raises(StartupError, match=f"{port}, it is in use"):
+    with pytest.raises(StartupError, match=f"{port}, which is in use"):
         await LocalEtcd(tmp_path / "second", client_port=port).start()
 
 
 async def test_etcd_that_ends_at_once_is_reported_with_its_last_lines(tmp_path):
     (tmp_path / "data").write_text("in the way")
-    with pytest.raises(StartupError, match=r"ended with code \d+.*(?s:.)*data"):
+    with pytest.raises(StartupError, match=r"exited with code \d+.*(?s:.)*data"):
         await LocalEtcd(tmp_path).start()
 
 

@@ -59,7 +59,7 @@ async def test_changes_are_in_force_at_once(etcd_client: Etcd, cluster: str) -> 
             await eventually(lambda: not refusal(watch, other))
         assert not refusal(watch, secret)
         assert refusal(watch, secret, NOW + 60) == sentences.ROTATED
-        with pytest.raises(BatonError, match="two secrets") as caught:
+        with pytest.raises(BatonError, match="two valid secrets") as caught:
             await admin.rotate_key(key.id, keep_seconds=60)
         assert caught.value.reason is Reason.FAILED_PRECONDITION
         changes = [
@@ -87,7 +87,7 @@ async def test_wrong_changes_are_refused_by_name(etcd_client: Etcd, cluster: str
         (admin.create_project("nobody", "x"), Reason.NOT_FOUND, "baton tenants ls"),
         (admin.update_tenant("acme", kv_bytes=-1), Reason.INVALID_FIELD, "kv_bytes: -1"),
         (admin.find_project("acme", "x"), Reason.NOT_FOUND, "baton projects ls"),
-        (admin.create_key(project, ["all"]), Reason.INVALID_FIELD, "scopes: 'all' is none"),
+        (admin.create_key(project, ["all"]), Reason.INVALID_FIELD, "scopes: 'all' is not a scope"),
         (admin.create_key(project, models=["a b"]), Reason.INVALID_FIELD, "models: 'a b'"),
         (admin.create_key(project, expires_in_seconds=-1), Reason.INVALID_FIELD, "expires"),
         (admin.rotate_key(key.id, -1), Reason.INVALID_FIELD, "keep_seconds"),

@@ -133,7 +133,7 @@ async def test_what_holds_for_classes_is_set_listed_and_told(call: Call) -> None
     await read("classes", "set", "batch", "--floor", "0.1", "--wait", "--max-wait", "3600")
     await read("classes", "set", "premium", "--floor", "0.6", "--ttft-target", "0.5")
     code, _, err = await call("classes", "set", "interactive", "--floor", "0.4")
-    assert (code, "those of all classes are 1.1 in sum" in err) == (2, True), err
+    assert (code, "the floors of all classes add up to 1.1" in err) == (2, True), err
     changed = await read("classes", "set", "premium", "--floor", "0", "--deadline", "8")
     assert (changed["floor"], changed["deadline_seconds"]) == (0.0, 8.0)
     classes = {one["id"]: one for one in await read("classes", "ls")}
@@ -153,20 +153,23 @@ async def test_what_holds_for_classes_is_set_listed_and_told(call: Call) -> None
     [
         (("keys", "create", "nobody"), "no project 'default'"),
         (("keys", "create", "--expires", "soon"), "--expires 'soon' is not a duration"),
-        (("keys", "revoke", "key_1"), "there is no key 'key_1'; `baton keys ls` lists all."),
+        (
+            ("keys", "revoke", "key_1"),
+            "key 'key_1' does not exist: list keys with `baton keys ls`.",
+        ),
         (("tenants", "create", "Big Co"), "lower-case letters"),
         (("tenants", "create", "a", "--kv-bytes", "lots"), "not a size in bytes"),
         (("tenants", "set", "a"), "Nothing to change"),
         (("tenants", "create", "a", "--weight", "-1"), "weight: -1 is out of range: 0 (as 1)"),
         (("classes", "set", "batch"), "Nothing to change: set at least one of --floor"),
-        (("classes", "set", "urgent", "--weight", "2"), "there is no priority class 'urgent'"),
+        (("classes", "set", "urgent", "--weight", "2"), "priority class 'urgent' does not exist"),
         (
             ("tenants", "create", "a", "--budget-per-month", "1000000001"),
             "--budget-per-month: budget_nanodollars_per_month: 1000000001000000000 is out of range",
         ),
         (
             ("audit", "ls", "--tenant", "nobody"),
-            ("tenant 'nobody' does not exist: list tenants with `baton tenants ls`"),
+            "tenant 'nobody' does not exist: list tenants with `baton tenants ls`",
         ),
         (("keys", "set", "key_1"), "Nothing to change: set at least one of --requests-per-minute"),
         (("keys", "create", "--requests-at-once", "-1"), "requests_at_once: -1 is out of range: 0"),

@@ -31,7 +31,7 @@ async def test_it_is_entered_while_postgres_is_away_and_used_once_it_is_back(
     async with Database(settings) as database:
         with pytest.raises(DatabaseUnavailableError):
             await database.fetch("select 1")
-        await eventually(lambda: "cannot be reached" in database.problem)
+        await eventually(lambda: "is unreachable" in database.problem)
         await own_postgres.start()
         await database.wait_available(WAIT_SECONDS)
         assert await database.fetch("select $1::int + 1", 1) == [(2,)]
@@ -62,13 +62,13 @@ async def test_statements_have_a_deadline_and_a_bounded_queue(databases: Databas
     )
     async with Database(settings) as database:
         await database.wait_available(WAIT_SECONDS)
-        with pytest.raises(DatabaseUnavailableError, match="does not answer in time"):
+        with pytest.raises(DatabaseUnavailableError, match="did not respond in time"):
             await database.fetch("select pg_sleep(60)", seconds=0.05)
         await database.wait_available(WAIT_SECONDS)  # it was only one statement
         async with database.connection():
             waits = asyncio.ensure_future(database.fetch("select 1"))
             await asyncio.sleep(0)
-            with pytest.raises(StateError, match="1 statements wait for a connection"):
+            with pytest.raises(StateError, match="1 statements are waiting for a connection"):
                 await database.fetch("select 1")
         assert await waits == [(1,)]
         assert database.available
@@ -87,7 +87,7 @@ async def test_a_server_that_hangs_holds_nobody_up_and_is_used_once_it_goes_on(
             os.kill(pid, signal.SIGSTOP)
         try:
             watch = Stopwatch()
-            with pytest.raises(DatabaseUnavailableError, match="does not answer in time"):
+            with pytest.raises(DatabaseUnavailableError, match="did not respond in time"):
                 await database.fetch("select 1")
             assert watch.remaining(10.0)
             with pytest.raises(DatabaseUnavailableError):  # at once
@@ -140,7 +140,7 @@ async def test_another_schema_is_waited_for_by_name(databases: Databases) -> Non
     async with connected(settings) as connection:
         await connection.execute("update baton_schema set version_num = '9999'")
         async with Database(settings) as database:
-            await eventually(lambda: "9999 is not known to this release" in database.problem)
+            await eventually(lambda: "9999 is unknown to this release" in database.problem)
             await connection.execute("delete from baton_schema")
             await eventually(lambda: "run `baton db upgrade`" in database.problem)
             with pytest.raises(DatabaseUnavailableError, match="run `baton db upgrade`"):

@@ -43,7 +43,7 @@ async def test_a_failed_upgrade_leaves_nothing(databases: Databases) -> None:
     settings = state_settings(await databases.empty())
     async with connected(settings) as connection:
         await connection.execute("create table usage_records (mine int)")
-    with pytest.raises(StateError, match="give it a database of its own"):
+    with pytest.raises(StateError, match="use a separate database"):
         await upgrade(settings)
     assert await current(settings) == BASE
 
@@ -52,7 +52,7 @@ async def test_a_newer_schema_is_not_touched(databases: Databases) -> None:
     settings = state_settings(await databases.migrated())
     async with connected(settings) as connection:
         await connection.execute("update baton_schema set version_num = '9999'")
-    with pytest.raises(StateError, match="9999 is not known to this release"):
+    with pytest.raises(StateError, match="9999 is unknown to this release"):
         await upgrade(settings)
     assert await current(settings) == "9999"
 
@@ -67,11 +67,11 @@ async def test_the_commands_say_what_they_did(databases: Databases) -> None:
         return result.exit_code, result.output
 
     code, said = await run("status", "--state-url", url)
-    assert (code, "no schema of Baton yet: run `baton db upgrade`" in said) == (EXIT_FAILED, True)
+    assert (code, "no Baton schema yet: run `baton db upgrade`" in said) == (EXIT_FAILED, True)
     code, said = await run("upgrade", "--state-url", url)
     assert (code, f"from base to {newest()}." in said) == (0, True)
     code, said = await run("upgrade", "--state-url", url)
-    assert (code, f"has schema {newest()} already." in said) == (0, True)
+    assert (code, f"already has schema {newest()}." in said) == (0, True)
     code, said = await run("status", "--state-url", url)
     assert (code, "which this release needs" in said) == (0, True)
     code, said = await run("upgrade", "--state-url", f"{url}&sslmode=nonsense")
@@ -87,6 +87,6 @@ async def test_the_commands_say_what_they_did(databases: Databases) -> None:
     code, said = await run("upgrade", "--optional", "--state-url", "mysql://b/c")
     assert code == 2
     code, said = await run("upgrade", "--state-url", "mysql://a:hunter2@b/c")
-    assert said == "--state-url must begin with postgresql://." and code == 2
+    assert said == "--state-url must start with postgresql://." and code == 2
     code, said = await run("upgrade")
     assert code == 2 and said.startswith("No database is configured")

@@ -230,7 +230,7 @@ async def test_connections_grow_old():
             peer.send(ping((await peer.wait(Kind.PING)).payload, ACK))
             answer = await peer.finished()
             assert answer.grpc_status == "14"
-            assert "open for too long" in answer.grpc_message
+            assert "reached its maximum age" in answer.grpc_message
             await peer.until_closed()
 
 

@@ -79,6 +79,6 @@ async def test_postgres_and_files_come_to_the_same(
     code, _, err = await call(*sources[0], "--project", "nothing")
     assert (code, "project 'nothing' does not exist" in err) == (2, True)
     code, _, err = await call("--state-url", "postgresql://a:hunter2@127.0.0.1:1/x")
-    assert (code, "cannot be reached" in err, "hunter2" in err) == (1, True, False)
+    assert (code, "is unreachable" in err, "hunter2" in err) == (1, True, False)
     code, _, err = await call("--state-url", await databases.empty())
     assert (code, "run `baton db upgrade`" in err) == (1, True)

@@ -136,7 +136,7 @@ async def test_an_engine_of_other_draws_is_told_to_clients(rig: Rig) -> None:
 async def test_a_worker_whose_names_mean_something_else_does_not_start(rig: Rig) -> None:
     await rig.start(OLD)
     for model_name, adapters, word in (
-        ("x", {"x": b"1"}, "both called"),
+        ("x", {"x": b"1"}, "have the same name"),
         ("chat", {}, "model 'chat'"),
         ("other", {"base": b"1"}, "adapter 'base'"),
         ("other", {"sql": b"1"}, "adapter 'sql'"),

@@ -48,8 +48,8 @@ def test_a_process_lists_its_settings_without_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("serve",), "no process is named"),
-        (("serve", "planner"), "'planner' is no process"),
+        (("serve",), "PROCESS is missing"),
+        (("serve", "planner"), "unknown process 'planner'"),
         (("serve", "kvstore", "--colour", "red"), "baton serve kvstore --help"),
     ],
 )

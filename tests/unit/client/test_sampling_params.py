@@ -124,12 +124,15 @@ def test_every_form_of_a_grammar_goes_through_the_message(grammar: Grammar) -> N
 @pytest.mark.parametrize(
     ("message", "told"),
     [
-        (common_pb2.Grammar(), "names no form; one of json_schema, regex, choice, lark"),
+        (common_pb2.Grammar(), "must be one of json_schema, regex, choice, lark"),
         (common_pb2.Grammar(regex=""), "regex is empty"),
         (common_pb2.Grammar(choice=common_pb2.Choices()), "at least one text"),
-        (common_pb2.Grammar(choice=common_pb2.Choices(options=["a", ""])), "none of them empty"),
-        (common_pb2.Grammar(regex="a" * (MAX_GRAMMAR_BYTES + 1)), "262145 bytes; at most 262144"),
-        (common_pb2.Grammar(regex="a", digest=b"other"), "digest is not that of the text"),
+        (common_pb2.Grammar(choice=common_pb2.Choices(options=["a", ""])), "no empty text"),
+        (
+            common_pb2.Grammar(regex="a" * (MAX_GRAMMAR_BYTES + 1)),
+            "262145 bytes: the limit is 262144",
+        ),
+        (common_pb2.Grammar(regex="a", digest=b"other"), "digest does not match the text"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

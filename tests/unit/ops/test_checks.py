@@ -57,7 +57,7 @@ def test_ready_once_nothing_is_waited_for():
     assert readiness.states() == (("start", ""), ("engine", "the model is being loaded"))
     readiness.done("engine")
     assert readiness.ready
-    readiness.wait_for("drain", "the process stops")
+    readiness.wait_for("drain", "the process is stopping")
     readiness.done("engine")
     assert not readiness.ready
     assert told == [False, True, False]

@@ -38,7 +38,8 @@ def test_a_process_that_starts_is_alive_and_not_ready(ops):
     found = get(ops, "/readyz")
     assert found.status_code == 503
     assert found.text == (
-        "[-]start: the process starts\n[-]engine: the model is being loaded\nreadyz check failed\n"
+        "[-]start: the process is starting\n[-]engine: the model is being loaded\nreadyz check "
+        "failed\n"
     )
     ops.readiness.done(START)
     ops.readiness.done("engine")

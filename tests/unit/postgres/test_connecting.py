@@ -55,7 +55,7 @@ def test_no_error_has_the_password(password: str, query: bool, kind: type[Except
         (TimeoutError(), DatabaseUnavailableError),
         (ConnectionRefusedError(111, "Connection refused"), DatabaseUnavailableError),
         (asyncpg.CannotConnectNowError("starting up"), DatabaseUnavailableError),
-        (asyncpg.ReadOnlySQLTransactionError("a replica"), DatabaseUnavailableError),
+        (asyncpg.ReadOnlySQLTransactionError("a read-only replica"), DatabaseUnavailableError),
         (asyncpg.TooManyConnectionsError("100"), DatabaseUnavailableError),
         (asyncpg.ConnectionDoesNotExistError("gone"), DatabaseUnavailableError),
         (asyncpg.InterfaceError("connection is closed"), DatabaseUnavailableError),

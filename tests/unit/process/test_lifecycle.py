@@ -116,7 +116,7 @@ def test_probes_are_answered_from_the_beginning_to_the_end(run):
         assert starting.line() == "starting"
         assert probe(port, "/livez")[0] == 200
         status, text = probe(port, "/readyz")
-        assert (status, text.splitlines()[0]) == (503, "[-]start: the process starts")
+        assert (status, text.splitlines()[0]) == (503, "[-]start: the process is starting")
         starting.end(signal.SIGTERM)
 
         draining = run("slow-drain", BATON_OPS_PORT=str(port))
@@ -126,7 +126,7 @@ def test_probes_are_answered_from_the_beginning_to_the_end(run):
         assert draining.line() == "draining"
         assert probe(port, "/livez")[0] == 200
         status, text = probe(port, "/readyz")
-        assert (status, text.splitlines()[-2]) == (503, "[-]drain: the process stops")
+        assert (status, text.splitlines()[-2]) == (503, "[-]drain: the process is stopping")
         draining.close()
 
 
@@ -173,7 +173,7 @@ def test_second_signal_exits_at_once(run):
     time.sleep(SAME_SIGNAL_SECONDS + 0.1)
     code, lines, err = service.end(signal.SIGTERM)
     assert (code, lines) == (1, ["draining"])
-    assert "a second signal came" in err
+    assert "received a second signal" in err
     assert watch.seconds < 3
 
 
@@ -182,7 +182,7 @@ def test_stuck_process_exits_when_its_time_is_over(run):
     assert service.line() == "starting"
     code, _, err = service.end(signal.SIGTERM)
     assert code == 1
-    assert "shutting down took longer than 0.3 s" in err
+    assert "shutdown took longer than 0.3 s" in err
 
 
 def test_process_whose_lines_nobody_reads_exits_all_the_same(run):

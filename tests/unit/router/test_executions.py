@@ -78,7 +78,7 @@ def test_a_router_ends_executions_with_their_tickets_and_sessions() -> None:
     executions.check(claim, 0.0)
     executions.begin(claim, 7, "t1")
     executions.begin(claim, 7, "t2")
-    with pytest.raises(BatonError, match="runs already"):
+    with pytest.raises(BatonError, match="is already running"):
         executions.check(other, 0.0)
     executions.end_ticket(8, "t1", 0.0, finished=True)
     executions.end_ticket(7, "unknown", 0.0, finished=True)

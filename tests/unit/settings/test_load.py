@@ -89,7 +89,11 @@ def test_roles_default_to_the_process():
         (RouterSettings, ["--queue-tier-weights", "gold=2"], ["queue.tier_weights", "'gold'"]),
         (RouterSettings, ["--queue-tier-weights", "free=0"], ["queue.tier_weights", "0.001"]),
         (RouterSettings, ["--queue-tier-weights", "free"], ["queue.tier_weights", "tier=number"]),
-        (RouterSettings, ["--queue-tier-floors", "free=0.5"], ["queue.tier_floors", "1.1 in sum"]),
+        (
+            RouterSettings,
+            ["--queue-tier-floors", "free=0.5"],
+            ["queue.tier_floors", "add up to 1.1"],
+        ),
         (RouterSettings, ["--etcd-endpoints", ""], ["etcd.endpoints", "at least one"]),
         (RouterSettings, ["--etcd-cluster", "a/b"], ["etcd.cluster", "pattern"]),
         (RouterSettings, ["--drain-seconds", "soon"], ["drain_seconds", "'soon'", "number"]),

@@ -67,7 +67,7 @@ def write(masks: Masks, found: CompiledGrammar, wanted: str) -> str | None:
         if any(ends(vocabulary, one) for one in may):
             return vocabulary._tokenizer.decode_str(output)
         output.append(next((one for one in shortest if one in may), may[0]))
-    raise AssertionError(f"no end of {wanted[:20]}")
+    raise AssertionError(f"no end-of {wanted[:20]}")
 
 
 def reachable(masks: Masks, found: CompiledGrammar, text: str) -> bool:

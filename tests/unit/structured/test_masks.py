@@ -87,7 +87,7 @@ def test_an_error_is_its_own_rows(vocabulary: Vocabulary, masks: Masks) -> None:
     rows = masks.compute(
         [MaskRequest(bad, letter, 0, frozenset()), MaskRequest(good, one, 0, frozenset())]
     )
-    assert "the output so far is not of the grammar" in bad.error
+    assert "the output so far does not match the grammar" in bad.error
     assert not rows[0].any()
     assert rows[1].any() and not good.error
     assert not allowed(masks, bad, [])

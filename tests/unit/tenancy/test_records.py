@@ -61,35 +61,43 @@ def test_a_field_of_a_later_release_is_passed_over() -> None:
         (Tenant, {**GOOD_TENANT, "id": "Acme Inc"}, "id: 'Acme Inc' is not 1 to 63 lower-case"),
         (Tenant, {**GOOD_TENANT, "tier": "gold"}, "Invalid enum value 'gold'"),
         (Tenant, {"id": "acme"}, "missing required field `tier`"),
-        (Tenant, {**GOOD_TENANT, "kv_bytes": -1}, "kv_bytes: -1, less than 0"),
+        (Tenant, {**GOOD_TENANT, "kv_bytes": -1}, "kv_bytes: -1 is out of range: at least 0"),
         (Tenant, {**GOOD_TENANT, "kv_bytes": "1GiB"}, "Expected `int`"),
-        (Tenant, {**GOOD_TENANT, "version": 0}, "version: 0, less than 1"),
+        (Tenant, {**GOOD_TENANT, "version": 0}, "version: 0 is out of range: at least 1"),
         (Tenant, {**GOOD_TENANT, "weight": -1}, "weight: -1 is out of range: 0 (as 1) to 10000"),
         (Tenant, {**GOOD_TENANT, "weight": 10_001}, "weight: 10001 is out of range"),
-        (ClassPolicy, {**GOOD_CLASS, "id": "urgent"}, "id: 'urgent' is no priority class: batch"),
-        (ClassPolicy, {**GOOD_CLASS, "floor": 0.6}, "floor: 0.6 is above the ceiling of 0.5"),
+        (
+            ClassPolicy,
+            {**GOOD_CLASS, "id": "urgent"},
+            "id: 'urgent' is not a priority class: use batch",
+        ),
+        (ClassPolicy, {**GOOD_CLASS, "floor": 0.6}, "floor: 0.6 exceeds the ceiling of 0.5"),
         (ClassPolicy, {**GOOD_CLASS, "ceiling": 1.5}, "ceiling: 1.5 is out of range: 0"),
         (ClassPolicy, {**GOOD_CLASS, "weight": -2.0}, "weight: -2 is out of range"),
         (ClassPolicy, {**GOOD_CLASS, "max_wait_seconds": 1e9}, "max_wait_seconds: 1e+09 is out"),
         (ClassPolicy, {**GOOD_CLASS, "requests_at_once": -1}, "requests_at_once: -1 is out of"),
         (ClassPolicy, {**GOOD_CLASS, "waits": "yes"}, "Expected `bool`"),
-        (ClassPolicy, {**GOOD_CLASS, "version": 0}, "version: 0, less than 1"),
+        (ClassPolicy, {**GOOD_CLASS, "version": 0}, "version: 0 is out of range: at least 1"),
         (Tenant, {**GOOD_TENANT, "context_tokens": -1}, "context_tokens: -1 is out of range: 0"),
         (Project, {**GOOD_PROJECT, "requests_at_once": -2}, "requests_at_once: -2 is out of range"),
         (Key, {**GOOD_KEY, "tokens_per_minute": 10**12 + 1}, "tokens_per_minute: 1000000000001 is"),
         (Key, {**GOOD_KEY, "requests_per_minute": "60"}, "Expected `int`"),
         (Project, {**GOOD_PROJECT, "tenant": "a/b"}, "tenant: 'a/b' is not"),
         (Project, {**GOOD_PROJECT, "id": "search"}, "id: 'search' is not proj_"),
-        (ServiceAccount, {**GOOD_ACCOUNT, "name": ""}, "name: it is empty"),
-        (ServiceAccount, {**GOOD_ACCOUNT, "name": "x" * 129}, "name: at most 128 printable"),
+        (ServiceAccount, {**GOOD_ACCOUNT, "name": ""}, "name: must not be empty"),
+        (
+            ServiceAccount,
+            {**GOOD_ACCOUNT, "name": "x" * 129},
+            "name: must have at most 128 printable",
+        ),
         (ServiceAccount, {**GOOD_ACCOUNT, "id": "svc_1"}, "id: 'svc_1' is not svc_acct_"),
         (Key, {**GOOD_KEY, "service_account": "me"}, "service_account: 'me' is not"),
-        (Key, {**GOOD_KEY, "sha256": "AAAA"}, "sha256: 3 bytes, not 32"),
-        (Key, {**GOOD_KEY, "scopes": []}, "scopes: 0 of them; 1 to 32"),
+        (Key, {**GOOD_KEY, "sha256": "AAAA"}, "sha256: has 3 bytes: must have 32"),
+        (Key, {**GOOD_KEY, "scopes": []}, "scopes: 0 entries are out of range: 1 to 32"),
         (Key, {**GOOD_KEY, "scopes": ["All!"]}, "scopes: 'All!' is not"),
         (Key, {**GOOD_KEY, "models": ["../x"]}, "models: '../x' is not"),
         (Key, {**GOOD_KEY, "project": "search"}, "project: 'search' is not"),
-        (Key, {**GOOD_KEY, "name": "a\nb"}, "name: at most 128 printable"),
+        (Key, {**GOOD_KEY, "name": "a\nb"}, "name: must have at most 128 printable"),
         (Key, {**GOOD_KEY, "expires_seconds": -5}, "expires_seconds: -5"),
         (Key, {**GOOD_KEY, "old_secret": {"sha256": DIGEST, "until_seconds": 0}}, "until_seconds"),
     ],
@@ -131,7 +139,7 @@ def test_floors_of_all_classes_are_the_workers_at_most(floors: tuple[float, ...]
     if sum(floors) <= 1.0:
         check_floors(classes)
     else:
-        with pytest.raises(ValueError, match=r"floor: those of all classes are 1\.1 in sum"):
+        with pytest.raises(ValueError, match=r"floor: the floors of all classes add up to 1\.1"):
             check_floors(classes)
 
 

@@ -215,8 +215,8 @@ def test_settings_that_do_not_go_together_are_told(fields: dict[str, Any], said:
         ("TOPIC", "a topic", "usage.kafka.topic"),
         ("OPTIONS", '{"acks": 1}', "always `all`"),
         ("OPTIONS", '{"sasl.password": "hidden"}', "sasl_password"),
-        ("OPTIONS", '{"linger.ms": [1]}', "must be a text"),
-        ("OPTIONS", "linger.ms=1", "is no JSON"),
+        ("OPTIONS", '{"linger.ms": [1]}', "must be a string"),
+        ("OPTIONS", "linger.ms=1", "is not JSON"),
     ],
 )
 def test_a_wrong_setting_is_named(variable: str, value: str, said: str) -> None:

@@ -70,14 +70,14 @@ def test_without_a_price_of_their_own_cached_tokens_cost_what_others_do() -> Non
 @pytest.mark.parametrize(
     ("price", "words"),
     [
-        ("0.0375/1", "37.5 nano-dollars per token, and must be a whole number"),
+        ("0.0375/1", "37.5 nano-dollars per token, which must be a whole number"),
         ("1", "is not input/cached input/output"),
         ("1/2/3/4", "is not input/cached input/output"),
         ("-1/1", "'-1' is not an amount"),
         ("1e3/1", "'1e3' is not an amount"),
         ("nan/1", "'nan' is not an amount"),
         ("1//2", "'' is not an amount"),
-        ("1000000.001/1", "more than 1000000"),
+        ("1000000.001/1", "exceed the limit of 1000000"),
         ("$1/$2", "'$1' is not an amount"),
     ],
 )
@@ -121,9 +121,9 @@ def test_settings_take_prices_and_show_them_as_they_are_written(
     ("value", "words"),
     [
         ("m", "'m' is not model=input"),
-        ("m=0.0001/1", "three decimal places at most"),
-        ("m=1/2,m=1/2", "'m' is there twice"),
-        ("../m=1/2", "'../m' is not the name of a model"),
+        ("m=0.0001/1", "at most three decimal places"),
+        ("m=1/2,m=1/2", "'m' is set twice"),
+        ("../m=1/2", "'../m' is not a model name"),
         ("m@gold=1/2", "'gold' is not a tier: free, pro, enterprise"),
         ("m+later=1/2", "is not model, model@tier, model[+]batch"),
     ],

@@ -157,7 +157,7 @@ def test_the_command_prints_sums_beside_a_provider_s(
     out = capsys.readouterr().out.split()
     for word in ("1970-01-02", "acme", "proj_1", "20", "1.50", "0.000018", "-1.499982", "lost"):
         assert word in out
-    assert "1 copies" in " ".join(out)
+    assert "1 duplicate records" in " ".join(out)
     usage(UsageOptions(path=tmp_path, by=[By.KEY, By.MODEL]), wide, as_json=False)
     headings, row, *_ = capsys.readouterr().out.splitlines()
     assert headings.split()[:4] == ["tenant", "project", "key", "model"]

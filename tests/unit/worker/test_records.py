@@ -39,7 +39,7 @@ def other(model: str, *adapters: str, **fields: Any) -> cluster_pb2.Instance:
 @pytest.mark.parametrize(
     ("model", "there", "words"),
     [
-        ("sql", [], ["both called 'sql'", "ENGINE_ADAPTERS"]),
+        ("sql", [], ["the same name 'sql'", "ENGINE_ADAPTERS"]),
         ("m", [other("sql")], ["adapter 'sql'", "the model", "d9", "ENGINE_ADAPTERS"]),
         ("m", [other("n", "chat")], ["adapter 'chat'", "the adapter", "d9"]),
         ("m", [other("n", "m")], ["model 'm'", "the adapter", "ENGINE_MODEL_NAME"]),

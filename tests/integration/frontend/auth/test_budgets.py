@@ -70,8 +70,9 @@ async def test_what_fits_runs_and_what_does_not_is_told_alike_everywhere(priced:
     assert "retry-after" not in refused.headers
     month = time.strftime("%Y-%m", time.gmtime())
     sentence = (
-        f"the tenant 'small' may spend 0.000098999 dollars in {month}, and this request may cost "
-        "0.000033 dollars: more than is left"
+        f"tenant 'small' has a budget of 0.000098999 dollars for {month}, and this request may "
+        "cost "
+        "0.000033 dollars: the rest is too small"
     )
     error = refused.json()["error"]
     assert (error["message"], error["type"], error["code"]) == (

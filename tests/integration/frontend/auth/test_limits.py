@@ -55,7 +55,7 @@ async def test_a_limit_that_is_reached_is_told_alike_everywhere(keys: Keys) -> N
     assert refused.headers["x-ratelimit-remaining-requests"] == "0"
     assert refused.headers["x-ratelimit-reset-requests"].endswith("s")
     told = refused.json()["error"]
-    sentence = "the tenant 'small' is allowed 2 requests per minute"
+    sentence = "tenant 'small' is limited to 2 requests per minute"
     assert (told["message"], told["type"], told["code"]) == (
         sentence,
         "rate_limit_error",
@@ -104,7 +104,10 @@ async def test_a_request_larger_than_the_limit_is_told_to_be_shorter(keys: Keys)
     refused = await post(keys, secret, max_tokens=60)
     assert refused.status_code == 429
     assert "retry-after" not in refused.headers
-    assert f"this request needs {PROMPT + 60}: shorten it" in refused.json()["error"]["message"]
+    assert (
+        f"this request needs {PROMPT + 60}: shorten the request"
+        in refused.json()["error"]["message"]
+    )
     # Without max_tokens it gets what the limit allows.
     whole = await post(keys, secret, max_tokens=None)
     assert whole.json()["usage"]["completion_tokens"] == 60 - PROMPT
@@ -126,7 +129,7 @@ async def test_a_context_beyond_what_is_allowed_is_refused_by_whose_it_is(
         await keys.admin.update_tenant("acme", context_tokens=PROMPT + 5)
     async with within(1):
         await eventually(lambda: _said(keys, secret, max_tokens=6))
-    whose = f"tokens for the {subject} {names[subject]}."
+    whose = f"tokens for {subject} {names[subject]}."
     said = await _said(keys, secret, max_tokens=6)
     assert said is not None
     assert said["code"] == "context_length_exceeded"
@@ -162,7 +165,7 @@ async def test_a_tier_has_a_context_of_its_own(keys: Keys) -> None:
     said = await _said(keys, secret, max_tokens=32_768)
     assert said is not None
     assert said["message"].startswith(
-        "This model's maximum context length is 32768 tokens for the tenant 'free'."
+        "This model's maximum context length is 32768 tokens for tenant 'free'."
     )
     assert f"at most {32_768 - PROMPT}" in said["message"]
 

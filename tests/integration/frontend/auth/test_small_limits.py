@@ -109,15 +109,20 @@ async def test_prompts_of_one_body_fit_together_or_not_at_all(asker: Asker) -> N
 
 async def test_prompts_that_never_fit_are_told_so(asker: Asker) -> None:
     for limits, sentence in (
-        ({"requests_per_minute": 10}, "is allowed 10 requests per minute, and this request needs"),
-        ({"requests_at_once": 4}, "has 4 requests at once, and this request needs"),
+        (
+            {"requests_per_minute": 10},
+            "is limited to 10 requests per minute, and this request needs",
+        ),
+        ({"requests_at_once": 4}, "is limited to 4 concurrent requests, and this request needs"),
     ):
         key, secret = await asker.key(**limits)
         refused = await asker.ask(secret, ["a b"] * 11)
         assert refused.status_code == 429
         assert "retry-after" not in refused.headers
         assert refused.headers["x-should-retry"] == "false"
-        assert refused.json()["error"]["message"] == f"the key '{key}' {sentence} 11: shorten it"
+        assert refused.json()["error"]["message"] == (
+            f"key '{key}' {sentence} 11: shorten the request"
+        )
 
 
 async def test_prompts_that_find_no_place_use_no_requests_up(asker: Asker) -> None:

@@ -149,7 +149,7 @@ NOBODY = {
     "unsigned": UNSIGNED,
     "expired": EXPIRED,
     "not valid yet": LATER,
-    "no certificate": None,
+    "would reject the certificate": None,
 }
 MEMBER = AUTHORITY.issue(["operator.baton"], 1)
 
@@ -242,7 +242,7 @@ async def test_a_denied_caller_is_told_why(tmp_path: Path) -> None:
         with pytest.raises(BatonError) as caught:
             await put(b"", timeout=20)
     assert caught.value.reason is Reason.PERMISSION_DENIED
-    assert "KvStoreService/Put is not for the role" in str(caught.value)
+    assert "KvStoreService/Put is not allowed for the role" in str(caught.value)
     assert "router.baton" in str(caught.value)
 
 

@@ -147,18 +147,18 @@ async def test_a_client_that_leaves_right_after_its_handshake_leaves_nothing():
 @pytest.mark.parametrize(
     ("cert", "key", "words"),
     [
-        (CERT, None, ("public.tls_key not", "BATON_PUBLIC_TLS_KEY", "--public-tls-key")),
-        (None, KEY, ("public.tls_cert not", "BATON_PUBLIC_TLS_CERT", "--public-tls-cert")),
+        (CERT, None, ("without public.tls_key:", "BATON_PUBLIC_TLS_KEY", "--public-tls-key")),
+        (None, KEY, ("without public.tls_cert:", "BATON_PUBLIC_TLS_CERT", "--public-tls-cert")),
         (
             CERT.with_name("no.pem"),
             KEY,
             ("public.tls_cert", "no.pem", "No such file", "--public-tls-cert"),
         ),
         (CERT, KEY.parent, ("public.tls_key", "Is a directory", "--public-tls-key")),
-        (CERT, OTHER_KEY, ("public.tls_key", "other.key is not the key of the certificate")),
+        (CERT, OTHER_KEY, ("public.tls_key", "other.key does not match the certificate")),
         (CERT, LOCKED_KEY, ("public.tls_key", "without a password")),
-        (CERT, CERT, ("public.tls_key", "no private key in PEM")),
-        (KEY, KEY, ("public.tls_cert", "no certificate in PEM")),
+        (CERT, CERT, ("public.tls_key", "no PEM private key")),
+        (KEY, KEY, ("public.tls_cert", "no PEM certificate")),
     ],
 )
 async def test_files_that_cannot_be_used_are_one_sentence(cert, key, words):

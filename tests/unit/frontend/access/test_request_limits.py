@@ -199,14 +199,14 @@ async def test_a_refusal_says_whose_limit_it_is_and_when_to_come_back() -> None:
     cluster = Cluster()
     mine = Principal(tenant(tokens_per_minute=60), project(), key()[0])
     await cluster.reserve(mine, 60)
-    with pytest.raises(BatonError, match="the tenant 'acme' is allowed 60 tokens") as refused:
+    with pytest.raises(BatonError, match="tenant 'acme' is limited to 60 tokens") as refused:
         await cluster.reserve(mine, 30)
     error = refused.value
     assert error.quota is not None
     assert (error.quota.subject, error.quota.metric) == ("tenant:acme", "tokens_per_minute")
     assert error.quota.value == 60
     assert error.retry_after == pytest.approx(30.0, abs=1.0)
-    with pytest.raises(BatonError, match="this request needs 61: shorten it") as never:
+    with pytest.raises(BatonError, match="this request needs 61: shorten the request") as never:
         await cluster.reserve(mine, 61)
     assert never.value.retry_after is None
 
@@ -338,7 +338,7 @@ async def test_a_budget_is_reserved_settled_and_returned_when_the_frontend_stops
     second = await limits.reserve(found, 10, 600)
     limits.settle(second, 10, 600)
     cluster.now += 1.0
-    with pytest.raises(BatonError, match="more than is left") as over:
+    with pytest.raises(BatonError, match="the rest is too small") as over:
         await limits.reserve(found, 10, 1)
     assert over.value.retry_after is None
     assert over.value.quota is not None

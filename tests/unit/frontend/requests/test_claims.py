@@ -45,7 +45,7 @@ def test_one_that_takes_over_ends_the_one_before() -> None:
     second = begin(claims, take_over=True)
     assert [error.reason for error in ended] == [Reason.ABORTED]
     claims.end(first, finished=False)
-    with pytest.raises(BatonError, match="runs already"):
+    with pytest.raises(BatonError, match="is already running"):
         begin(claims)
     claims.end(second, finished=True)
     with pytest.raises(BatonError, match="ended within the last 60 s"):

@@ -59,12 +59,12 @@ def test_the_rest_of_a_frame_goes_where_its_owner_wants_it():
     assert server.http2.read_into() is None
 
 
-@pytest.mark.parametrize("by", ["this side", "the peer's fault"])
+@pytest.mark.parametrize("by", ["this process", "the peer's fault"])
 def test_the_rest_of_a_frame_of_a_stream_that_ended_is_passed_over(by):
     client, server, call = called()
     client.open()
     settle(client, server)
-    if by == "this side":
+    if by == "this process":
         wire = data(1, bytes(1000))
         server.http2.receive(wire[:500])
         server.http2.reset(call.stream, ErrorCode.CANCEL)

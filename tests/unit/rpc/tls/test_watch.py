@@ -168,5 +168,5 @@ def test_authorities_that_are_none(tmp_path: Path) -> None:
     files = issue(tmp_path)
     assert files.ca is not None
     files.ca.write_text("nothing of the kind\n")
-    with pytest.raises(StartupError, match=r"tls\.ca .*ca\.crt holds no certificate in PEM"):
+    with pytest.raises(StartupError, match=r"tls\.ca .*ca\.crt has no PEM certificate"):
         files.load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))

@@ -78,7 +78,7 @@ def test_one_that_refuses_leaves_the_others_as_they_are() -> None:
     before = [share.available for share in limits.requests + limits.tokens]
     refusal = cluster.refuse(limits)
     assert refusal.limit.id == LimitId(Subject.PROJECT, "proj_1", Measure.AT_ONCE)
-    assert refusal.sentence == "the project 'search' (proj_1) has 2 requests at once"
+    assert refusal.sentence == "project 'search' (proj_1) is limited to 2 concurrent requests"
     after = [share.available for share in limits.requests + limits.tokens]
     assert all(one >= other for one, other in zip(after, before, strict=True))
     running[0].settle(100)
@@ -94,7 +94,7 @@ def test_a_refusal_says_whose_limit_and_how_long() -> None:
     refusal = cluster.refuse(limits, 1000)
     assert refusal.limit.id == LimitId(Subject.TENANT, "acme", Measure.TOKENS)
     assert refusal.retry_after == pytest.approx(1000 * 60 / 5000, abs=0.1)
-    assert refusal.sentence == "the tenant 'acme' is allowed 5000 tokens per minute"
+    assert refusal.sentence == "tenant 'acme' is limited to 5000 tokens per minute"
 
 
 def test_what_can_never_be_is_not_asked_for() -> None:
@@ -103,7 +103,7 @@ def test_what_can_never_be_is_not_asked_for() -> None:
     outcome = limits.reserve(5001, cluster.now)
     assert isinstance(outcome, LimitRefusal)
     assert outcome.retry_after is None
-    assert "this request needs 5001: shorten it" in outcome.sentence
+    assert "this request needs 5001: shorten the request" in outcome.sentence
 
 
 def test_unused_tokens_go_back_once() -> None:

@@ -57,7 +57,7 @@ def test_what_fails_stands_in_its_output_and_in_the_compilers_log(
     ended = run_builder(OPERATORS)
     assert ended.returncode == 1
     assert f"cannot build baton_native_{runnable()[0].name}: sh failed" in ended.stderr
-    assert "could not be compiled: " in native_build.why_absent()
+    assert "compilation failed: see " in native_build.why_absent()
     assert "out of memory" in native_build.best_library().log.read_text()
 
 
