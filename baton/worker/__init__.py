@@ -1,1 +1,3 @@
-"""What prefill and decode workers share: an engine, its streams to frontends, its KV traffic."""
+"""Shared parts of prefill and decode workers: an engine, its streams to frontends, its KV
+traffic.
+"""

@@ -1,4 +1,4 @@
-"""Compose a worker out of its parts. Leaving the stack undoes it in reverse."""
+"""Compose a worker from its parts. Leaving the exit stack shuts them down in reverse order."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -42,7 +42,9 @@ from baton.worker.service import WorkerService
 from baton.worker.wire.tokenizer_files import TokenizerFiles
 
 DECODE_CHUNK_TOKENS = 32
-"""Prompt tokens in a step of a decode worker, unless set otherwise: other streams decode on."""
+"""Default number of prompt tokens per step of a decode worker; small, so that other streams keep
+decoding.
+"""
 log = get_logger(__name__)
 
 ROLES = {
@@ -60,12 +62,12 @@ async def compose(
     """Load the model, attach to the store, serve, register.
 
     Args:
-        process: what it is composed into.
+        process: the process in which the worker runs.
         settings: of the worker.
-        make_engine: makes the engine that the settings ask for.
+        make_engine: creates the engine that the settings select.
 
     Raises:
-        StartupError: the checkpoint cannot be served; the text says why.
+        StartupError: the checkpoint cannot be served; the text gives the reason.
     """
     stack, readiness = process.stack, process.readiness
     readiness.wait_for("engine", "the model is loading")
@@ -84,7 +86,8 @@ async def compose(
         settings.engine.cores,
         process.liveness.clock.now,
         settings.engine.nice,
-        # The simulator has nothing that could move wrongly but what is tested.
+        # The simulator has no KV of its own to transfer incorrectly: its transfers are covered by
+        # tests.
         check_kv_moves if settings.engine.self_check and settings.engine.kind != "sim" else None,
     )
     process.liveness.watch("engine", lambda: engine_loop.busy_since)
@@ -146,7 +149,7 @@ async def compose(
     server.add(events.register, KV_EVENTS)
     await server.start()
 
-    # Without a store all KV is computed here: give it a moment before requests may come.
+    # Without a store all KV is computed here: wait briefly for one before accepting requests.
     attached = await store.wait_connected(settings.kv.connect_seconds)
     if not attached:
         log.warning("kv.store.unavailable", store=settings.kv.store_id)
@@ -172,7 +175,7 @@ async def compose(
         readiness.done(STORE)
     elif settings.kv.store_id:
         process.ready_when(STORE, wait_store(store, registration))
-    else:  # there is none, as far as is known
+    else:  # no store is known
         readiness.done(STORE)
         process.spawn(wait_store(store, registration), "store")
     limit = settings.limits.ready_seconds
@@ -181,7 +184,7 @@ async def compose(
     async def drain() -> None:
         core.drain()
         log.info("worker.streams.handing_over", streams=len(core.streams))
-        service.hand_over()  # etcd may be away: nobody waits for it
+        service.hand_over()  # etcd may be unavailable: nothing waits for it
         await registration.update(draining=True)
         await core.wait_idle()
 
@@ -192,7 +195,7 @@ async def compose(
 def store_address(discovery: Discovery, store_id: str) -> str | None:
     """Return the address of the worker's store; None while no such store is registered.
 
-    An empty id takes the first store by id: right where a host has one.
+    An empty id selects the first store by id, which is correct on a host with a single store.
     """
     stores = discovery.by_role(cluster_pb2.ROLE_KVSTORE)
     own = [store for store in stores if store_id in ("", store.id)]
@@ -200,10 +203,10 @@ def store_address(discovery: Discovery, store_id: str) -> str | None:
 
 
 def check_cores(cores: Sequence[int]) -> None:
-    """Check that this process may use the cores that it is to compute on.
+    """Check that this process may use the cores on which it is to compute.
 
     Raises:
-        StartupError: it may not; the text names them.
+        StartupError: it may not; the text names the cores.
     """
     if not cores:
         return
@@ -220,10 +223,10 @@ def check_cores(cores: Sequence[int]) -> None:
 
 
 def check_nice(nice: int) -> None:
-    """Check that this system's threads may be nicer than their process.
+    """Check that threads can have a higher niceness than their process on this system.
 
     Raises:
-        StartupError: they may not.
+        StartupError: they cannot.
     """
     if nice and not can_add_niceness():
         raise StartupError(
@@ -239,10 +242,10 @@ def _engine_settings(settings: WorkerSettings) -> EngineSettings:
 
 
 def _read_tokenizer(directory: Path | None) -> TokenizerFiles | None:
-    """Return the files of the model's tokenizer, which frontends fetch; None: it has none.
+    """Return the files of the model's tokenizer, which frontends fetch; None if it has none.
 
     Raises:
-        StartupError: a file cannot be read, or they are too long.
+        StartupError: a file cannot be read, or the files are too long.
     """
     if directory is None or not (directory / "tokenizer.json").exists():
         log.warning("worker.tokenizer.absent", directory=str(directory or ""))
@@ -254,10 +257,10 @@ def _read_tokenizer(directory: Path | None) -> TokenizerFiles | None:
 
 
 def _sampling_defaults(settings: EngineSettings) -> SamplingParams:
-    """Return the parameters of requests that do not say them.
+    """Return the default sampling parameters, for requests that do not set them.
 
     Raises:
-        StartupError: the checkpoint recommends what cannot be.
+        StartupError: the checkpoint recommends an invalid value.
     """
     if settings.model is None or settings.sampling_defaults == "none":
         return NO_DEFAULTS

@@ -1,4 +1,4 @@
-"""Convert between messages of the wire and the engine's own types."""
+"""Convert between wire messages and the engine's own types."""
 
 import math
 
@@ -29,9 +29,11 @@ _CLASS_RANKS = {
     common_pb2.PRIORITY_CLASS_INTERACTIVE: 1,
     common_pb2.PRIORITY_CLASS_BATCH: 2,
 }
-"""The lowest goes first; of a class that is not here, that of interactive."""
+"""Ranks of priority classes; the lowest is served first. A class that is not listed has the rank of
+interactive.
+"""
 _FIELDS = {"adapters": "adapter", "grammar": "grammar"}
-"""The request's fields that ask for what not every engine supports."""
+"""Request fields that need a feature which not every engine supports."""
 
 
 def sequence_request(
@@ -41,17 +43,17 @@ def sequence_request(
     info: EngineInfo,
     order: WorkOrder = BY_ARRIVAL,
 ) -> SequenceRequest:
-    """Return the sequence that a Start describes.
+    """Return the sequence request that a Start describes.
 
-    Frontends validate what clients send; this guards the engine, and with it all other requests,
-    against a frontend that did not.
+    Frontends validate client requests; this protects the engine, and all other requests with it,
+    from a frontend that did not.
 
     Args:
         start: the Start.
-        sequence_id: new among open sequences.
-        root: of its KV keys.
+        sequence_id: unique among open sequences.
+        root: root of its KV keys.
         info: of the engine.
-        order: among those that wait.
+        order: its order among waiting sequences.
 
     Raises:
         BatonError: a field is out of range.
@@ -111,14 +113,14 @@ def sequence_request(
 
 
 def work_order(start: worker_pb2.Start, tokens_per_second: float, now: float) -> WorkOrder:
-    """Return where a Start belongs among those that wait.
+    """Return the position of a Start among waiting sequences.
 
-    One that no router gave an order goes by its class and by what it has left to compute, as a
-    router would have it.
+    Without an order from a router, it follows from the class and the remaining work, as a router
+    would compute it.
 
     Args:
         start: the Start.
-        tokens_per_second: of prompts that the engine computes; 0: not known yet.
+        tokens_per_second: prompt tokens that the engine computes per second; 0: not known yet.
         now: seconds since 1970.
 
     Raises:
@@ -158,7 +160,7 @@ def adapter_digest(context: common_pb2.RequestContext, info: EngineInfo) -> byte
 
 
 def refused(error: QueueFullError | GrammarsBusyError | ValueError) -> BatonError:
-    """Return what a frontend is told of a sequence that the engine did not take."""
+    """Return the error that a frontend receives for a sequence that the engine rejected."""
     if isinstance(error, GrammarsBusyError):
         return BatonError(Reason.OVERLOADED, str(error), retry_after=1.0)
     if isinstance(error, GrammarError):
@@ -174,9 +176,10 @@ def refused(error: QueueFullError | GrammarsBusyError | ValueError) -> BatonErro
 
 
 def engine_failure(ended: SequenceEnded) -> BatonError | None:
-    """Return what a frontend is told of a sequence that the engine gave up; None of any other.
+    """Return the error that a frontend receives for a sequence that the engine aborted, else None.
 
-    Not for another worker to try: the same request would most likely end in the same way there.
+    The error is not retryable: the same request would most likely fail in the same way on another
+    worker.
     """
     if EndReason.ERROR not in ended.reasons:
         return None
@@ -188,7 +191,7 @@ def engine_failure(ended: SequenceEnded) -> BatonError | None:
 def prepared_frame(
     stream_id: int, admitted: Admitted, fetched: FetchResult, ready_tokens: int
 ) -> worker_pb2.FrameFromWorker:
-    """Return the frame that says how much of a stream's context is in the engine."""
+    """Return the frame that reports how much of a stream's context is in the engine."""
     return worker_pb2.FrameFromWorker(
         prepared=worker_pb2.Prepared(
             stream_id=stream_id,
@@ -202,7 +205,7 @@ def prepared_frame(
 
 
 def prompt_logprobs_frame(stream_id: int, scored: PromptScored) -> worker_pb2.FrameFromWorker:
-    """Return the frame of what an engine told of a stream's prompt."""
+    """Return the frame with the log probabilities of a stream's prompt."""
     return worker_pb2.FrameFromWorker(
         prompt_logprobs=worker_pb2.PromptLogprobs(
             stream_id=stream_id,
@@ -215,7 +218,7 @@ def prompt_logprobs_frame(stream_id: int, scored: PromptScored) -> worker_pb2.Fr
 def finished_frame(
     stream_id: int, ended: SequenceEnded, prompt_tokens: int
 ) -> worker_pb2.FrameFromWorker:
-    """Return the last frame of a stream that ended by itself."""
+    """Return the last frame of a stream that finished normally."""
     return worker_pb2.FrameFromWorker(
         finished=worker_pb2.StreamFinished(
             stream_id=stream_id,
@@ -233,12 +236,14 @@ def finished_frame(
 
 
 def handed_over_frame(stream_id: int, position: int) -> worker_pb2.FrameFromWorker:
-    """Return the last frame of a stream that goes on at another worker, from an output position."""
+    """Return the last frame of a stream that continues at another worker, from an output
+    position.
+    """
     handed_over = worker_pb2.StreamHandedOver(stream_id=stream_id, position=position)
     return worker_pb2.FrameFromWorker(handed_over=handed_over)
 
 
 def failed_frame(stream_id: int, error: BatonError) -> worker_pb2.FrameFromWorker:
-    """Return the last frame of a stream that ended badly."""
+    """Return the last frame of a stream that failed."""
     failed = worker_pb2.StreamFailed(stream_id=stream_id, status=error.to_status())
     return worker_pb2.FrameFromWorker(failed=failed)

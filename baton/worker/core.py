@@ -1,4 +1,4 @@
-"""What all streams of one worker share."""
+"""State shared by all streams of one worker."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ from baton.worker.stream.stream import FrameSink, WorkStream
 
 
 class Flushable(Protocol):
-    """Collects what one engine step brings for it."""
+    """Collects output of one engine step until `flush`."""
 
     def flush(self) -> None: ...
 
@@ -35,8 +35,8 @@ class Flushable(Protocol):
 class WorkerCore:
     """The engine, the store's client, and the streams that use them.
 
-    Lives on the asyncio loop; the engine has a thread of its own, and so have copies of KV. Open
-    streams are bounded by what the engine may queue and hold.
+    Lives on the asyncio loop; the engine runs on a separate thread, and so do copies of KV. Open
+    streams are bounded by the number of sequences that the engine may queue and run.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class WorkerCore:
         kv: KvSettings = KvSettings(),
         limits: WorkerLimits = WorkerLimits(),
     ) -> None:
-        """Put the parts together.
+        """Assemble the worker's core.
 
         Args:
-            engine: what `engine_loop` started.
-            engine_loop: whose events are delivered here from now on; outlives this.
-            store: the worker's kvstore; may be unavailable at any time.
+            engine: the engine that `engine_loop` started.
+            engine_loop: delivers its events to this core from now on; outlives it.
+            store: client of the worker's kvstore, which may be unavailable at any time.
             model: the name under which the model is registered.
             epoch: new at every start; tells routers that the prefix cache began empty.
             kv: how KV is published and waited for.
@@ -67,7 +67,7 @@ class WorkerCore:
         self.model = model
         self.draining = False
         self.block_events = EventLog(epoch)
-        """What the engine's prefix cache holds, for routers."""
+        """Blocks in the engine's prefix cache, reported to routers."""
         self.stats: EngineStats = engine.stats()
         # One thread: copies of KV are bound by memory bandwidth, which more threads would share.
         self._io = ThreadPoolExecutor(
@@ -85,14 +85,14 @@ class WorkerCore:
         self.streams: dict[int, WorkStream] = {}
         """Open streams by the engine's sequence id."""
         self._layout_id = engine.info.layout.layout_id
-        # Those that have ended keep a page each until they are closed.
+        # Sequences that have ended keep one page each until they are closed.
         self._max_streams = engine.info.max_sequences + self.stats.total_pages
         self._ids = count(1)
         self.on_load_changed: Callable[[], None] = lambda: None
-        """Called after each step of the engine, when a stream has ended, and when it drains."""
+        """Called after each step of the engine, when a stream ends, and when the worker drains."""
         self._to_flush: list[Flushable] = []
         self._suspects = asyncio.Lock()
-        """Held while one piece of work that a worker may have died of is unproven."""
+        """Lock held while a suspect stream, which may have crashed another worker, is unproven."""
         engine_loop.deliver_to(self._deliver)
 
     async def publish(self) -> None:
@@ -100,22 +100,22 @@ class WorkerCore:
         await self._publisher.run()
 
     async def evict_idle_blocks(self, idle_seconds: float) -> None:
-        """Evict blocks that are idle for so long and in the store, until cancelled."""
+        """Evict blocks that have been idle for the configured time and are in the store, until
+        cancelled.
+        """
         await evict_idle_blocks(self._loop, self.store, self._layout_id, idle_seconds)
 
     def close(self) -> None:
-        """End the thread that copies, before the engine is closed. Streams must have been closed
-        before.
-        """
+        """Stop the copy thread, before the engine is closed. All streams must already be closed."""
         self._io.shutdown()
 
     def open(
         self, start: worker_pb2.Start, sink: FrameSink, on_ended: Callable[[WorkStream], None]
     ) -> WorkStream:
-        """Begin a stream; `on_ended` must `remove` it.
+        """Open a stream; `on_ended` must `remove` it.
 
         Raises:
-            BatonError: the request is refused; nothing was begun.
+            BatonError: the request is rejected; nothing was started.
         """
         if self.draining:
             raise BatonError(Reason.DRAINING, "this worker is shutting down", retry_after=0.0)
@@ -164,22 +164,22 @@ class WorkerCore:
         return stream
 
     def remove(self, stream: WorkStream) -> None:
-        """Forget a stream that has released everything."""
+        """Remove a stream that has released everything."""
         del self.streams[stream.sequence_id]
         metrics.STREAMS.set(len(self.streams))
         self.on_load_changed()
 
     @property
     def fetch_bytes_per_second(self) -> float:
-        """Average of recent fetches; 0 while unknown."""
+        """Return the average rate of recent fetches; 0 while unknown."""
         return self._fetch_rate.bytes_per_second
 
     def flush_after_step(self, sink: Flushable) -> None:
-        """Flush `sink` when the engine step that is being delivered is through."""
+        """Flush `sink` once the engine step that is being delivered is complete."""
         self._to_flush.append(sink)
 
     def drain(self) -> None:
-        """Take no more work."""
+        """Accept no more streams."""
         self.draining = True
         self.on_load_changed()
 
@@ -194,7 +194,7 @@ class WorkerCore:
             if isinstance(event, BlocksEvicted):
                 self._record_evicted(event.keys)
             elif stream := self.streams.get(event.id):
-                # A stream may have ended while its event was on its way, hence the look-up.
+                # A stream may have ended while its event was in transit, so the look-up can fail.
                 if isinstance(event, BlocksReady):
                     self._record_stored(stream.full_keys(event))
                 stream.on_event(event)

@@ -1,4 +1,4 @@
-"""The thread that owns the engine."""
+"""Thread that owns the engine."""
 
 import asyncio
 import os
@@ -16,10 +16,13 @@ from baton.telemetry.scope import scoped_thread
 T = TypeVar("T")
 
 MAX_STEPS_AHEAD = 16
-"""Steps whose events wait for the asyncio loop. An engine that is faster than the loop waits: its
-tokens could not be sent any sooner."""
+"""Maximum steps whose events wait for the asyncio loop. A faster engine waits for the loop: its
+tokens could not be sent any sooner.
+"""
 IDLE_SECONDS = 1.0
-"""An engine without work is asked so often whether it has some now: one that has failed says so."""
+"""Interval in seconds at which an idle engine is polled for work; a failed engine reports its
+failure then.
+"""
 
 Command = Callable[[Engine | None], None]
 """Called with None once the engine has failed."""
@@ -27,15 +30,15 @@ Deliver = Callable[[list[Event], EngineStats], None]
 
 
 class EngineFailedError(Exception):
-    """A step raised: the engine does nothing any more, and its process is about to end."""
+    """A step raised an exception: the engine has stopped, and its process is about to exit."""
 
 
 class EngineLoop:
-    """Makes an engine on a thread, runs its steps and commands there, and closes it there.
+    """Creates an engine on a thread, runs its steps and commands there, and closes it there.
 
-    What happened is handed to the asyncio loop. Commands run between two steps, in the order in
-    which they were given. The queue of commands is bounded by its callers: a few per open stream,
-    and open streams are bounded.
+    Events are passed to the asyncio loop. Commands run between two steps, in the order in which
+    they were submitted. The queue of commands is bounded by its callers: a few per open stream, and
+    open streams are bounded.
     """
 
     def __init__(
@@ -50,14 +53,14 @@ class EngineLoop:
         """Prepare the thread.
 
         Args:
-            make_engine: called on the thread; what it makes is warmed up, used and closed there.
-            on_failed: called on the asyncio loop if a step raises, after which the engine is not
-                stepped any more, or if what events are delivered to does.
-            cores: to which the thread and the compute threads that it starts are bound; empty:
-                any. The process's other threads are not bound.
+            make_engine: called on the thread; the engine is warmed up, used and closed there.
+            on_failed: called on the asyncio loop if a step, or the handler of its events, raises;
+                the engine is not stepped any more after a failed step.
+            cores: to which the thread and the compute threads that it starts are bound; empty: any.
+                The process's other threads are not bound.
             clock: of `busy_since`.
             nice: added to the niceness of the same threads.
-            check: called on the thread once the engine is warm; what it raises is `start`'s.
+            check: called on the thread once the engine is warm; `start` raises its exceptions.
         """
         self._make_engine = make_engine
         self._deliver: Deliver | None = None
@@ -68,22 +71,25 @@ class EngineLoop:
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._ahead = threading.Semaphore(MAX_STEPS_AHEAD)
         self.steps = 0
-        """Rounds of commands and a step that are over. Written by the engine's thread."""
+        """Completed rounds, each of pending commands and one step. Written by the engine's
+        thread.
+        """
         self.steps_delivered = 0
-        """Those of which the events and stats were delivered. Written by the asyncio loop."""
+        """Completed rounds whose events and stats were delivered. Written by the asyncio loop."""
         self.busy_since: float | None = None
-        """When the step or command that runs now began, or the engine failed; None: it waits.
-        Written by the engine's thread."""
+        """Time at which the running step or command began, or the engine failed; None: it is
+        waiting. Written by the engine's thread.
+        """
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._made: asyncio.Future[Engine] = self._loop.create_future()
         self._thread = scoped_thread(self._run, "engine")
 
     async def start(self) -> Engine:
-        """Make the engine, and return it: only its thread-safe methods may be called from here.
+        """Create the engine and return it. Callers may use only its thread-safe methods.
 
         Raises:
-            StartupError: and whatever else making it raises. Then nothing is left.
+            StartupError: and any other exception from creating it. Nothing is left running then.
         """
         self._thread.start()
         try:
@@ -93,21 +99,21 @@ class EngineLoop:
             raise
 
     def deliver_to(self, deliver: Deliver) -> None:
-        """Call `deliver` on the asyncio loop with the events of each step from now on."""
+        """Call `deliver` on the asyncio loop with the events of each future step."""
         self._deliver = deliver
 
     async def stop(self) -> None:
-        """Close the engine after the step in progress; commands given before are still run."""
+        """Close the engine after the step in progress; commands submitted before are still run."""
         self._commands.put(None)
         await asyncio.to_thread(self._thread.join)
 
     async def call(self, command: Callable[[Engine], T]) -> T:
-        """Run a command on the engine's thread, and return or raise what it does.
+        """Run a command on the engine's thread; return its result or raise its exception.
 
-        A caller that is cancelled does not take the command back.
+        Cancelling the caller does not withdraw the command.
 
         Raises:
-            EngineFailedError: the engine failed before it was run.
+            EngineFailedError: the engine failed before the command was run.
         """
         future: asyncio.Future[T] = self._loop.create_future()
 
@@ -125,7 +131,9 @@ class EngineLoop:
         return await future
 
     def post(self, command: Callable[[Engine], None]) -> None:
-        """Run a command on the engine's thread, unless the engine failed; its caller goes on."""
+        """Run a command on the engine's thread, unless the engine failed; the caller does not
+        wait.
+        """
         self._commands.put(lambda engine: None if engine is None else command(engine))
 
     def _run(self) -> None:
@@ -143,7 +151,7 @@ class EngineLoop:
             engine.close_engine()
 
     def _serve(self, engine: Engine) -> None:
-        """Warm the engine up, check it, and step it until the loop is stopped."""
+        """Warm up the engine, check it, and step it until the loop is stopped."""
         try:
             engine.warm_up()
             if self._check is not None:
@@ -164,7 +172,7 @@ class EngineLoop:
         except BaseException as error:  # noqa: BLE001 - a failed engine ends the process
             self.busy_since = self._clock()
             self._loop.call_soon_threadsafe(self._on_failed, error)
-            # Other threads may be copying blocks until they are told to stop.
+            # Other threads may be copying blocks until they are stopped.
             while (command := self._commands.get()) is not None:
                 command(None)
 
@@ -172,14 +180,14 @@ class EngineLoop:
         self._ahead.release()
         self.steps_delivered = number
         if self._deliver is None:
-            return  # nobody has added a sequence yet
+            return  # no sequence has been added yet
         try:
             self._deliver(events, stats)
         except Exception as error:  # noqa: BLE001 - what is lost would be waited for in vain
             self._on_failed(error)
 
     def _run_commands(self, engine: Engine) -> bool:
-        """Run what waits, or wait for work; return False when the loop shall end."""
+        """Run pending commands, or wait for work; return False when the loop must end."""
         idle = not engine.has_work()
         while idle or not self._commands.empty():
             try:

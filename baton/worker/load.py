@@ -1,4 +1,4 @@
-"""Reports of how busy a worker is, for the routers that watch it, and its gauges."""
+"""Report a worker's load to the routers that watch it, and to its gauges."""
 
 import asyncio
 from collections import Counter
@@ -14,11 +14,13 @@ from baton.worker.core import WorkerCore
 from baton.worker.stream.reserved import reserved_pages
 
 URGENT_SECONDS = 0.02
-"""A report that misleads placements by so much time is replaced at once."""
+"""A report that misleads placements by this many seconds is replaced immediately."""
 
 
 def load_report(core: WorkerCore, instance_id: str, incarnation: str) -> worker_pb2.LoadReport:
-    """Return the load now. A ticket is named once all of its work that came is part of it."""
+    """Return the current load. A ticket is included once all of its work that arrived is
+    counted.
+    """
     stats, info = core.stats, core.engine.info
     counted, sequences = [], Counter[str]()
     on_their_way = set()
@@ -61,14 +63,15 @@ def load_report(core: WorkerCore, instance_id: str, incarnation: str) -> worker_
 
 
 def misleads(told: worker_pb2.LoadReport, stats: EngineStats) -> bool:
-    """Return whether placements on what was told would go wrong by a time that clients notice.
+    """Return whether placements based on the last report would be off by a time that clients
+    notice.
 
     Args:
         told: the last report.
-        stats: of the engine now.
+        stats: current stats of the engine.
     """
     if (told.waiting > 0) != (stats.waiting > 0):
-        return True  # streams begin to queue, or do no more
+        return True  # streams begin to queue, or no longer do
     few, many = sorted((told.free_pages, stats.free_pages))
     if 2 * few < many:
         return True
@@ -84,21 +87,21 @@ def misleads(told: worker_pb2.LoadReport, stats: EngineStats) -> bool:
 
 
 class Watcher(Protocol):
-    """The call of a router."""
+    """A router's call that watches the load."""
 
     def send(self, message: worker_pb2.WatchLoadResponse) -> bool: ...
 
 
 class LoadReporter:
-    """Reports a worker's load to all that watch it, and sets its gauges. Lives on the asyncio loop.
+    """Reports a worker's load to all watchers and sets its gauges. Lives on the asyncio loop.
 
-    A change that would mislead placements is reported at once, at most one in `interval_seconds`;
-    what merely drifts while streams run follows within `steady_seconds`; and a watcher that heard
-    nothing for `heartbeat_seconds` hears that nothing changed. Between steps of the engine nothing
-    is computed.
+    A change that would mislead placements is reported immediately, at most once in
+    `interval_seconds`; gradual changes while streams run follow within `steady_seconds`; and a
+    watcher without a report for `heartbeat_seconds` receives an unchanged one. Nothing is computed
+    between steps of the engine.
 
     Args:
-        core: whose load it is; it calls `changed`.
+        core: the core whose load is reported; it calls `changed`.
         instance_id: of the worker.
         incarnation: of the worker.
         settings: how often reports are sent.
@@ -120,10 +123,10 @@ class LoadReporter:
         self._loop = loop or asyncio.get_running_loop()
         self._pacer = Pacer(self._tell, settings.interval_seconds, settings.steady_seconds, loop)
         self.told = self._report()
-        """The last report that was told."""
+        """The last report that was sent."""
         self._told_at = self._loop.time()
         self._watchers: dict[Watcher, str] = {}
-        """With the instance ids of those that are routers."""
+        """Watchers, with the instance ids of those that are routers."""
         block_size = str(core.engine.info.layout.block_tokens)
         metrics.CACHE_CONFIG.labels(core.model, block_size, str(core.stats.total_pages)).set(1)
         self._running = metrics.RUNNING.labels(core.model)
@@ -133,24 +136,24 @@ class LoadReporter:
         core.on_load_changed = self.changed
 
     def changed(self) -> None:
-        """Have the load reported: at once if what was told misleads."""
+        """Have the load reported: immediately if the last report misleads."""
         told, core = self.told, self._core
         self._pacer.changed(told.draining != core.draining or misleads(told, core.stats))
 
     @property
     def routers(self) -> Collection[str]:
-        """Instance ids of the routers that watch now."""
+        """Return the instance ids of the routers that watch now."""
         return self._watchers.values()
 
     async def serve(self, call: "Watcher", router_id: str = "") -> None:
-        """Send a watcher the load now, and reports from then on, until it is gone.
+        """Send a watcher the current load, and later reports until it disconnects.
 
         Args:
             call: the watcher.
-            router_id: its instance id; empty: it is no router.
+            router_id: its instance id; empty: it is not a router.
         """
         self._watchers[call] = router_id
-        self._pacer.tell()  # others hear it too: all know the same
+        self._pacer.tell()  # other watchers receive it too: all have the same view
         try:
             while True:
                 left = self._told_at + self._heartbeat_seconds - self._loop.time()

@@ -1,6 +1,6 @@
-"""What workers count, and what Kubernetes inference gateways scrape.
+"""Metrics of workers, including those that Kubernetes inference gateways scrape.
 
-Each series of a worker carries its model as `model` besides its own labels.
+Each series of a worker carries its model as `model`, in addition to its own labels.
 """
 
 from baton.telemetry.metrics import Counter, Gauge

@@ -1,7 +1,7 @@
-"""When a worker counts as one that serves: when placements can reach it.
+"""Decide when a worker is ready: when placements can reach it.
 
-A rollout stops old workers as new ones become ready. Had no router heard of the new ones by then,
-no request could be placed.
+A rollout stops old workers as new ones become ready. If no router knew of the new ones by then, no
+request could be placed.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ ROUTERS = "routers"
 STORE = "store"
 _POLL_SECONDS = 0.05
 _LATER_SECONDS = 60.0
-"""A turn of waiting for a store that was not there at the start."""
+"""Seconds per attempt of waiting for a store that did not exist at the start."""
 
 log = get_logger(__name__)
 
 
 def missing_routers(discovery: Discovery, watching: Collection[str]) -> list[str]:
-    """Return the ids of the routers that take work and do not watch this worker."""
+    """Return the ids of the routers that accept work and do not watch this worker."""
     routers = {one.id for one in discovery.by_role(ROLE_ROUTER) if not one.draining}
     return sorted(routers.difference(watching))
 
@@ -37,10 +37,10 @@ async def wait_routers(
     load: LoadReporter,
     limit: float,
 ) -> None:
-    """Return once each router in the cluster watches this worker's load, or there is none.
+    """Return once every router in the cluster watches this worker's load, or there is no router.
 
-    One that never comes holds this up for `limit` seconds from the registration on: it may be of a
-    release that does not say who it is.
+    A router that never watches delays this by at most `limit` seconds from the registration: it may
+    be of a release that does not identify itself.
     """
     await registration.wait_registered()
     while not discovery.synced:  # noqa: ASYNC110  # changes once
@@ -56,7 +56,9 @@ async def wait_routers(
 
 
 async def wait_store(store: KvStoreClient, registration: Registration) -> None:
-    """Return once a store that was not there at the start is, and the worker's record names it."""
+    """Wait for a store that did not exist at the start; return once the worker's record names
+    it.
+    """
     while not await store.wait_connected(_LATER_SECONDS):
         pass
     await registration.update(store_id=store.store_id, shm_domain=store.shm_domain)

@@ -1,4 +1,4 @@
-"""What a worker registers: its instance record and its model's card."""
+"""Records that a worker registers: its instance record and its model's card."""
 
 import time
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from baton.sampling import SamplingParams, needed_features
 from baton.settings import StartupError
 
 NO_DEFAULTS = SamplingParams()
-"""A model recommends nothing."""
+"""Defaults of a model that recommends none."""
 _CONTEXT_LIMITS = {
     ContextLimit.CHECKPOINT: cluster_pb2.CONTEXT_LIMIT_CHECKPOINT,
     ContextLimit.SETTING: cluster_pb2.CONTEXT_LIMIT_SETTING,
@@ -27,7 +27,8 @@ def model_card(
     Args:
         info: of the engine.
         model: its name.
-        defaults: of requests' parameters; what the engine does not support is left out.
+        defaults: default parameters of requests; those that the engine does not support are
+            omitted.
     """
     unsupported = {
         name: getattr(NO_DEFAULTS, name)
@@ -55,7 +56,7 @@ def model_card(
 
 
 def adapter_records(info: EngineInfo) -> list[cluster_pb2.Adapter]:
-    """Return an engine's adapters as an instance record has them."""
+    """Return an engine's adapters in the form of an instance record."""
     return [
         cluster_pb2.Adapter(name=name, digest=digest)
         for name, digest in sorted(info.adapters.items())
@@ -63,22 +64,22 @@ def adapter_records(info: EngineInfo) -> list[cluster_pb2.Adapter]:
 
 
 def operators_record(info: EngineInfo) -> cluster_pb2.Operators | None:
-    """Return what an engine computes with, as an instance record has it; None: it does not say."""
+    """Return an engine's operators in the form of an instance record; None if it reports none."""
     if info.operators is None:
         return None
     return cluster_pb2.Operators(variant=info.operators.variant, reason=info.operators.reason)
 
 
 def check_names(model: str, info: EngineInfo, others: Iterable[cluster_pb2.Instance]) -> None:
-    """Check that names of models and adapters mean one thing: clients ask for both by name.
+    """Check that each name of a model or adapter is unique: clients request both by name.
 
     Args:
         model: the name of this worker's model.
-        info: has its adapters.
-        others: the instances in view. Those that come later are checked when they start.
+        info: info of the engine, with its adapters.
+        others: the instances in view. Later ones are checked when they start.
 
     Raises:
-        StartupError: a name is taken; the text says by what, and what to do.
+        StartupError: a name is taken; the text names the conflict and the remedy.
     """
     if model in info.adapters:
         raise StartupError(

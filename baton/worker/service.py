@@ -1,4 +1,4 @@
-"""WorkerService: frontends give work and fetch the tokenizer, routers watch load."""
+"""WorkerService: frontends send work and fetch the tokenizer, and routers watch load."""
 
 import asyncio
 from typing import Any
@@ -12,11 +12,11 @@ from baton.worker.session import RunSession
 from baton.worker.wire.tokenizer_files import TokenizerFiles
 
 TOKENIZER_SECONDS = 60.0
-"""For a frontend to read a tokenizer's files; one that takes longer is cut."""
+"""Seconds in which a frontend must read a tokenizer's files; a slower call is closed."""
 
 
 class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
-    """The gRPC face of a worker: one RunSession per frontend, load reports for routers."""
+    """gRPC service of a worker: one RunSession per frontend, load reports for routers."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
         self._sessions: set[RunSession] = set()
 
     def hand_over(self) -> None:
-        """Let other workers go on with all streams."""
+        """Hand over all streams to other workers."""
         for session in list(self._sessions):
             session.hand_over()
 

@@ -1,4 +1,4 @@
-"""One Run stream: the work that one frontend has given to this worker."""
+"""One Run stream: the work that one frontend has sent to this worker."""
 
 from collections import deque
 
@@ -16,19 +16,19 @@ from baton.worker.stream.stream import WorkStream
 from baton.worker.wire.step_tokens import StepTokens
 
 HANDOVER_SINCE = 2
-"""The first version of the protocol that has it."""
+"""First version of the protocol that supports handover."""
 MAX_FRAMES_PER_MESSAGE = 64
-"""A frontend that is behind catches up at a lower cost per frame."""
+"""Batching limit, with which a frontend that lags catches up at a lower cost per frame."""
 
 log = get_logger(__name__)
 
 
 class RunSession:
-    """One frontend's Run call: dispatches its frames to streams, and queues theirs for it.
+    """One frontend's Run call: dispatches its frames to streams, and queues their frames for it.
 
-    Owned by the call's handler, on the asyncio loop. What it queues is bounded: a frontend that is
-    further behind is cut, its clients are served elsewhere, and the engine never waits for it. The
-    call's end, however it comes, cancels every stream that it opened.
+    Owned by the call's handler, on the asyncio loop. Its queue is bounded: the call of a frontend
+    that lags further is closed, its clients are served elsewhere, and the engine never waits for
+    it. However the call ends, every stream that it opened is cancelled.
     """
 
     def __init__(self, core: WorkerCore) -> None:
@@ -41,10 +41,10 @@ class RunSession:
         )
         self._step = StepTokens()
         self._peer_version = 0
-        """0 until it said Hello."""
+        """Version of the frontend's protocol; 0 until its Hello."""
 
     async def serve(self, call: ServerCall) -> None:
-        """Serve the call, and return once its streams hold nothing any more.
+        """Serve the call, and return once its streams hold no resources.
 
         Raises:
             BatonError: SLOW_CONSUMER, or PROTOCOL_MISMATCH.
@@ -55,24 +55,25 @@ class RunSession:
             await self.wait_closed()
 
     def hand_over(self) -> None:
-        """Let other workers go on with its streams; a frontend that does not know of that keeps
-        them until they end."""
+        """Hand over its streams to other workers; streams of a frontend without handover run to
+        their end.
+        """
         if self._peer_version >= HANDOVER_SINCE:
             for stream in list(self._streams.values()):
                 stream.hand_over()
 
     def cancel(self) -> None:
-        """Cancel every open stream without waiting for it: each releases what it holds."""
+        """Cancel every open stream without waiting for it; each releases its resources."""
         for stream in list(self._streams.values()):
             stream.cancel()
 
     async def wait_closed(self) -> None:
-        """Return once every stream has released what it held; after `cancel`."""
+        """Return once every stream has released its resources; call after `cancel`."""
         for stream in list(self._streams.values()):
             await stream.wait_closed()
 
     def send(self, frame: worker_pb2.FrameFromWorker) -> None:
-        """Queue a frame behind the tokens that came before it."""
+        """Queue a frame after the tokens that precede it."""
         self.flush()
         self._queue.put(frame)
 
@@ -83,7 +84,7 @@ class RunSession:
         self._step.add(stream_id, tokens)
 
     def flush(self) -> None:
-        """Queue the tokens of the present engine step."""
+        """Queue the tokens of the current engine step."""
         if self._step:
             step, self._step = self._step, StepTokens()
             self._queue.put(step.frame(self._peer_version))
@@ -122,7 +123,7 @@ class RunSession:
 
     def _start(self, start: worker_pb2.Start) -> None:
         if self._core.draining and self._peer_version >= HANDOVER_SINCE:
-            # It was under way when the frontend did not know yet: nothing of it failed.
+            # It was in progress before the frontend knew: none of its streams failed.
             position = len(start.generate.output_so_far)
             self.send(handed_over_frame(start.stream_id, position))
             return

@@ -1,1 +1,1 @@
-"""KV in and out of a worker's engine: fetched, published, and evicted when idle."""
+"""Transfer of KV to and from a worker's engine: fetching, publishing, and idle eviction."""

@@ -1,4 +1,4 @@
-"""Copies that must not stall the asyncio loop."""
+"""Copies on threads, so that they do not block the asyncio loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 
 async def run_in_thread(io: Executor, run: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run a copy in `io`. A caller that is cancelled waits for the copy's end before it goes on.
+    """Run a copy in `io`. A cancelled caller waits until the copy has ended.
 
-    Memory is thus never released while a thread still reads or writes it.
+    Memory is therefore never released while a thread still reads or writes it.
     """
     future = asyncio.get_running_loop().run_in_executor(io, lambda: run(*args, **kwargs))
     try:

@@ -1,4 +1,6 @@
-"""KV in: blocks that others computed are copied from the store into the engine's pages."""
+"""Fetching KV: blocks that other workers computed are copied from the store into the engine's
+pages.
+"""
 
 import time
 from collections.abc import Sequence
@@ -21,29 +23,29 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class FetchResult:
-    """What a fetch brought."""
+    """Result of a fetch."""
 
     blocks: int = 0
-    """Blocks in place, counted from the first one asked for without a gap."""
+    """Number of consecutive blocks in place, from the first requested one."""
     bytes: int = 0
     seconds: float = 0.0
-    """From the first block that came to the last."""
+    """Seconds from the first block's arrival to the last."""
     transport: str = ""
-    """`shm`, `nixl` or `grpc`; empty if no byte came."""
+    """`shm`, `nixl` or `grpc`; empty if no bytes arrived."""
     copy_cpu_seconds: float = 0.0
-    """Spent on copying and checking."""
+    """CPU seconds spent on copying and checking."""
 
 
 class FetchRate:
-    """Bytes per second of a worker's recent fetches, for the router's predictions."""
+    """Average bytes per second of a worker's recent fetches, for the router's predictions."""
 
     def __init__(self) -> None:
         self.bytes_per_second = 0.0
-        """0 while unknown."""
+        """Average rate; 0 while unknown."""
 
     def add(self, count: int, seconds: float) -> None:
-        """Count one fetch of `count` bytes."""
-        # Fetches of a few blocks measure latency, waits for a prefill measure the prefill.
+        """Record one fetch of `count` bytes."""
+        # Fetches of a few blocks measure latency, and waits for a prefill measure the prefill.
         if count < MIN_RATE_BYTES or seconds <= 0:
             return
         rate = count / seconds
@@ -52,17 +54,17 @@ class FetchRate:
 
 
 class SequenceFetch:
-    """One sequence's fetch: from the store into its pages, each copy checked.
+    """One sequence's fetch: from the store into its pages, with each copy verified.
 
     Owned by the sequence's stream, on the asyncio loop; copies run in `io`. Sources may be
     replaced, and the wait ended, at any time.
 
     Args:
-        engine: whose pages are written.
-        store: where blocks come from.
+        engine: the engine whose pages are written.
+        store: the store from which blocks are fetched.
         io: one thread, shared by all fetches of a worker; it alone uses the engine's scratch.
-        rate: told how fast it went.
-        tenant: whose request it is for.
+        rate: records the fetch's speed.
+        tenant: the tenant of the request.
     """
 
     def __init__(
@@ -85,21 +87,23 @@ class SequenceFetch:
         self._result = FetchResult()
 
     def replace_sources(self, sources: Sequence[kvstore_pb2.KvSource]) -> None:
-        """Change which peer stores may come to hold the blocks."""
+        """Replace the peer stores that may hold the blocks now or later."""
         self._sources = sources
         if self._current is not None:
             self._current.replace_sources(sources)
 
     def prefill_done(self) -> None:
-        """Stop waiting for blocks: `run` takes what the store holds now and returns."""
+        """Stop waiting for blocks: `run` fetches the blocks that the store holds now, and
+        returns.
+        """
         self._prefill_done = True
         if self._current is not None:
             self._current.stop_waiting()
 
     async def run(self, admitted: Admitted, plan: FetchPlan) -> FetchResult:
-        """Fetch what is planned into the pages of an admitted sequence.
+        """Fetch the planned blocks into the pages of an admitted sequence.
 
-        A store that is unavailable brings nothing: the engine computes instead.
+        If the store is unavailable, nothing is fetched and the engine computes the blocks instead.
         """
         if self._sources is None:
             self._sources = plan.sources
@@ -115,7 +119,7 @@ class SequenceFetch:
     async def _fetch_missing(
         self, admitted: Admitted, keys: Sequence[bytes], wait_seconds: float
     ) -> None:
-        """Ask the store once for everything that is not in place."""
+        """Request from the store all blocks that are not in place."""
         wanted = [index for index in range(len(keys)) if index not in self._in_place]
         if not wanted:
             return
@@ -143,7 +147,7 @@ class SequenceFetch:
         except StoreUnavailableError as error:
             log.info("kv.fetch.interrupted", blocks=len(wanted), error=str(error))
         except Exception:
-            log.exception("kv.fetch.failed", blocks=len(wanted))  # the engine computes what is left
+            log.exception("kv.fetch.failed", blocks=len(wanted))  # the engine computes the rest
         finally:
             self._current = None
             await fetch.aclose()
@@ -158,7 +162,9 @@ class SequenceFetch:
     def _write(
         self, sequence_id: int, first: int, wanted: Sequence[int], batch: list[FetchedObject]
     ) -> list[int]:
-        """Copy, check the copies, and only then let the engine see them; return what was right."""
+        """Copy, verify the copies, and only then show them to the engine; return the correct
+        ones.
+        """
         began = time.thread_time()
         size = self._engine.info.block_bytes
         scratch = self._engine.scratch

@@ -1,4 +1,4 @@
-"""Which blocks of an admitted sequence are worth fetching. Pure."""
+"""Decide which blocks of an admitted sequence are worth fetching. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from baton.internal.v1 import kvstore_pb2, worker_pb2
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """What one sequence fetches before it starts."""
+    """Blocks that one sequence fetches before it starts."""
 
     keys: Sequence[bytes]
-    """Consecutive blocks, beginning with the first one that the engine does not have."""
+    """Consecutive blocks, from the first one that the engine does not have."""
     sources: Sequence[kvstore_pb2.KvSource]
-    """Peer stores that may come to hold them."""
+    """Peer stores that may hold the blocks now or later."""
     wait_seconds: float
-    """How long to wait for blocks that no store holds yet; 0: not at all."""
+    """Seconds to wait for blocks that no store holds yet; 0: do not wait."""
 
 
 def plan_fetch(
@@ -27,13 +27,13 @@ def plan_fetch(
     block_tokens: int,
     wait_seconds: float,
 ) -> FetchPlan:
-    """Return what the sequence of a Start fetches, given what the engine has of it.
+    """Return the fetch plan of a Start's sequence, given the blocks that the engine has.
 
-    A last, partial block is fetched only by a stream that prepares: the others compute it anyway.
-    Streams wait for the prompt's KV for `wait_seconds`, unless the frontend says that prefill is
-    done.
+    A last, partial block is fetched only for a stream that prepares: other streams compute it
+    anyway. Streams wait up to `wait_seconds` for the prompt's KV, unless the frontend reports that
+    prefill is done.
     """
-    if request.prompt_logprobs is not None:  # which only a forward pass has
+    if request.prompt_logprobs is not None:  # which only a forward pass yields
         return FetchPlan((), (), 0.0)
     prompt = len(request.prompt)
     blocks = (prompt + len(request.output)) // block_tokens
@@ -47,6 +47,6 @@ def plan_fetch(
         case _:
             sources = start.generate.sources
             if start.generate.wait_for_kv:
-                # No store will get blocks of the output: wait for the prompt's.
+                # No store will receive blocks of the output: wait only for the prompt's.
                 wait, blocks = wait_seconds, prompt // block_tokens
     return FetchPlan(admitted.keys[admitted.cached_tokens // block_tokens : blocks], sources, wait)

@@ -1,4 +1,6 @@
-"""KV that no request used for a while leaves the engine's memory if the store has it too."""
+"""Evict KV from the engine's memory once it has been idle for a while and the store also holds
+it.
+"""
 
 import asyncio
 from collections.abc import Iterable, Set
@@ -12,9 +14,9 @@ from baton.worker import metrics
 from baton.worker.engine_loop import EngineLoop
 
 LOOKUP_KEYS = 4096
-"""Asked for at once: a millisecond of the store's time."""
+"""Keys per lookup: a millisecond of the store's time."""
 PERIODS_PER_IDLE_TIME = 4
-"""Blocks are looked at so often within the idle time: what is evicted is at most this part late."""
+"""Checks per idle time: blocks are evicted late by at most this fraction of it."""
 MAX_PERIOD_SECONDS = 10.0
 
 log = get_logger(__name__)
@@ -23,9 +25,10 @@ log = get_logger(__name__)
 async def evict_idle_blocks(
     engine: EngineLoop, store: KvStoreClient, layout_id: bytes, idle_seconds: float
 ) -> None:
-    """Evict blocks that were idle for so long from the prefix cache, until cancelled.
+    """Evict blocks from the prefix cache after the given idle time, until cancelled.
 
-    Everything stays while the store is unavailable: then nothing is known to be held elsewhere.
+    While the store is unavailable nothing is evicted, because no block is known to be held
+    elsewhere.
     """
     while True:
         await asyncio.sleep(min(MAX_PERIOD_SECONDS, idle_seconds / PERIODS_PER_IDLE_TIME))
@@ -35,7 +38,7 @@ async def evict_idle_blocks(
             log.info("kv.idle.skipped", error=str(error))
             continue
         except Exception:
-            log.exception("kv.idle.failed")  # what is idle stays, and the worker serves on
+            log.exception("kv.idle.failed")  # idle blocks stay, and the worker keeps serving
             continue
         if evicted:
             metrics.BLOCKS_IDLE.inc(evicted)
@@ -45,13 +48,13 @@ async def evict_idle_blocks(
 async def evict_idle_once(
     engine: EngineLoop, store: KvStoreClient, layout_id: bytes, idle_seconds: float
 ) -> int:
-    """Evict what was idle for so long and is in the store; return how many blocks.
+    """Evict blocks that are idle for the given time and in the store; return how many.
 
-    The store may lose a block a moment later: it is computed again then, as any that is lost.
+    The store may evict a block a moment later: it is then recomputed like any lost block.
 
     Raises:
         StoreUnavailableError: the store cannot be reached; nothing was evicted.
-        BatonError: the store refused; nothing was evicted.
+        BatonError: the store rejected the request; nothing was evicted.
     """
 
     def find_idle(own: Engine) -> list[CachedBlock]:
@@ -66,19 +69,19 @@ async def evict_idle_once(
     evictable = evictable_keys(idle, held)
     if not evictable:
         return 0
-    # What was used meanwhile is idle no more, and stays.
+    # Blocks that were used meanwhile are no longer idle, and stay.
     return await engine.call(lambda own: own.evict_blocks(evictable, idle_seconds))
 
 
 def evictable_keys(idle: Iterable[CachedBlock], held: Set[bytes]) -> list[bytes]:
-    """Return the keys of the blocks whose KV is still found once they are evicted.
+    """Return the keys of the blocks whose KV can still be found after they are evicted.
 
-    A block that is nowhere else stays, and so does what it continues: the engine looks a chain up
-    from its beginning, and would never ask the store for the end of one.
+    A block that is held nowhere else stays, and so does the block that it continues: the engine
+    looks up a chain from its beginning, and would never request its end from the store.
 
     Args:
-        idle: a block before the one that it continues.
-        held: keys of those that the store holds.
+        idle: idle blocks, each before the one that it continues.
+        held: keys of the blocks that the store holds.
     """
     evictable = []
     needed = set()

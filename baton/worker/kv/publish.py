@@ -1,4 +1,4 @@
-"""KV out: blocks that the engine finished go to the store."""
+"""Publishing KV: blocks that the engine completed are written to the store."""
 
 import asyncio
 import time
@@ -17,7 +17,8 @@ from baton.worker.kv.copy_threads import run_in_thread
 
 BATCH_BYTES = 8 * 1024 * 1024
 """A batch is small, so that readers copy blocks out while the next ones are copied in, and large
-enough that its two round trips to the store cost little beside the copying."""
+enough that its two round trips to the store cost little compared with the copying.
+"""
 BATCH_BLOCKS = 64
 
 log = get_logger(__name__)
@@ -32,48 +33,48 @@ class _BlockToPublish:
 
 
 class SequencePublish:
-    """What one sequence still has to publish. Owned by its stream, on the asyncio loop."""
+    """Blocks that one sequence has yet to publish. Owned by its stream, on the asyncio loop."""
 
     def __init__(self, sequence_id: int, tenant: str) -> None:
         self.sequence_id = sequence_id
         self.tenant = tenant
         self.bytes = 0
         self.copy_cpu_seconds = 0.0
-        """Spent on copying and hashing."""
+        """CPU seconds spent on copying and hashing."""
         self._unfinished = 0
         self._done = asyncio.Event()
         self._done.set()
 
     def block_queued(self) -> None:
-        """Count a block that is to be published."""
+        """Count a block that waits to be published."""
         self._unfinished += 1
         self._done.clear()
 
     def block_done(self) -> None:
-        """Count a block that is committed, or is known not to come."""
+        """Count a block that is committed, or that will not be published."""
         self._unfinished -= 1
         if self._unfinished == 0:
             self._done.set()
 
     async def wait_done(self) -> None:
-        """Return when every block is committed, or is known not to come."""
+        """Return when every block is committed, or will not be published."""
         await self._done.wait()
 
 
 class KvPublisher:
-    """Puts the blocks of all sequences of one engine into the store, in order, in batches.
+    """Publishes the blocks of all sequences of one engine to the store, in order and in batches.
 
     Lives on the asyncio loop; copies run in `io`. The queue is bounded by the engine's pages: a
-    block waits at most once per sequence that holds it. A store that is unavailable or full costs
-    later requests time and nothing else.
+    block waits at most once per sequence that holds it. A store that is unavailable or full only
+    costs later requests time.
 
     Args:
-        engine: whose blocks are read.
-        store: where they go.
+        engine: the engine whose blocks are read.
+        store: the store that receives them.
         io: the thread that copies.
         prefill_rate: returns the engine's prompt tokens per second, 0 while unknown.
-        batches_in_flight: one is copied while the reserve or commit of others is on the wire,
-            which takes longer than copying a batch of small blocks.
+        batches_in_flight: one is copied while the reserve or commit of others is on the wire, which
+            takes longer than copying a batch of small blocks.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class KvPublisher:
         self._prefill_rate = prefill_rate
         self._batches_in_flight = batches_in_flight
         self._batch_blocks = max(1, min(BATCH_BLOCKS, BATCH_BYTES // engine.info.block_bytes))
-        # A block is hashed soon after it was copied, and not once per block asked for.
+        # Each block is hashed soon after it was copied, not once per requested block.
         self._blocks_per_copy = engine.scratch.nbytes // engine.info.block_bytes
         self._queue: deque[_BlockToPublish] = deque()
         self._wake = asyncio.Event()
@@ -98,7 +99,7 @@ class KvPublisher:
     def add(
         self, publishing: SequencePublish, first_index: int, keys: Sequence[bytes], *, partial: bool
     ) -> None:
-        """Queue consecutive blocks of a sequence; `partial` says that the last one is not full."""
+        """Queue consecutive blocks of a sequence; `partial` means that the last one is not full."""
         last = len(keys) - 1
         for i, key in enumerate(keys):
             publishing.block_queued()
@@ -107,7 +108,9 @@ class KvPublisher:
         self._wake.set()
 
     def cancel(self, publishing: SequencePublish) -> None:
-        """Drop what waits of a sequence; what is being copied goes on until its `wait_done`."""
+        """Drop the queued blocks of a sequence; a copy in progress continues until its
+        `wait_done`.
+        """
         kept = deque[_BlockToPublish]()
         for block in self._queue:
             if block.owner is publishing:
@@ -147,7 +150,9 @@ class KvPublisher:
         return batch
 
     async def _publish(self, batch: list[_BlockToPublish]) -> None:
-        """Put a batch into the store, and tell the readers that wait for it what does not come."""
+        """Write a batch to the store, and tell waiting readers which blocks will not be
+        published.
+        """
         keys = [block.key for block in batch]
         stored: Collection[int] = ()
         try:
@@ -155,7 +160,7 @@ class KvPublisher:
         except (StoreUnavailableError, BatonError) as error:
             log.info("kv.publish.refused", blocks=len(batch), error=str(error))
         except Exception:
-            # It costs these blocks and no more: they are computed again where they are needed.
+            # Only these blocks are lost: they are recomputed where they are needed.
             log.exception("kv.publish.failed", blocks=len(batch))
         lost = [key for index, key in enumerate(keys) if index not in stored]
         if lost:
@@ -164,11 +169,11 @@ class KvPublisher:
                 await self._store.will_not_come(lost, self._engine.info.layout.layout_id)
 
     async def _put(self, batch: list[_BlockToPublish], keys: Sequence[bytes]) -> Collection[int]:
-        """Put a batch, and return the indexes of the blocks that the store has now.
+        """Write a batch, and return the indexes of the blocks that the store now holds.
 
         Raises:
             StoreUnavailableError: the store cannot be reached.
-            BatonError: the store refused.
+            BatonError: the store rejected the request.
         """
         info = self._engine.info
         rate = self._prefill_rate()
@@ -185,7 +190,7 @@ class KvPublisher:
                 return reservation.present
             copied = await run_in_thread(self._io, self._copy, batch, reservation)
             readable = await reservation.commit(copied)
-            if readable < len(copied):  # slots had expired, and it is not said which
+            if readable < len(copied):  # slots had expired, and it is unknown which
                 return reservation.present
             metrics.PUT_BYTES.inc(len(copied) * info.block_bytes)
             for index in copied:
@@ -195,7 +200,7 @@ class KvPublisher:
             await reservation.aclose()
 
     def _copy(self, batch: list[_BlockToPublish], reservation: Reservation) -> list[int]:
-        """Copy and seal what has a slot; return its indexes in the batch."""
+        """Copy and seal the blocks that have a slot; return their indexes in the batch."""
         copied = []
         for run in _runs(batch, list(reservation.slots), self._blocks_per_copy):
             owner = batch[run[0]].owner
@@ -216,9 +221,9 @@ class KvPublisher:
         return copied
 
     def _copy_one(self, batch: list[_BlockToPublish], index: int, reservation: Reservation) -> bool:
-        """Copy one block; return False if its sequence does not hold it any more.
+        """Copy one block; return False if its sequence no longer holds it.
 
-        A block is reported ready once, so that the store goes without it.
+        A block is reported ready only once, so the store does without it then.
         """
         block = batch[index]
         try:

@@ -1,1 +1,1 @@
-"""The life of one stream of a worker: start, suspicion, pause, handover, release."""
+"""Life cycle of one stream of a worker: start, probation, pause, handover, release."""

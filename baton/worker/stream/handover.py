@@ -1,26 +1,28 @@
-"""When another worker goes on with a stream, because this one is about to stop."""
+"""Choose when another worker takes over a stream, because this one is about to stop."""
 
 import asyncio
 
 from baton.worker.kv.publish import SequencePublish
 
 _STEPS = 2
-"""That the engine may still take, from the decision to its end: no block may fill in them."""
+"""Steps that the engine may still take between the decision and its end: no block may fill in
+them.
+"""
 
 
 class HandedOverError(Exception):
-    """The stream goes on at another worker."""
+    """The stream continues at another worker."""
 
 
 class Handover:
     """Finds the moment at which the next worker has least to compute. Owned by a stream.
 
-    Until then the stream goes on: its client waits for nothing but the next worker's start.
+    The stream continues until then: its client waits only for the next worker's start.
 
     Args:
-        publishing: the stream's KV on its way to the store.
-        block_tokens: tokens of a block.
-        context_tokens: prompt and output tokens that the stream began with.
+        publishing: the stream's KV that is being written to the store.
+        block_tokens: tokens per block.
+        context_tokens: prompt and output tokens with which the stream began.
     """
 
     def __init__(self, publishing: SequencePublish, block_tokens: int, context_tokens: int) -> None:
@@ -31,12 +33,12 @@ class Handover:
         self._paused = False
 
     def sampled(self, context_tokens: int) -> None:
-        """Hear how many tokens there are."""
+        """Record the number of tokens."""
         self._context_tokens = context_tokens
         self._sampled.set()
 
     def pause(self) -> None:
-        """Hear that no tokens come: there is no better moment to wait for."""
+        """Record that no tokens are being sampled: waiting for a better moment is pointless."""
         self._paused = True
         self._sampled.set()
 
@@ -44,12 +46,12 @@ class Handover:
         """Return once all full blocks are published, and no further one is about to fill.
 
         Args:
-            decodes: a token follows the other; else it computes a prompt in chunks, and what is
-                computed of one that is not done is lost.
+            decodes: tokens are sampled one by one; else a prompt is computed in chunks, and the
+                results of an unfinished chunk are lost.
         """
         while True:
             await self._publishing.wait_done()
-            # There is no KV of the last token yet.
+            # The last token has no KV yet.
             filled = (self._context_tokens - 1) % self._block_tokens
             if self._paused or not decodes or filled + _STEPS < self._block_tokens:
                 return

@@ -1,4 +1,4 @@
-"""Whether a stream's sequence is paused in the engine."""
+"""Pause state of a stream's sequence in the engine."""
 
 from contextlib import suppress
 
@@ -7,10 +7,10 @@ from baton.worker.engine_loop import EngineLoop
 
 
 class SequencePause:
-    """Has the engine pause and resume one sequence. Owned by a stream, on the asyncio loop.
+    """Pauses and resumes one sequence in the engine. Owned by a stream, on the asyncio loop.
 
-    However often a frontend changes its mind, one command waits for the engine at most: it does
-    what is wanted when it runs.
+    However often a frontend changes its mind, at most one command waits for the engine: when it
+    runs, it applies the state that is wanted then.
     """
 
     def __init__(self, engine_loop: EngineLoop, sequence_id: int) -> None:
@@ -21,16 +21,16 @@ class SequencePause:
         self._posted = False
 
     def set(self, wanted: bool) -> None:
-        """Pause the sequence, or let it go on."""
+        """Pause the sequence, or resume it."""
         self.wanted = wanted
         if not self._posted:
             self._posted = True
             self._engine_loop.post(self.apply)
 
     def apply(self, engine: Engine) -> None:
-        """Do what is wanted, on the engine's thread."""
-        self._posted = False  # first: what is wanted from now on takes another command
-        with suppress(KeyError):  # it is closed, or added later, which applies this as well
+        """Apply the wanted state, on the engine's thread."""
+        self._posted = False  # first: a later change needs another command
+        with suppress(KeyError):  # it is closed, or is added later, which applies this too
             if self.wanted:
                 engine.pause(self._sequence_id)
             else:

@@ -1,4 +1,4 @@
-"""Work that a worker may have been lost of begins alone."""
+"""Run suspect work, which may have crashed another worker, alone at first."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -9,22 +9,24 @@ from baton.internal.v1 import worker_pb2
 from baton.request.limits import PROVEN_TOKENS
 
 ACKNOWLEDGE_SECONDS = 1.0
-"""The longest that a frontend which does not answer keeps other suspects waiting."""
+"""Maximum seconds for which a frontend that does not acknowledge keeps other suspects waiting."""
 _FLUSH_TURNS = 3
-"""Of the loop, until what was sent is the kernel's: all that there is to wait for with a frontend
-that acknowledges nothing."""
+"""Turns of the loop until sent data are in the kernel: the only possible wait for a frontend that
+acknowledges nothing.
+"""
 
 
 class Probation:
-    """The first tokens of one stream, which prove that the engine bears it if it is suspect.
+    """First tokens of a suspect stream, which prove that the engine survives it.
 
-    Owned by the stream, on the asyncio loop. A worker has one lock for all of its frontends'
-    streams: so if it dies while it is held, it died of the holder, or of something else.
+    Owned by the stream, on the asyncio loop. A worker has one lock for the streams of all its
+    frontends: if it crashes while the lock is held, the cause is the holder, or not a suspect at
+    all.
 
     Args:
         suspects: that lock.
         start: the stream's own; most are not suspect.
-        send: takes a frame for the frontend.
+        send: sends a frame to the frontend.
     """
 
     def __init__(
@@ -35,7 +37,7 @@ class Probation:
     ) -> None:
         long = start.suspect and not start.HasField("prefill")
         self.left = PROVEN_TOKENS if long else 1
-        """Tokens that are to come until it is proven."""
+        """Number of tokens until it is proven."""
         self._suspects = suspects
         self._start = start
         self._send = send
@@ -45,14 +47,15 @@ class Probation:
 
     @property
     def unproven(self) -> bool:
-        """Whether it is suspect and not proven: others wait until it is."""
+        """Whether it is suspect and not yet proven: other suspects wait for it."""
         return self._start.suspect and self.left > 0
 
     @asynccontextmanager
     async def begin(self, ended: "asyncio.Future[Any]") -> AsyncIterator[None]:
-        """Give the engine the stream within: what is suspect when no other is unproven.
+        """Admit the stream to the engine within this context: a suspect one only when no other is
+        unproven.
 
-        Leaves when it is proven, or has ended.
+        The lock is released once the stream is proven or has ended.
         """
         if not self._start.suspect:
             yield
@@ -63,21 +66,21 @@ class Probation:
             await asyncio.wait((self._proven, ended), return_when=asyncio.FIRST_COMPLETED)
 
     def sampled(self, tokens: int) -> None:
-        """Count tokens, while some are left."""
+        """Count tokens until it is proven."""
         self.left = max(0, self.left - tokens)
         if not self.left and not self._proven.done():
             self._proven.set_result(None)
 
     def acknowledged(self) -> None:
-        """Take in that the frontend knows that it begins."""
+        """Record that the frontend knows that the stream begins."""
         if not self._acknowledged.done():
             self._acknowledged.set_result(None)
 
     async def _announce(self) -> None:
-        """Return when the frontend would know of what this process died, if it died now.
+        """Return once the frontend could name the cause if this process crashed now.
 
-        What is sent is not enough: who writes to a connection whose other end is dead loses what it
-        has not read yet.
+        Sending is not enough: if this process dies, a peer that is writing to the connection loses
+        the data that it has not read yet.
         """
         waits = self._start.acknowledges_begun
         begun = worker_pb2.Begun(stream_id=self._start.stream_id, awaits_acknowledgement=waits)

@@ -1,4 +1,4 @@
-"""What a worker's streams are counted for beyond the pages that they hold."""
+"""Pages that a worker's streams are expected to need beyond the pages that they hold."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -10,11 +10,13 @@ class StreamPages(NamedTuple):
     """A stream whose sequence is part of the engine's stats."""
 
     request: str
-    """Its ticket, or another name of its request; streams of one share the prompt's full blocks."""
+    """Ticket or other name of the request; streams of one request share the prompt's full
+    blocks.
+    """
     tokens: int
-    """Of prompt and output."""
+    """Number of prompt and output tokens."""
     reserve: int
-    """Output tokens to come that it is counted for."""
+    """Number of future output tokens for which it is counted."""
     admitted: bool
     """Whether it holds the pages of `tokens`."""
 

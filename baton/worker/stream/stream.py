@@ -1,4 +1,4 @@
-"""The life of one piece of work: admit, fetch, start, publish, release."""
+"""Life cycle of one stream: admit, fetch, start, publish, release."""
 
 import asyncio
 import math
@@ -50,7 +50,7 @@ log = get_logger(__name__)
 
 
 class FrameSink(Protocol):
-    """Where a stream's frames go: its frontend's session."""
+    """Destination of a stream's frames: its frontend's session."""
 
     def send(self, frame: worker_pb2.FrameFromWorker) -> None: ...
     def add_tokens(self, stream_id: int, tokens: SampledTokens) -> None: ...
@@ -59,8 +59,8 @@ class FrameSink(Protocol):
 class WorkStream:
     """One Start of a frontend, until its StreamFinished, StreamFailed or StreamHandedOver.
 
-    Lives on the asyncio loop as one task, which the Start's timeout bounds. Whatever ends it, it
-    releases its sequence in the engine and what it queued for publishing, tells `on_ended`, and
+    Lives on the asyncio loop as one task, bounded by the Start's timeout. However it ends, it
+    releases its sequence in the engine and its blocks queued for publishing, calls `on_ended`, and
     sends its last frame, in this order.
     """
 
@@ -100,21 +100,21 @@ class WorkStream:
         self._begun = False
         self._added = False
         self._steps_before: float = math.inf
-        """Steps of the engine that were over when it got the sequence."""
+        """Number of completed engine steps when the engine received the sequence."""
         self._cancelled = False
         self._computing = False
         self._unread = False
-        """Its frontend has no room for tokens."""
+        """Whether its frontend has no space for tokens."""
         self._pause = SequencePause(engine_loop, request.id)
         self._handover: Handover | None = None
-        """It is to go on at another worker."""
+        """Pending handover to another worker."""
         self._leaving: asyncio.Task[None] | None = None
         self._closing = False
         self._first_unpublished = 0
         self._position = len(request.output)
-        """Output tokens that there are."""
+        """Number of output tokens so far."""
         self._reserved_until = self._position
-        """Output tokens that it is counted for from its beginning."""
+        """Output position up to which it is counted from its beginning."""
         if not request.prefill_only:
             self._reserved_until += output_reserve(request.sampling.max_tokens or 0, self._position)
         self._sampled = False
@@ -123,27 +123,27 @@ class WorkStream:
         self._admitted: asyncio.Future[Admitted] = loop.create_future()
         self._generate_signal: asyncio.Future[Sequence[int]] = loop.create_future()
         self._ended: asyncio.Future[SequenceEnded | None] = loop.create_future()
-        """None: it is handed over."""
+        """End of the sequence; None: it is handed over."""
         self._task = loop.create_task(self._run())
 
     @property
     def counted(self) -> bool:
-        """Whether the engine's stats of the last delivered step contain the sequence."""
+        """Whether the engine's stats of the last delivered step include the sequence."""
         return self._engine.steps_delivered > self._steps_before
 
     @property
     def ended(self) -> bool:
-        """Whether its sequence has ended, and what is left of it is to publish and to close."""
+        """Whether its sequence has ended, and only publishing and closing remain."""
         return self._ended.done()
 
     @property
     def paused(self) -> bool:
-        """Whether its frontend lets it pause: then it neither runs nor waits."""
+        """Whether its frontend has paused it: then it neither runs nor waits."""
         return self._pause.wanted
 
     @property
     def pages(self) -> StreamPages:
-        """What it is counted for."""
+        """Pages for which it is counted."""
         return StreamPages(
             self.ticket or self._start.context.request_id,
             len(self._request.prompt) + self._position,
@@ -158,23 +158,23 @@ class WorkStream:
         _resolve(self._generate_signal, tuple(frame.output_so_far))
 
     def update_sources(self, frame: worker_pb2.UpdateSources) -> None:
-        """Change where the fetch looks for KV, or end its wait."""
+        """Replace the sources of the fetch, or end its wait."""
         if frame.prefill_done:
             self._fetch.prefill_done()
         else:
             self._fetch.replace_sources(frame.sources)
 
     def begun_acknowledged(self) -> None:
-        """Give the engine what is suspect: its frontend knows that it begins."""
+        """Submit a suspect stream to the engine: its frontend knows that it begins."""
         self._probation.acknowledged()
 
     def pause(self) -> None:
-        """Have the engine give it no tokens, as of `Engine.pause`: nobody reads them."""
+        """Pause the sequence, as of `Engine.pause`: its tokens are not being read."""
         self._unread = True
         self._pause_if_proven()
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume the sequence."""
         self._unread = False
         self._pause.set(False)
 
@@ -187,9 +187,10 @@ class WorkStream:
                 self._task.cancel()
 
     def hand_over(self) -> None:
-        """Let another worker go on with it as soon as what is computed is in the store.
+        """Hand over the stream to another worker as soon as its computed KV is in the store.
 
-        A sampled stream that none would go on with alike stays: `exact_continuation`.
+        A sampled stream that no other worker would continue identically stays:
+        `exact_continuation`.
         """
         if self._cancelled or self._closing or self._handover is not None:
             return
@@ -205,10 +206,10 @@ class WorkStream:
             self.cancel()
 
     async def wait_closed(self) -> None:
-        """Return when everything has been released."""
+        """Return when all resources have been released."""
         await asyncio.wait([self._task])
 
-    # Called with what the engine did.
+    # Called with the engine's events.
 
     def on_event(self, event: Event) -> None:
         """Handle an event of the stream's sequence."""
@@ -245,11 +246,11 @@ class WorkStream:
                 self._handover.pause()
 
     def _publish(self, ready: BlocksReady) -> None:
-        # A prefill worker commits also what it did not compute: its reader waits for every block.
-        # A decode worker leaves alone what it has just fetched.
+        # A prefill worker also commits blocks that it did not compute: its reader waits for every
+        # block. A decode worker skips blocks that it has just fetched.
         skip = max(0, self._first_unpublished - ready.first_index)
         keys = ready.keys[skip:]
-        # What is ready after the end was decided is not read any more: the sequence closes.
+        # Blocks that become ready after the end was decided are not read: the sequence closes.
         if not keys or self._cancelled or self._closing:
             return
         first = ready.first_index + skip
@@ -294,7 +295,7 @@ class WorkStream:
                 failure = BatonError(Reason.INTERNAL, "the worker failed")
                 frame = failed_frame(self.stream_id, failure)
             await self._release()
-        if frame.HasField("handed_over"):  # steps may have been under way
+        if frame.HasField("handed_over"):  # steps may have been in progress
             frame.handed_over.position = self._position
         self._on_ended(self)
         self._sink.send(frame)
@@ -305,7 +306,7 @@ class WorkStream:
         try:
             grammar = self._request.sampling.grammar
             if grammar is not None and self._grammars is not None:
-                # Here, so that the engine's step need not wait for it.
+                # Done here, so that the engine's step need not wait for it.
                 await self._grammars.check(grammar)
             await self._engine.call(self._add)
         except (GrammarsBusyError, QueueFullError, ValueError) as error:
@@ -318,7 +319,7 @@ class WorkStream:
         found = admitted.cached_tokens + fetched.blocks * self._block_tokens
         ready = min(context_tokens, found)
         if not self._request.prefill_only:
-            # A last block that came partly filled is published once it is full.
+            # A last block that arrived partly filled is published once it is full.
             self._first_unpublished = ready // self._block_tokens
             self._sink.send(prepared_frame(self.stream_id, admitted, fetched, ready))
         output = await self._generate_signal if self._start.HasField("prepare") else ()
@@ -331,7 +332,8 @@ class WorkStream:
 
         async with self._probation.begin(self._ended):
             self._computing = True
-            # The time is of the engine's thread: its first step may be over before this goes on.
+            # The time is taken on the engine's thread: its first step may end before this
+            # continues.
             span.add_event("started", timestamp=await self._engine.call(start))
         ended = await self._ended
         if ended is None:

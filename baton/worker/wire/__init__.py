@@ -1,1 +1,1 @@
-"""How the tokens of a step and a tokenizer's files are written into messages, and read again."""
+"""Encoding and decoding of a step's tokens and of a tokenizer's files."""

@@ -1,4 +1,4 @@
-"""The tokens of one engine step, as a worker sends them to a frontend and as that reads them."""
+"""Tokens of one engine step, as a worker encodes them and a frontend decodes them."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
@@ -8,7 +8,7 @@ from baton.internal.v1 import worker_pb2
 from baton.v1 import common_pb2
 
 COLUMNS_SINCE = 2
-"""The first version of the protocol that has them."""
+"""First version of the protocol that supports columns."""
 
 
 ReceivedTokens = tuple[int, int, int, Sequence[int], Sequence[common_pb2.TokenLogprob]]
@@ -16,10 +16,10 @@ ReceivedTokens = tuple[int, int, int, Sequence[int], Sequence[common_pb2.TokenLo
 
 
 class StepTokens:
-    """Collects what one engine step brings for one frontend.
+    """Collects the tokens of one engine step for one frontend.
 
-    True once there is something. Tokens go into lists, which become a message in one go: a
-    message object per stream would cost more than all else on their way.
+    True once it holds tokens. They are collected in lists, which become one message: a message
+    object per stream would cost more than all other work on them.
     """
 
     __slots__ = ("_choices", "_counts", "_entries", "_positions", "_stream_ids", "_token_ids")
@@ -31,7 +31,7 @@ class StepTokens:
         self._counts: list[int] = []
         self._token_ids: list[int] = []
         self._entries: list[tuple[int, SampledTokens]] = []
-        """What columns have no room for: tokens with log probabilities."""
+        """Tokens with log probabilities, which columns cannot hold."""
 
     def __bool__(self) -> bool:
         return bool(self._stream_ids or self._entries)
@@ -48,7 +48,7 @@ class StepTokens:
         self._token_ids += tokens.token_ids
 
     def frame(self, peer_version: int) -> worker_pb2.FrameFromWorker:
-        """Return the frame that carries everything to a peer of this version of the protocol."""
+        """Return the frame with all tokens for a peer of this version of the protocol."""
         frame = worker_pb2.FrameFromWorker()
         step = frame.step
         if peer_version >= COLUMNS_SINCE:
@@ -83,10 +83,10 @@ class StepTokens:
 
 
 def tokens_of(step: worker_pb2.EngineStep) -> Iterator[ReceivedTokens]:
-    """Yield the tokens of a step by stream and choice, whichever version its sender speaks.
+    """Yield the tokens of a step by stream and choice, in whichever version they were sent.
 
-    The hot path of frontends: a step without log probabilities is read without running any Python
-    per token.
+    The hot path of frontends: a step without log probabilities is decoded without running any
+    Python per token.
 
     Raises:
         ValueError: while iterating: the columns differ in length.

@@ -1,6 +1,6 @@
-"""The files that a tokenizer is read from, and the digest that names them.
+"""Files from which a tokenizer is read, and the digest that names them.
 
-Workers have them beside their weights and serve them to frontends (WorkerService.GetTokenizer).
+Workers have them next to their weights and serve them to frontends (WorkerService.GetTokenizer).
 """
 
 import json
@@ -19,7 +19,7 @@ from baton.internal.v1.worker_pb2 import (
 )
 
 MAX_BYTES = 64 * 1024 * 1024
-"""All files of a tokenizer together."""
+"""Maximum bytes of all files of a tokenizer together."""
 CHUNK_BYTES = 1024 * 1024
 
 _NAMES = {
@@ -27,18 +27,19 @@ _NAMES = {
     TOKENIZER_FILE_CONFIG: "tokenizer_config.json",
     TOKENIZER_FILE_CHAT_TEMPLATE: "chat_template.jinja",
 }
-"""The names in a checkpoint, which are never anything else: no name travels."""
+"""File names in a checkpoint. They are fixed, so that names are never sent."""
 MORE_TEMPLATES = "additional_chat_templates"
-"""The folder of chat templates besides chat_template.jinja, in checkpoints that have several, and
-the member of tokenizer_config.json that it travels as: frontends of older releases know no more
-files."""
+"""Folder of additional chat templates, in checkpoints that have more than chat_template.jinja, and
+the member of tokenizer_config.json in which they are sent: frontends of older releases support no
+more files.
+"""
 TOOL_TEMPLATE = "tool_use"
-"""The one of these that is used: of conversations with tools."""
+"""The additional template that is used, for conversations with tools."""
 
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """The bytes of a tokenizer's files; None for one that is not there."""
+    """Bytes of a tokenizer's files; None for one that does not exist."""
 
     tokenizer: bytes
     config: bytes | None = None
@@ -50,8 +51,8 @@ class TokenizerFiles:
 
         Raises:
             OSError: one cannot be read, or there is no tokenizer.json.
-            ValueError: together they are longer than 64 MiB, or tokenizer_config.json is no object
-                that a template could stand in.
+            ValueError: together they are longer than 64 MiB, or tokenizer_config.json is not an
+                object to which a template could be added.
         """
         paths = [directory / name for name in _NAMES.values()]
         of_tools = directory / MORE_TEMPLATES / f"{TOOL_TEMPLATE}.jinja"
@@ -69,12 +70,12 @@ class TokenizerFiles:
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Return the bytes of all files."""
         return sum(len(data) for _, data in self._present())
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 over number, length and bytes of each file that is there: 32 bytes."""
+        """Return the SHA-256 over number, length and bytes of each file that exists: 32 bytes."""
         digest = sha256(b"baton.tokenizer.1\0")
         for file, data in self._present():
             digest.update(file.to_bytes(4, "little") + len(data).to_bytes(8, "little"))
@@ -96,7 +97,7 @@ def _with_template(config: bytes, of_tools: str) -> bytes:
     """Return tokenizer_config.json with the template of conversations with tools.
 
     Raises:
-        ValueError: it is no JSON object.
+        ValueError: it is not a JSON object.
     """
     read = json.loads(config)
     if not isinstance(read, dict):
@@ -106,10 +107,10 @@ def _with_template(config: bytes, of_tools: str) -> bytes:
 
 
 class TokenizerAssembly:
-    """Files that come in pieces. Holds at most as many bytes as it was promised.
+    """Assembles files from chunks. Holds at most as many bytes as were announced.
 
     Args:
-        size: bytes of all files, as the model's card says.
+        size: bytes of all files, as the model's card states.
     """
 
     def __init__(self, size: int) -> None:
@@ -118,10 +119,10 @@ class TokenizerAssembly:
         self._files: dict[int, bytearray] = {}
 
     def add(self, piece: GetTokenizerResponse) -> None:
-        """Take the next piece.
+        """Add the next chunk.
 
         Raises:
-            ValueError: more bytes came than promised, or of a file that is none of these.
+            ValueError: there are more bytes than announced, or the chunk is of an unknown file.
         """
         self._received += len(piece.data)
         if self._received > min(self._size, MAX_BYTES):
@@ -131,10 +132,10 @@ class TokenizerAssembly:
         self._files.setdefault(piece.file, bytearray()).extend(piece.data)
 
     def verified(self, digest: bytes) -> TokenizerFiles:
-        """Return the files, whole. Hashes them: 40 ms for 64 MiB.
+        """Return the complete files. Hashes them: 40 ms for 64 MiB.
 
         Raises:
-            ValueError: they are not those that the digest names.
+            ValueError: they do not match the digest.
         """
         present = {file: bytes(data) for file, data in self._files.items()}
         files = TokenizerFiles(
