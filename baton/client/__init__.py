@@ -1,4 +1,4 @@
-"""What users of Baton's gRPC API import.
+"""Python client for Baton's gRPC API.
 
     from baton.client import Client
 
@@ -7,7 +7,7 @@
         for text in client.chat("Why is the sky blue?", model=model).iter_text():
             print(text, end="", flush=True)
 
-Every call has a deadline. What a call can raise stands at the head of `baton.client.errors`.
+Every call has a deadline. `baton.client.errors` lists the exceptions that a call can raise.
 """
 
 from baton.client.answer import Answer, Choice, ToolCall

@@ -1,4 +1,4 @@
-"""A whole answer, as it stands when a stream has ended."""
+"""A complete response, assembled when a stream has ended."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,17 +20,17 @@ from baton.request.stream_events import (
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call of a tool."""
+    """A tool call by the model."""
 
     id: str
     name: str
     arguments: str
-    """JSON, as the model wrote it; the beginning of it, where `max_tokens` cut it off."""
+    """JSON as the model wrote it; truncated if `max_tokens` cut it off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One output."""
+    """One output of a request."""
 
     text: str
     token_ids: tuple[int, ...]
@@ -39,12 +39,12 @@ class Choice:
     stop_string: str
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str = ""
-    """What the model thought before it answered."""
+    """The model's reasoning before its answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """All outputs of a request, by choice."""
+    """All outputs of a request, ordered by choice."""
 
     request_id: str
     model: str
@@ -53,31 +53,31 @@ class Answer:
     usage: Usage
     steps: tuple[Step, ...]
     exact_continuation: bool = True
-    """Whether it would have gone on with the same tokens at another worker."""
+    """Whether another worker would have continued with the same tokens."""
     adapter: str = ""
-    """The adapter that answered; empty: the model itself."""
+    """Adapter that generated the output; empty: the base model."""
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
-    """Of the prompt's tokens but the first, where `prompt_logprobs` asked for them."""
+    """Log probabilities of all prompt tokens but the first, if `prompt_logprobs` requested them."""
 
     @property
     def text(self) -> str:
-        """Text of the first choice."""
+        """Return the text of the first choice."""
         return self.choices[0].text
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """Calls of the first choice."""
+        """Return the tool calls of the first choice."""
         return self.choices[0].tool_calls
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """Tokens of the first choice."""
+        """Return the token ids of the first choice."""
         return self.choices[0].token_ids
 
 
 @dataclass(slots=True)
 class Output:
-    """One choice while it grows."""
+    """One choice while its output is being received."""
 
     texts: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Output:
     reasoning: list[str] = field(default_factory=list)
     calls: list[CallBegun] = field(default_factory=list)
     arguments: list[list[str]] = field(default_factory=list)
-    """Of each call."""
+    """Pieces of the arguments of each call."""
     end: ChoiceFinished | None = None
 
     def add(self, delta: Delta) -> None:
@@ -107,7 +107,7 @@ class Output:
         """Return the finished choice.
 
         Raises:
-            ValueError: it has not ended.
+            ValueError: the choice has not ended.
         """
         if self.end is None:
             raise ValueError("the choice has not ended")
@@ -131,7 +131,7 @@ def answer_of(
     outputs: Sequence[Output],
     finished: Finished,
 ) -> Answer:
-    """Put a finished stream together."""
+    """Assemble the answer of a finished stream."""
     return Answer(
         started.request_id,
         started.model,

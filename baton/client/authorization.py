@@ -1,4 +1,4 @@
-"""The API key that a client shows, on every call."""
+"""API key that a client sends with every call."""
 
 import os
 from collections.abc import Callable
@@ -9,12 +9,14 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 def api_key_of(given: str | None) -> str:
-    """Return the key to show: the given one, or that of BATON_API_KEY; empty: none."""
+    """Return the API key to send: the given one, or that of BATON_API_KEY; empty: none."""
     return os.environ.get(API_KEY_ENV, "") if given is None else given
 
 
 def authorized(stub: Any, api_key: str) -> Any:
-    """Return a stub of InferenceService whose calls carry an API key; without one, the stub."""
+    """Return a stub of InferenceService whose calls carry an API key; without a key, the stub
+    itself.
+    """
     return AuthorizedStub(stub, api_key) if api_key else stub
 
 
@@ -22,7 +24,7 @@ _METHODS = ("Generate", "Chat", "Session", "Tokenize", "Detokenize", "ListModels
 
 
 class AuthorizedStub:
-    """The methods of a generated stub, with a key in the metadata of each call."""
+    """Wraps a generated stub and adds an API key to the metadata of each call."""
 
     def __init__(self, stub: Any, api_key: str) -> None:
         """Carry `api_key` on the calls of `stub`."""

@@ -1,4 +1,4 @@
-"""How calls begin, whatever kind of client makes them. Pure but for drawing ids."""
+"""Creation of calls, shared by all kinds of clients. Pure, except that ids are random."""
 
 import sys
 import uuid
@@ -23,44 +23,44 @@ from baton.v1 import common_pb2, inference_pb2
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that can be asked now."""
+    """A model that is available now."""
 
     name: str
     context_tokens: int
-    """The longest prompt plus output."""
+    """Maximum number of prompt plus output tokens."""
     vocab_tokens: int
     """Token ids run from 0 to this, exclusive."""
     features: tuple[str, ...]
     created_seconds: int
-    """Since the Unix epoch."""
+    """Seconds since the Unix epoch."""
     exact_continuation: bool
-    """Whether sampled outputs go on with the same tokens at another worker."""
+    """Whether sampled outputs continue with the same tokens at another worker."""
     adapters: tuple[str, ...]
-    """Names of the adapters that it can be asked with, sorted."""
+    """Names of the adapters that requests may select, sorted."""
     sampling_defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters of requests that do not say them, by name."""
+    """Default values, by name, of parameters that a request does not set."""
     engine: str = ""
-    """What computes it: `torch`, `vllm`, `sim`; empty: not told."""
+    """Engine that serves the model: `torch`, `vllm`, `sim`; empty: not reported."""
     dtype: str = ""
-    """What it is computed in; empty: not told."""
+    """Data type of computation; empty: not reported."""
     deterministic: bool | None = None
-    """Whether a request has the same tokens whatever else is computed; None: not told."""
+    """Whether a request's tokens are independent of what else is computed; None: not reported."""
     inexact_reason: str = ""
-    """Why not, and what an operator can do about it."""
+    """Reason for which they are not, and the remedy for an operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What text becomes."""
+    """Tokens of a text."""
 
     token_ids: tuple[int, ...]
     context_tokens: int
-    """The longest prompt plus output that the model takes."""
+    """Maximum number of prompt plus output tokens of the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallDefaults:
-    """A client's defaults, and the calls that begin with them."""
+    """A client's default options, and the creation of calls with them."""
 
     timeout: float
     policy: RetryPolicy
@@ -79,11 +79,11 @@ class CallDefaults:
     def generate(
         self, prompt: str | Sequence[int], model: str, options: GenerateOptions, now: float
     ) -> StreamState:
-        """Begin a stream.
+        """Create the state of a `generate` stream.
 
         Raises:
-            TypeError: an unknown option, or one of a wrong type.
-            ValueError: an option that no request can carry.
+            TypeError: an option is unknown or has the wrong type.
+            ValueError: a request cannot carry an option's value.
         """
         check_names(options)
         request = generate_request(prompt, model, _request_id(options), options)
@@ -92,18 +92,18 @@ class CallDefaults:
     def chat(
         self, messages: str | Sequence[Message], model: str, options: ChatOptions, now: float
     ) -> StreamState:
-        """Begin a stream.
+        """Create the state of a `chat` stream.
 
         Raises:
-            TypeError: an unknown option, or one of a wrong type.
-            ValueError: an option that no request can carry.
+            TypeError: an option is unknown or has the wrong type.
+            ValueError: a request cannot carry an option's value.
         """
         check_names(options, chat=True)
         request = chat_request(messages, model, _request_id(options), options)
         return self._state(request, options, now)
 
     def _state(self, request: Request, options: Options, now: float) -> StreamState:
-        # What names a request may be a trace's: each call claims an execution of its own.
+        # A request may be named after a trace, so each call claims a new execution.
         request.context.execution_id = options.get("execution_id") or draw_id()
         attempts = self.attempts(options.get("timeout"), now)
         return StreamState(request, attempts, resume=options.get("resume", False))
@@ -117,9 +117,9 @@ def metadata(request_id: str) -> tuple[tuple[str, str], ...]:
 def traceparent() -> str:
     """Return the W3C trace context of the caller's span; empty: there is none.
 
-    Instrumented gRPC sends it with each call, but sees one call where many share a session.
+    Instrumented gRPC sends it with each call, but sees a single call where many share a session.
     """
-    propagate = sys.modules.get("opentelemetry.propagate")  # who traces has imported it
+    propagate = sys.modules.get("opentelemetry.propagate")  # an app that traces has loaded it
     if propagate is None:
         return ""
     carrier: dict[str, str] = {}
@@ -128,7 +128,7 @@ def traceparent() -> str:
 
 
 def draw_id() -> str:
-    """Return a new id of a request or an execution."""
+    """Return a new random id of a request or an execution."""
     return uuid.uuid4().hex
 
 
@@ -154,13 +154,13 @@ def models_of(response: inference_pb2.ListModelsResponse) -> tuple[Model, ...]:
 
 
 def _options(params: common_pb2.SamplingParams) -> dict[str, Any]:
-    """Return what a message says, by the names of `SamplingOptions`."""
+    """Return the options in a message, by the names of `SamplingOptions`."""
     values = SamplingParams.from_proto(params)
     return {each.name: getattr(values, each.name) for each, _ in params.ListFields()}
 
 
 def tokens_of(response: inference_pb2.TokenizeResponse) -> Tokens:
-    """Return the tokens of a response."""
+    """Return the tokens in a response."""
     return Tokens(tuple(response.token_ids), response.context_tokens)
 
 

@@ -1,8 +1,8 @@
-"""The channels of a client: one for an address, a succession of them for a name in DNS.
+"""Channels of a client: one for an address, a succession of them for a DNS name.
 
-gRPC asks for the addresses of a name again only when a connection ends: a channel does not notice
-new frontends for as long as no old one goes. A client of a name therefore makes a new channel now
-and then, which asks anew. It costs no connections: gRPC shares those of equal channels.
+gRPC resolves a name again only when a connection ends: a channel does not notice new frontends as
+long as no old one is stopped. A client of a name therefore opens a new channel from time to time,
+which resolves the name anew. This costs no connections: gRPC shares those of equal channels.
 """
 
 import asyncio
@@ -18,27 +18,27 @@ from baton.client.authorization import authorized
 from baton.v1.inference_pb2_grpc import InferenceServiceStub
 
 CHANNEL_OPTIONS: list[tuple[str, int]] = [
-    # A frontend that fell silent is noticed within 3 s while a stream waits for it; one that just
-    # gets little of a processor is not. gRPC 1.8x waits for the longer one of the two timeouts.
+    # A silent frontend is detected within 3 s while a stream waits for it; one that is only short
+    # of CPU time is not. gRPC 1.8x waits for the longer of the two timeouts.
     ("grpc.keepalive_time_ms", 1_000),
     ("grpc.keepalive_timeout_ms", 2_000),
     ("grpc.http2.ping_timeout_ms", 2_000),
     ("grpc.http2.max_pings_without_data", 0),
-    # One that came back is reached within a second of it. What gRPC calls the least backoff is the
-    # time that a connection has until its first frame: one that gets little of a processor answers.
+    # A frontend that recovered is reached within a second. gRPC's minimum backoff is the time that
+    # a connection has until its first frame: one that is short of CPU time still responds.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 3_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 ]
 BALANCING_OPTIONS: list[tuple[str, str | int]] = [
     ("grpc.service_config", json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})),
-    # Once a connection has ended: the name is asked for at most so often.
+    # Minimum time between resolutions of the name once a connection has ended.
     ("grpc.dns_min_time_between_resolutions_ms", 1_000),
 ]
 RESOLVE_SECONDS = 5.0
-"""A name is asked for anew so often, while calls begin."""
+"""Seconds between resolutions of a name while calls begin."""
 MANY_CHANNELS = 8
-"""With more old ones, which long streams keep, it is asked for more rarely."""
+"""With more old channels, which long streams keep open, the name is resolved less often."""
 
 _SETTLED = (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE)
 
@@ -47,7 +47,7 @@ ChannelT = TypeVar("ChannelT")
 
 
 class SharedChannel(Generic[ChannelT]):
-    """A channel, its stub, and how many calls are open on it."""
+    """A channel, its stub, and its number of open calls."""
 
     __slots__ = ("calls", "channel", "ready", "stub")
 
@@ -56,34 +56,36 @@ class SharedChannel(Generic[ChannelT]):
         self.stub: Any = authorized(InferenceServiceStub(cast(Any, channel)), api_key)
         self.calls = 0
         self.ready = False
-        """It can take calls; told only of one that is to follow another."""
+        """Whether it can take calls; tracked only for a channel that is to replace another."""
 
 
 class _Channels(Generic[ChannelT]):
-    """What both kinds share. Threads may use it: `_lock` is of everything below it."""
+    """Base of both kinds of channels. Threads may use it: `_lock` protects every field below it."""
 
     def __init__(
         self, address: str, credentials: grpc.ChannelCredentials | None, api_key: str
     ) -> None:
-        """Open a channel to a gRPC target; nothing is sent yet. Each call shows the key, if any."""
+        """Open a channel to a gRPC target; nothing is sent yet. Each call carries the API key, if
+        any.
+        """
         self._api_key = api_key
         self._address = address
         self._credentials = credentials
         self.balanced = address.startswith("dns:")
-        """Whether calls are spread over all addresses of the name."""
+        """Whether calls are distributed over all addresses of the name."""
         self._options: list[tuple[str, Any]] = list(CHANNEL_OPTIONS)
         if self.balanced:
             self._options += BALANCING_OPTIONS
         self._lock = threading.Lock()
         self._current = SharedChannel(self._open(), self._api_key)
         self._next: SharedChannel[ChannelT] | None = None
-        """Asks for the addresses; takes the place of `current` once it has connections."""
+        """Channel that resolves the addresses; replaces `current` once it is connected."""
         self._old: list[SharedChannel[ChannelT]] = []
-        """On which calls are open that began before."""
+        """Replaced channels on which earlier calls are still open."""
         self._resolve_at = time.monotonic() + RESOLVE_SECONDS
 
     def take(self) -> SharedChannel[ChannelT]:
-        """Return the channel for a call that begins; its end is to be told to `release`."""
+        """Return the channel for a new call; pass it to `release` when the call ends."""
         unused: list[SharedChannel[ChannelT]] = []
         with self._lock:
             if self.balanced:
@@ -95,12 +97,12 @@ class _Channels(Generic[ChannelT]):
         return current
 
     def release(self, shared: SharedChannel[ChannelT]) -> None:
-        """Take back the channel of a call that has ended, on any thread."""
-        with self._lock:  # not closed here: gRPC's own threads come this way
+        """Release the channel of a call that has ended, on any thread."""
+        with self._lock:  # not closed here: gRPC's own threads call this
             shared.calls -= 1
 
     def _renew(self, now: float) -> list[SharedChannel[ChannelT]]:
-        """Follow the name; return the channels that no call needs any more."""
+        """Resolve the name again; return the channels that no call needs any more."""
         unused = [shared for shared in self._old if not shared.calls]
         self._old = [shared for shared in self._old if shared.calls]
         following = self._next
@@ -108,7 +110,7 @@ class _Channels(Generic[ChannelT]):
             (self._old if self._current.calls else unused).append(self._current)
             self._current, self._next = following, None
         elif now >= self._resolve_at:
-            if following is not None:  # the name has no addresses, or none that takes connections
+            if following is not None:  # the name has no addresses, or none that accepts connections
                 unused.append(following)
             seconds = RESOLVE_SECONDS * max(1.0, len(self._old) / MANY_CHANNELS)
             self._resolve_at = now + seconds
@@ -117,7 +119,7 @@ class _Channels(Generic[ChannelT]):
         return unused
 
     def _end(self) -> list[ChannelT]:
-        """Follow the name no more; return the channels to close."""
+        """Stop resolving the name; return the channels to close."""
         with self._lock:
             self._resolve_at = math.inf
             following, self._next = [] if self._next is None else [self._next], None
@@ -127,23 +129,23 @@ class _Channels(Generic[ChannelT]):
         raise NotImplementedError
 
     def _connect(self, shared: SharedChannel[ChannelT]) -> None:
-        """Let it ask for the addresses and connect."""
+        """Have the channel resolve its name and connect."""
         raise NotImplementedError
 
     def _is_ready(self, shared: SharedChannel[ChannelT]) -> bool:
-        """Return whether it has a connection, without waiting."""
+        """Return whether the channel is connected, without waiting."""
         raise NotImplementedError
 
     def _close(self, channel: ChannelT) -> None:
-        """Close one on which no call is open, without waiting."""
+        """Close a channel that has no open calls, without waiting."""
         raise NotImplementedError
 
 
 class BlockingChannels(_Channels[grpc.Channel]):
-    """The channels of a client that threads share."""
+    """Channels of a client that threads share."""
 
     def close(self) -> None:
-        """Close all, cancelling the calls that are open on them."""
+        """Close all channels, cancelling their open calls."""
         for channel in self._end():
             channel.close()
 
@@ -155,7 +157,7 @@ class BlockingChannels(_Channels[grpc.Channel]):
     def _connect(self, shared: SharedChannel[grpc.Channel]) -> None:
         def on_state(state: grpc.ChannelConnectivity) -> None:
             shared.ready = state is grpc.ChannelConnectivity.READY
-            if state in _SETTLED:  # gRPC has a thread for as long as somebody is told
+            if state in _SETTLED:  # gRPC keeps a thread for as long as there is a subscriber
                 shared.channel.unsubscribe(on_state)
 
         shared.channel.subscribe(on_state, try_to_connect=True)
@@ -168,17 +170,19 @@ class BlockingChannels(_Channels[grpc.Channel]):
 
 
 class AsyncChannels(_Channels[grpc.aio.Channel]):
-    """The channels of an asyncio client. Belongs to its event loop."""
+    """Channels of an asyncio client. Belongs to its event loop."""
 
     def __init__(
         self, address: str, credentials: grpc.ChannelCredentials | None, api_key: str
     ) -> None:
-        """Open a channel to a gRPC target; nothing is sent yet. Each call shows the key, if any."""
+        """Open a channel to a gRPC target; nothing is sent yet. Each call carries the API key, if
+        any.
+        """
         super().__init__(address, credentials, api_key)
         self._closing: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """Close all, cancelling the calls that are open on them."""
+        """Close all channels, cancelling their open calls."""
         for channel in self._end():
             await channel.close(None)
         await asyncio.gather(*self._closing)

@@ -1,4 +1,4 @@
-"""`Client` and `AsyncClient`. What they ask and decide is in `call`, `state` and `retry`."""
+"""`Client` and `AsyncClient`. Requests and decisions are in `call`, `state` and `retry`."""
 
 import asyncio
 import random
@@ -31,7 +31,7 @@ DEFAULT_RETRIES = 2
 
 
 class Client:
-    """Speaks to a Baton frontend. Threads may share it; a stream belongs to one thread."""
+    """Client of a Baton frontend. Threads may share it; each stream belongs to one thread."""
 
     def __init__(
         self,
@@ -42,18 +42,18 @@ class Client:
         credentials: grpc.ChannelCredentials | None = None,
         api_key: str | None = None,
     ) -> None:
-        """Name the frontend; nothing is sent yet.
+        """Create a client of a frontend; nothing is sent yet.
 
         Args:
-            address: `host:port`, or any gRPC target. Of `ipv4:10.0.0.1:50051,10.0.0.2:50051` the
-                first that can be reached is used; of `dns:///frontends:50051` all that the name
-                has, in turn, and new ones within seconds.
+            address: `host:port`, or any gRPC target. With `ipv4:10.0.0.1:50051,10.0.0.2:50051` the
+                first reachable address is used; with `dns:///frontends:50051` all addresses of the
+                name in turn, and new ones within seconds.
             timeout: seconds that a call may take, retries included.
-            retries: how often a call is tried again where that is safe: nothing was received, and
-                the cluster is unavailable or said when to come back.
+            retries: maximum retries of a call where that is safe: nothing was received, and the
+                cluster is unavailable or reported when to retry.
             credentials: for a frontend that serves TLS, as `grpc.ssl_channel_credentials()`; None:
-                plain text is spoken.
-            api_key: for a frontend that wants one; None: that of BATON_API_KEY, if it is set.
+                the connection is not encrypted.
+            api_key: for a frontend that requires one; None: that of BATON_API_KEY, if set.
         """
         self._calls = CallDefaults(timeout, RetryPolicy(retries))
         self._channels = BlockingChannels(address, credentials, api_key_of(api_key))
@@ -66,28 +66,28 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connection, cancelling what still runs on it."""
+        """Close the connection, cancelling all open calls."""
         self._streams.close(StreamClosedError("the client is closed"))
         self._channels.close()
 
     def generate(
         self, prompt: str | Sequence[int], *, model: str, **options: Unpack[GenerateOptions]
     ) -> Stream:
-        """Continue text, or token ids as they are."""
+        """Continue a text, or token ids without further processing."""
         state = self._calls.generate(prompt, model, options, time.monotonic())
         return Stream(state, self._streams.open)
 
     def chat(
         self, messages: str | Sequence[Message], *, model: str, **options: Unpack[ChatOptions]
     ) -> Stream:
-        """Ask for the next turn of a conversation; a string is one user message."""
+        """Generate the next turn of a conversation; a string is one user message."""
         state = self._calls.chat(messages, model, options, time.monotonic())
         return Stream(state, self._streams.open)
 
     def tokenize(
         self, text: str | Sequence[Message], *, model: str, timeout: float | None = None
     ) -> Tokens:
-        """Return token ids of text as `generate` uses them, of messages as `chat` does."""
+        """Return the token ids of text as `generate` uses them, or of messages as `chat` does."""
         request = tokenize_request(text, model)
         return tokens_of(self._unary("Tokenize", request, timeout))
 
@@ -122,7 +122,7 @@ class Client:
 
 
 class AsyncClient:
-    """`Client` for asyncio. Make it inside the event loop that uses it."""
+    """`Client` for asyncio. Create it inside the event loop that uses it."""
 
     def __init__(
         self,
@@ -145,28 +145,28 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection, cancelling what still runs on it."""
+        """Close the connection, cancelling all open calls."""
         self._streams.close(StreamClosedError("the client is closed"))
         await self._channels.close()
 
     def generate(
         self, prompt: str | Sequence[int], *, model: str, **options: Unpack[GenerateOptions]
     ) -> AsyncStream:
-        """Continue text, or token ids as they are."""
+        """Continue a text, or token ids without further processing."""
         state = self._calls.generate(prompt, model, options, time.monotonic())
         return AsyncStream(state, self._streams.open)
 
     def chat(
         self, messages: str | Sequence[Message], *, model: str, **options: Unpack[ChatOptions]
     ) -> AsyncStream:
-        """Ask for the next turn of a conversation; a string is one user message."""
+        """Generate the next turn of a conversation; a string is one user message."""
         state = self._calls.chat(messages, model, options, time.monotonic())
         return AsyncStream(state, self._streams.open)
 
     async def tokenize(
         self, text: str | Sequence[Message], *, model: str, timeout: float | None = None
     ) -> Tokens:
-        """Return token ids of text as `generate` uses them, of messages as `chat` does."""
+        """Return the token ids of text as `generate` uses them, or of messages as `chat` does."""
         request = tokenize_request(text, model)
         return tokens_of(await self._unary("Tokenize", request, timeout))
 

@@ -27,18 +27,18 @@ from baton.errors import STATUS_DETAILS_KEY, BatonError, Reason
 
 
 class BatonClientError(Exception):
-    """Base of everything that the client raises on its own account."""
+    """Base of all exceptions that the client itself raises."""
 
 
 class ApiError(BatonClientError):
-    """The cluster refused or failed a request.
+    """The cluster rejected or failed a request.
 
     Attributes:
         message: one sentence for a person.
         reason: the row of Baton's error table, e.g. `CONTEXT_LENGTH_EXCEEDED`.
         code: the gRPC status code.
-        field: the request's field at fault, if one is.
-        retry_after: seconds after which trying again makes sense, if the cluster said so.
+        field: the invalid field of the request, if any.
+        retry_after: seconds after which to retry, if the cluster reported a time.
         request_id: names the request in the cluster's logs and traces.
     """
 
@@ -69,15 +69,15 @@ class PermissionDeniedError(ApiError):
 
 
 class NotFoundError(ApiError):
-    """There is no such model."""
+    """The requested resource does not exist."""
 
 
 class CapacityError(ApiError):
-    """There is no room for the request now."""
+    """There is no capacity for the request now."""
 
 
 class UnavailableError(ApiError):
-    """Overloaded, draining, no worker, or the worker was lost."""
+    """The cluster is overloaded, draining or without workers, or the worker was lost."""
 
 
 class DeadlineError(ApiError):
@@ -89,19 +89,19 @@ class CancelledError(ApiError):
 
 
 class ConflictError(ApiError):
-    """The stream was cut, for instance because it was not read."""
+    """The stream was cut, for example because it was not read."""
 
 
 class UnsupportedError(ApiError):
-    """The cluster cannot do this."""
+    """The cluster does not support this."""
 
 
 class InternalError(ApiError):
-    """A defect of the cluster."""
+    """The cluster has a defect."""
 
 
 class ConnectionFailedError(BatonClientError):
-    """The frontend cannot be reached, or was lost before the call ended."""
+    """The frontend cannot be reached, or the connection was lost before the call ended."""
 
     def __init__(self, message: str, request_id: str) -> None:
         super().__init__(message)
@@ -110,7 +110,7 @@ class ConnectionFailedError(BatonClientError):
 
 
 class ProtocolError(BatonClientError):
-    """The answer breaks the contract of baton.v1."""
+    """The response violates the contract of baton.v1."""
 
 
 class StreamClosedError(BatonClientError):
@@ -149,19 +149,19 @@ def api_error(error: BatonError, request_id: str) -> ApiError:
 def client_error(failure: grpc.RpcError, request_id: str) -> BatonClientError:
     """Return the exception for a failed call.
 
-    What comes without Baton's details was not said by the cluster. UNAVAILABLE and CANCELLED mean
-    that the connection broke, or the frontend's process ended (the client's own cancelling never
-    gets here), and so does INTERNAL: grpc.aio says it where a connection breaks while it writes.
+    An error without Baton's details was not reported by the cluster. UNAVAILABLE and CANCELLED mean
+    that the connection broke or the frontend's process ended (the client's own cancelling never
+    gets here), and so does INTERNAL: grpc.aio reports it when a connection breaks during a write.
     """
     code = failure.code()
     trailers: Any = failure.trailing_metadata() or ()
     if STATUS_DETAILS_KEY not in dict(trailers):
         if code in _LOST:
             return ConnectionFailedError(failure.details() or "connection lost", request_id)
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:  # gRPC's own words depend on the moment
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:  # gRPC's own messages vary
             error = BatonError(Reason.DEADLINE, "the answer was not complete in the call's time")
             return api_error(error, request_id)
-        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:  # gRPC refuses longer messages by itself
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:  # gRPC itself rejects longer messages
             error = BatonError(Reason.BODY_TOO_LARGE, failure.details() or "message too long")
             return api_error(error, request_id)
     return api_error(BatonError.from_rpc_error(failure), request_id)

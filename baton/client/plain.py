@@ -1,4 +1,4 @@
-"""A streaming call of its own: one Generate or Chat per request."""
+"""A streaming call per request: one Generate or Chat each."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,21 +12,21 @@ from baton.request.stream_events import Event, event_from_proto
 
 
 class End(Enum):
-    """What is read after the last event."""
+    """Marks the end of the events."""
 
     END = "end"
     """The call has ended with status OK."""
 
 
 Read = Event | Literal[End.END] | None
-"""An event; None for one of a later release."""
+"""An event; None for one that only a later release knows."""
 
 
 class AsyncCall(Protocol):
-    """What an asyncio stream reads its events from."""
+    """Source of the events of an asyncio stream."""
 
     async def read(self) -> Read:
-        """Return the next event, `End`, or None for an event of a later release.
+        """Return the next event, `End`, or None for an event that only a later release knows.
 
         Raises:
             BatonClientError: the call failed, or was cancelled on this side.
@@ -34,19 +34,19 @@ class AsyncCall(Protocol):
         ...
 
     def cancel(self) -> None:
-        """End it; a reader gets StreamClosedError."""
+        """Cancel the call; a reader gets StreamClosedError."""
         ...
 
 
 class BlockingCall(Protocol):
-    """What a stream of ordinary code reads its events from; one thread does."""
+    """Source of the events of a blocking stream, read by one thread."""
 
     def read(self) -> Read:
-        """Return and raise as an `AsyncCall` does."""
+        """Return or raise as an `AsyncCall` does."""
         ...
 
     def cancel(self) -> None:
-        """End it, from any thread."""
+        """Cancel the call, from any thread."""
         ...
 
 
@@ -54,7 +54,7 @@ class AsyncPlainCall:
     """A call of grpc.aio."""
 
     def __init__(self, call: Any, request_id: str, on_end: Callable[[], None]) -> None:
-        """Read `call`; `on_end` is called when it has ended, once."""
+        """Read `call`; `on_end` is called once, when it has ended."""
         self._call = call
         self._request_id = request_id
         self._cancelled = False
@@ -68,7 +68,7 @@ class AsyncPlainCall:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if self._cancelled and not (task and task.cancelling()):
-                # Not this task was cancelled: another one closed the stream.
+                # This task was not cancelled: another one closed the stream.
                 raise StreamClosedError("the stream is closed") from None
             raise
         if response is grpc.aio.EOF:  # type: ignore[attr-defined]  # missing in the stubs
@@ -84,12 +84,12 @@ class BlockingPlainCall:
     """A call of gRPC's synchronous API."""
 
     def __init__(self, call: Any, request_id: str, on_end: Callable[[], None]) -> None:
-        """Read `call`; `on_end` is called when it has ended, once, on any thread."""
+        """Read `call`; `on_end` is called once, when it has ended, on any thread."""
         self._call = call
         self._request_id = request_id
         self._cancelled = False
         if not call.add_callback(on_end):
-            on_end()  # it has ended already
+            on_end()  # it has already ended
 
     def read(self) -> Read:
         try:

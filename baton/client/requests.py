@@ -1,4 +1,6 @@
-"""Requests from keyword options. Ranges are the server's to check: it names the field and limit."""
+"""Build requests from keyword options. The server checks ranges: it names the field and its
+limit.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,68 +26,73 @@ class Message(TypedDict):
     content: str
     name: NotRequired[str]
     tool_calls: NotRequired[Sequence[ToolCallMessage]]
-    """Of the assistant."""
+    """Tool calls of an assistant message."""
     tool_call_id: NotRequired[str]
-    """Of a tool: the call that it answers."""
+    """In a tool message: id of the call to which it responds."""
     reasoning: NotRequired[str]
-    """Of the assistant: what it thought."""
+    """Reasoning of an assistant message."""
 
 
 class Options(SamplingOptions, total=False):
-    """Keyword options of `generate` and `chat`; what is left out has the server's default."""
+    """Keyword options of `generate` and `chat`; an omitted option has the server's default."""
 
     adapter: str
     """One of the model's adapters. Default: none."""
     n: int
     """Independent outputs, 1 to 128."""
     truncate_prompt_tokens: int
-    """Keep so many tokens of a longer prompt; -1: as many as leave room for the output. Default: a
-    prompt that is too long is refused."""
+    """Keep this many tokens of a longer prompt; -1: as many as leave space for the output. Default:
+    a prompt that is too long is rejected.
+    """
     truncation_side: str
-    """Of which end such a prompt loses tokens, `left` or `right`. Default: left."""
+    """Side from which such a prompt loses tokens, `left` or `right`. Default: left."""
     add_special_tokens: bool
-    """Whether those are added that the tokenizer adds around a text. Default: of `generate`."""
+    """Whether to add the tokens that the tokenizer puts around a text. Default: only for
+    `generate`.
+    """
     request_id: str
-    """Names the request in logs and traces. Default: drawn."""
+    """Names the request in logs and traces. Default: random."""
     execution_id: str
-    """Claims an execution: a second call with it is refused (`ConflictError`) while the first one
-    runs, and for a minute after it finished. Default: drawn, so that what is tried again runs
-    once."""
+    """Claims an execution: a second call with it is rejected (`ConflictError`) while the first one
+    runs, and for a minute after it finished. Default: random, so that a retried call runs once.
+    """
     timeout: float
     """Seconds for the whole call, retries included. Default: the client's."""
     resume: bool
     """Continue the stream elsewhere if its frontend is lost, unless `Started.exact_continuation` is
-    false and tokens were received: tried for 30 s at a time, or not at all with `retries=0`. Needs
-    n = 1."""
+    false and tokens were received. Retried for up to 30 s at a time, or not at all with
+    `retries=0`. Needs n = 1.
+    """
 
 
 class GenerateOptions(Options, total=False):
-    """Those of `generate`."""
+    """Keyword options of `generate`."""
 
     suffix: str
-    """What the output leads to, with a prompt of text. Default: anything."""
+    """Text that follows the output, with a text prompt. Default: none."""
 
 
 class ChatOptions(Options, total=False):
-    """Those of `chat`."""
+    """Keyword options of `chat`."""
 
     tools: Sequence[Tool]
     """Functions that the model may call."""
     tool_choice: str | ToolChoice
     """`auto`, `none`, `required`, or the name of the tool to call. Default: auto."""
     parallel_tool_calls: bool
-    """Whether an answer may have more than one call. Default: true."""
+    """Whether a response may have more than one call. Default: true."""
     add_generation_prompt: bool
-    """Whether the chat template begins the assistant's turn. Default: unless the answer goes on
-    with the last message."""
+    """Whether the chat template begins the assistant's turn. Default: unless the response continues
+    the last message.
+    """
     continue_final_message: bool
-    """Whether the answer goes on with the last message. Default: false."""
+    """Whether the response continues the last message. Default: false."""
     chat_template_kwargs: Mapping[str, Any]
     """Variables of the chat template, such as Qwen3's `enable_thinking`; plain JSON."""
     documents: Sequence[Any]
     """A variable of the chat template; plain JSON."""
     reasoning_effort: str
-    """A variable of the chat template, and `enable_thinking`: whether it is not `none`."""
+    """Variable of the chat template; also sets `enable_thinking` to whether it is not `none`."""
 
 
 _SIDES = {
@@ -100,7 +107,7 @@ _CHAT_NAMES = frozenset(get_type_hints(ChatOptions))
 def generate_request(
     prompt: str | Sequence[int], model: str, request_id: str, options: GenerateOptions
 ) -> inference_pb2.GenerateRequest:
-    """Ask for a continuation of text, or of token ids as they are."""
+    """Return a request to continue a text, or token ids without further processing."""
     request = inference_pb2.GenerateRequest(
         context=_context(model, request_id, options),
         sampling=SamplingParams.from_options(options).to_proto(_given(options)),
@@ -112,14 +119,14 @@ def generate_request(
         request.text = prompt
     else:
         request.token_ids.ids.extend(prompt)
-        request.token_ids.SetInParent()  # an empty prompt is the server's to refuse
+        request.token_ids.SetInParent()  # the server rejects an empty prompt
     return request
 
 
 def chat_request(
     messages: str | Sequence[Message], model: str, request_id: str, options: ChatOptions
 ) -> inference_pb2.ChatRequest:
-    """Ask for the next assistant turn. A string is one user message."""
+    """Return a request for the next assistant turn. A string is one user message."""
     request = inference_pb2.ChatRequest(
         context=_context(model, request_id, options),
         messages=chat_messages(messages),
@@ -141,14 +148,14 @@ def chat_request(
 
 
 def tokenize_request(text: str | Sequence[Message], model: str) -> inference_pb2.TokenizeRequest:
-    """Ask for the ids of text, or of messages as Chat would render them."""
+    """Return a request for the ids of text, or of messages as Chat would render them."""
     if isinstance(text, str):
         return inference_pb2.TokenizeRequest(model=model, text=text)
     return inference_pb2.TokenizeRequest(model=model, messages=chat_messages(text))
 
 
 def chat_messages(messages: str | Sequence[Message]) -> list[inference_pb2.ChatMessage]:
-    """Messages of the wire from a conversation; a string is one user message."""
+    """Return a conversation as wire messages; a string is one user message."""
     if isinstance(messages, str):
         return [inference_pb2.ChatMessage(role="user", content=messages)]
     return [
@@ -192,10 +199,10 @@ def _context(model: str, request_id: str, options: Options) -> common_pb2.Reques
 
 
 def check_names(options: Options, *, chat: bool = False) -> None:
-    """Refuse a misspelt option, which the wire would silently lose.
+    """Reject a misspelt option, which the wire would silently drop.
 
     Raises:
-        TypeError: an option is not one of `GenerateOptions`, or, of a chat, of `ChatOptions`.
+        TypeError: an option is not one of `GenerateOptions` or, for a chat, of `ChatOptions`.
     """
     unknown = options.keys() - (_CHAT_NAMES if chat else _NAMES)
     if unknown:

@@ -1,4 +1,4 @@
-"""When a failed call is tried again, and after how long. Pure: time and chance come in."""
+"""Decide whether and when to retry a failed call. Pure: time and randomness are arguments."""
 
 from dataclasses import dataclass
 
@@ -11,21 +11,22 @@ from baton.client.errors import (
 )
 
 _RESUME_WAIT_SECONDS = 1.0
-"""Longest wait before a stream goes on: its reader waits."""
+"""Longest wait before a stream continues: its reader is waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Exponential backoff with jitter; the wait that a server asks for comes on top."""
+    """Exponential backoff with jitter, added to the wait that a server requests."""
 
     retries: int = 2
-    """Attempts after the first, over the whole call."""
+    """Maximum attempts after the first, over the whole call."""
     first_seconds: float = 0.1
-    """Longest first wait; each further one is twice as long."""
+    """Longest first wait in seconds; each further one is twice as long."""
     longest_seconds: float = 5.0
     resume_seconds: float = 30.0
-    """A stream that has begun and can go on is tried again for so long, however often that is,
-    unless `retries` is 0. What it receives meanwhile begins the time anew."""
+    """Seconds for which a started stream that can continue is retried, any number of times, unless
+    `retries` is 0. Each received event restarts the time.
+    """
 
     def __post_init__(self) -> None:
         if self.retries < 0:
@@ -38,7 +39,7 @@ class RetryPolicy:
 
         Args:
             error: why the last attempt failed.
-            failures: how many attempts have failed, the last included.
+            failures: number of failed attempts, including the last.
             remaining: seconds until the call's deadline; a wait that reaches it is pointless.
             jitter: a random number from 0 to 1.
         """
@@ -54,12 +55,12 @@ class RetryPolicy:
         remaining: float,
         jitter: float,
     ) -> float | None:
-        """Return the seconds to wait before a stream goes on; None: give up.
+        """Return the seconds to wait before a stream continues; None: give up.
 
         Args:
             error: why the last attempt failed.
-            failures: how many have failed since something was received.
-            lost_seconds: since the first of them.
+            failures: number of failed attempts since the last received event.
+            lost_seconds: time since the first of them.
             remaining: as of `wait`.
             jitter: as of `wait`.
         """
@@ -85,19 +86,19 @@ class Attempts:
     """Counts the attempts of one call under its deadline."""
 
     def __init__(self, policy: RetryPolicy, deadline: float) -> None:
-        """`deadline` is on the clock that `now` comes from, in seconds."""
+        """Start counting; `deadline` is in seconds on the clock of `now`."""
         self._policy = policy
         self._deadline = deadline
         self._failures = 0
         self._received = -1
-        """Tokens before the last time that the stream was lost."""
+        """Number of tokens received before the stream was last lost."""
         self._lost = 0
-        """Attempts that failed since then."""
+        """Number of failed attempts since then."""
         self._lost_at = 0.0
 
     @property
     def failures(self) -> int:
-        """Attempts that failed."""
+        """Return the number of failed attempts."""
         return self._failures
 
     def timeout(self, now: float) -> float:
@@ -108,7 +109,7 @@ class Attempts:
         """Count a failure and return the seconds to wait before the next attempt.
 
         Raises:
-            BatonClientError: `error` itself, where there is no next attempt.
+            BatonClientError: `error` itself, if no attempt follows.
         """
         self._failures += 1
         wait = self._policy.wait(error, self._failures, self.timeout(now), jitter)
@@ -120,8 +121,8 @@ class Attempts:
         """Count the failure of a stream that can go on; return and raise as `failed` does.
 
         Args:
-            error: why it was lost, or could not go on.
-            received: how many tokens it had.
+            error: why it was lost or could not continue.
+            received: number of tokens received.
             now: as of `timeout`.
             jitter: a random number from 0 to 1.
         """
@@ -137,14 +138,16 @@ class Attempts:
 
 
 def is_transient(error: BatonClientError) -> bool:
-    """Return whether the same request may succeed soon, which says nothing of its safety."""
+    """Return whether the same request may soon succeed, regardless of whether a retry is safe."""
     if isinstance(error, CapacityError):
         return error.retry_after is not None
     return isinstance(error, UnavailableError | ConnectionFailedError)
 
 
 def frontend_lost(error: BatonClientError) -> bool:
-    """Return whether a stream was cut by its frontend's end: another one can continue it."""
+    """Return whether a stream was cut by its frontend's end, so that another one can continue
+    it.
+    """
     if isinstance(error, UnavailableError):
         return error.reason == "DRAINING"
     return isinstance(error, ConnectionFailedError)

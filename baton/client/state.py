@@ -1,4 +1,4 @@
-"""What one streaming call knows and decides: what to ask, what an event means, whether to go on.
+"""State of one streaming call: which request to send, how to handle events, when to retry.
 
 Pure: no I/O, no clock. The sync and the async stream drive the same object:
 
@@ -28,14 +28,14 @@ Request = inference_pb2.GenerateRequest | inference_pb2.ChatRequest
 
 
 class StreamState:
-    """One call's progress over all its attempts."""
+    """Progress of one call over all its attempts."""
 
     def __init__(self, request: Request, attempts: Attempts, *, resume: bool) -> None:
-        """Begin.
+        """Create the state of a call.
 
         Args:
-            request: what the user asked; it is not modified.
-            attempts: the call's deadline, and how often it is tried.
+            request: the user's request; it is not modified.
+            attempts: the call's deadline and its number of attempts.
             resume: whether to continue elsewhere when the frontend is lost mid-stream.
 
         Raises:
@@ -63,10 +63,10 @@ class StreamState:
         return self._continuation(), self._attempts.timeout(now)
 
     def receive(self, event: Event | None) -> Event | None:
-        """Take an event and return the one for the user; None if there is none.
+        """Process an event and return the one for the user; None if there is none.
 
         Raises:
-            ProtocolError: the event cannot follow what came before.
+            ProtocolError: the event cannot follow the earlier ones.
         """
         if type(event) is Delta:  # the hot path
             output = self._open_output(event.choice)
@@ -79,7 +79,7 @@ class StreamState:
             return event
         match event:
             case Started():
-                if self.started is not None:  # a later attempt says again what the user knows
+                if self.started is not None:  # a later attempt repeats what the user has received
                     return None
                 self.started = event
             case PromptLogprobs():
@@ -98,7 +98,7 @@ class StreamState:
         """Return the seconds to wait before the next attempt.
 
         Raises:
-            BatonClientError: `error` itself, where trying again is unsafe or pointless.
+            BatonClientError: `error` itself, if a retry is unsafe or pointless.
         """
         if self.started is None:
             return self._attempts.failed(error, now, jitter)
@@ -110,13 +110,13 @@ class StreamState:
         """Check a call that ended with status OK.
 
         Raises:
-            ProtocolError: it said no Finished.
+            ProtocolError: there was no Finished.
         """
         if self.finished is None:
             raise ProtocolError("the stream ended without Finished")
 
     def answer(self) -> Answer:
-        """Return the whole answer of a finished stream.
+        """Return the complete answer of a finished stream.
 
         Raises:
             ProtocolError: it has not finished.
@@ -135,12 +135,12 @@ class StreamState:
         return tuple(self.outputs[choice].token_ids) if choice in self.outputs else ()
 
     def _can_resume(self, error: BatonClientError) -> bool:
-        # Other draws would not go with the tokens that the user has.
+        # Differently sampled tokens would not match those that the user has.
         exact = self.started is None or self.started.exact_continuation or not self.token_ids()
         return self._resume and exact and frontend_lost(error)
 
     def _continuation(self) -> Request:
-        """The user's request; once started, with its seed and what was received."""
+        """Return the user's request; once started, with its seed and the received tokens."""
         if not self._attempts.failures:
             return self._request
         request = deepcopy(self._request)
@@ -156,7 +156,7 @@ class StreamState:
         return request
 
     def _of_prompt(self, event: PromptLogprobs) -> PromptLogprobs | None:
-        """Return what an event says that no earlier attempt has said."""
+        """Return an event's prompt data that no earlier attempt has delivered."""
         if self.started is None:
             raise ProtocolError("log probabilities of the prompt came before Started")
         next_position = len(self.prompt_logprobs) + 1  # the first token has none

@@ -1,4 +1,4 @@
-"""A streaming call, for ordinary code and for asyncio. What they decide is in `StreamState`."""
+"""A streaming call, blocking or for asyncio. `StreamState` makes the decisions of both."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ OpenCall = Callable[[Request, float], Call]
 
 
 class _Progress(Generic[Call]):
-    """What the synchronous and the asyncio stream share."""
+    """Base of the blocking and the asyncio stream."""
 
     def __init__(self, state: StreamState, open_call: OpenCall[Call]) -> None:
         self._state = state
@@ -33,22 +33,22 @@ class _Progress(Generic[Call]):
 
     @property
     def started(self) -> Started | None:
-        """The first event, once received."""
+        """Return the first event, once received."""
         return self._state.started
 
     @property
     def finished(self) -> Finished | None:
-        """The last event, once received."""
+        """Return the last event, once received."""
         return self._state.finished
 
     @property
     def text(self) -> str:
-        """Text of the first choice so far."""
+        """Return the text of the first choice so far."""
         return self._state.text()
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """Tokens of the first choice so far."""
+        """Return the tokens of the first choice so far."""
         return self._state.token_ids()
 
     def _opened(self) -> Call:
@@ -59,7 +59,9 @@ class _Progress(Generic[Call]):
         return self._call
 
     def _broke(self, error: BatonClientError) -> float:
-        """Drop the broken call; seconds to wait before the next one. Raises where none follows."""
+        """Drop the broken call; return the seconds to wait before the next one, or raise if none
+        follows.
+        """
         self._drop()
         if self._closed:
             raise StreamClosedError("the stream is closed") from error
@@ -76,9 +78,9 @@ class _Progress(Generic[Call]):
 
 
 class Stream(_Progress[BlockingCall]):
-    """Iterates over events. Use it as a context manager: leaving it cancels what still runs.
+    """Iterates over events. Use it as a context manager: leaving it cancels an open call.
 
-    The call is opened by the first read. Errors are those of `baton.client.errors`.
+    The first read opens the call. It raises the errors of `baton.client.errors`.
     """
 
     def __enter__(self) -> Self:
@@ -107,7 +109,7 @@ class Stream(_Progress[BlockingCall]):
                 event = state.receive(event)
                 if event is not None:
                     return event
-        except BaseException:  # an error, or Ctrl-C: the cluster must not work on
+        except BaseException:  # an error, or Ctrl-C: the cluster must stop working
             self.close()
             raise
 
@@ -118,14 +120,14 @@ class Stream(_Progress[BlockingCall]):
                 yield event.text
 
     def answer(self) -> Answer:
-        """Read to the end and return the whole."""
+        """Read to the end and return the complete answer."""
         with self:
             for _ in self:
                 pass
         return self._state.answer()
 
     def close(self) -> None:
-        """Cancel the call if it still runs. May be called again, and from another thread."""
+        """Cancel the call if it is still open. May be called again, and from another thread."""
         self._shut()
 
 
@@ -158,7 +160,7 @@ class AsyncStream(_Progress[AsyncCall]):
                 event = state.receive(event)
                 if event is not None:
                     return event
-        except BaseException:  # an error, or cancelling: the cluster must not work on
+        except BaseException:  # an error, or cancellation: the cluster must stop working
             self.close()
             raise
 
@@ -169,12 +171,12 @@ class AsyncStream(_Progress[AsyncCall]):
                 yield event.text
 
     async def answer(self) -> Answer:
-        """Read to the end and return the whole."""
+        """Read to the end and return the complete answer."""
         async with self:
             async for _ in self:
                 pass
         return self._state.answer()
 
     def close(self) -> None:
-        """Cancel the call if it still runs. May be called again."""
+        """Cancel the call if it is still open. May be called again."""
         self._shut()

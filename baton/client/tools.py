@@ -1,4 +1,4 @@
-"""Tools in requests: what the model may call, and what it has called."""
+"""Tools in requests: the functions that the model may call, and the calls that it made."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,30 +19,30 @@ class Tool(TypedDict):
     name: str
     description: NotRequired[str]
     parameters: NotRequired[Mapping[str, Any]]
-    """JSON Schema of its arguments. Left out: it has none."""
+    """JSON Schema of its arguments. Omitted: it has none."""
     strict: NotRequired[bool]
-    """Calls keep to the schema, or the request is refused."""
+    """Whether calls must match the schema; a request whose schema is not supported is rejected."""
 
 
 class ToolCallMessage(TypedDict):
-    """A call that the assistant made, in a conversation."""
+    """A call by the assistant, in a conversation."""
 
     id: str
     name: str
     arguments: str
-    """A JSON object."""
+    """Arguments of the call: a JSON object."""
 
 
 class ToolChoice(TypedDict):
-    """Whether and what an answer calls."""
+    """Whether a response calls tools, and which."""
 
     mode: Literal["none", "auto", "required"]
     names: NotRequired[Sequence[str]]
-    """Tools that may be called. Left out: all."""
+    """Tools that may be called. Omitted: all."""
 
 
 def tool_messages(tools: Sequence[Tool]) -> list[inference_pb2.Tool]:
-    """Return tools as the wire has them."""
+    """Return tools as wire messages."""
     return [
         inference_pb2.Tool(
             name=tool["name"],
@@ -55,7 +55,7 @@ def tool_messages(tools: Sequence[Tool]) -> list[inference_pb2.Tool]:
 
 
 def tool_choice_message(choice: str | ToolChoice) -> inference_pb2.ToolChoice:
-    """Return a choice as the wire has it. A string is a mode, or the name of the one to call.
+    """Return a tool choice as a wire message. A string is a mode, or the name of the tool to call.
 
     Raises:
         ValueError: there is no such mode.
@@ -70,7 +70,7 @@ def tool_choice_message(choice: str | ToolChoice) -> inference_pb2.ToolChoice:
 
 
 def call_messages(calls: Sequence[ToolCallMessage]) -> list[inference_pb2.ToolCall]:
-    """Return the calls of a message as the wire has them."""
+    """Return the calls of a conversation's message as wire messages."""
     return [
         inference_pb2.ToolCall(id=call["id"], name=call["name"], arguments=call["arguments"])
         for call in calls

@@ -1,1 +1,1 @@
-"""Many streams of a client on one Session, unseen by its users."""
+"""Many streams of a client multiplexed on one Session, transparently to its users."""

@@ -27,17 +27,17 @@ OpenPlain = Callable[[Request, float], AsyncCall]
 
 
 class AsyncSession:
-    """One Session call: a task reads it, another one writes. Belongs to the client's event loop."""
+    """One Session call with a reading and a writing task. Belongs to the client's event loop."""
 
     def __init__(
         self, stub: Any, on_closed: Callable[["AsyncSession", bool], None], most: int | None
     ) -> None:
-        """Open it.
+        """Open the session.
 
         Args:
             stub: a generated stub of InferenceService.
-            on_closed: is told of its end, and whether the frontend knows no sessions.
-            most: the requests that it takes in its life; None: any number.
+            on_closed: called at its end, with whether the frontend supports no sessions.
+            most: maximum number of requests in its life; None: any number.
         """
         self._loop = asyncio.get_running_loop()
         self._requests = SessionRequests(most)
@@ -45,14 +45,14 @@ class AsyncSession:
         self._wakeup = asyncio.Event()
         self._retired = False
         self._idle: asyncio.TimerHandle | None = None
-        # It serves all requests, and belongs to the context of none.
+        # It serves all requests, and belongs to no request's context.
         self._call = Context().run(stub.Session)
         self._tasks = [
             self._loop.create_task(run, context=Context()) for run in (self._read(), self._write())
         ]
 
     def __len__(self) -> int:
-        """Open requests."""
+        """Return the number of open requests."""
         return len(self._requests)
 
     @property
@@ -61,7 +61,7 @@ class AsyncSession:
         return not self._retired and not self._requests.full
 
     def start(self, request: Request, timeout: float, call: "AsyncSessionCall") -> int:
-        """Begin a request; what happens to it is given to `call`."""
+        """Begin a request whose events are delivered to `call`."""
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
@@ -71,12 +71,12 @@ class AsyncSession:
         return request_id
 
     def cancel(self, request_id: int) -> None:
-        """Tell the frontend that nothing more of a request is wanted."""
+        """Tell the frontend that a request is cancelled."""
         if self._requests.cancel(request_id):
             self._wakeup.set()
 
     def retire(self) -> None:
-        """Begin no more requests on it."""
+        """Begin no more requests on this session."""
         self._retired = True
         if self._idle is not None:
             self._idle.cancel()
@@ -84,7 +84,7 @@ class AsyncSession:
         self._close_when_idle()
 
     def close(self, error: BatonClientError) -> None:
-        """Break it off; its requests fail with `error`."""
+        """Close the session; its requests fail with `error`."""
         self._retired = True
         for task in self._tasks:
             task.cancel()
@@ -133,7 +133,7 @@ class AsyncSession:
                 call.end(error if failure is None else client_error(failure, call.request_id))
 
     def _close_when_idle(self) -> None:
-        """Close it, at once or after a while, where no request is open."""
+        """Close the session, immediately or after a while, when no request is open."""
         if not self._requests and self._idle is None:
             seconds = 0.0 if self._retired else IDLE_SECONDS
             self._idle = self._loop.call_later(seconds, self._close_idle)
@@ -146,12 +146,12 @@ class AsyncSession:
 
 
 class AsyncSessionCall:
-    """One request's end of a session: keeps its events until they are read."""
+    """One request on a session: keeps its events until they are read."""
 
     def __init__(
         self, session: AsyncSession, request: Request, timeout: float, open_plain: OpenPlain
     ) -> None:
-        """Begin the request; `open_plain` begins it again where the session does not take it."""
+        """Begin the request; `open_plain` begins it again if the session does not accept it."""
         self._loop = asyncio.get_running_loop()
         self._session = session
         self._request = request
@@ -169,7 +169,7 @@ class AsyncSessionCall:
         return self._request.context.request_id
 
     async def read(self) -> Read:
-        """Return the next event, as `AsyncCall` says."""
+        """Return the next event, as of `AsyncCall`."""
         events = self._events
         while not events:
             if self._plain is not None:
@@ -181,16 +181,16 @@ class AsyncSessionCall:
         return events.popleft()
 
     def cancel(self) -> None:
-        """End it; a reader gets StreamClosedError."""
+        """Cancel the request; a reader gets StreamClosedError."""
         if self._plain is not None:
             self._plain.cancel()
         else:
             self._abandon(StreamClosedError("the stream is closed"))
 
-    # What the session tells.
+    # Called by the session.
 
     def push(self, delta: Delta) -> None:
-        """Take output. The hot path."""
+        """Add output. The hot path."""
         self._events.append(delta)
         if self._waiter is not None:
             self._wake()
@@ -198,7 +198,7 @@ class AsyncSessionCall:
             self._abandon(self._unread())
 
     def take(self, event: Event) -> None:
-        """Take an event of any kind."""
+        """Add an event of any kind."""
         self._started = True
         if type(event) is Finished:
             self._finish()
@@ -209,23 +209,23 @@ class AsyncSessionCall:
             self._abandon(self._unread())
 
     def fail(self, error: BatonError) -> None:
-        """End as the frontend says."""
+        """Fail with the frontend's error."""
         if error.reason is Reason.NO_CAPACITY and not self._started:
-            self.fall_back()  # as a rule it is the session that has no room
+            self.fall_back()  # usually the session itself has no capacity
             return
         if error.reason is Reason.DRAINING:
             self._session.retire()
         self.end(self._error_of(error))
 
     def end(self, error: BatonClientError) -> None:
-        """Fail, once what came before was read."""
+        """Fail after the earlier events were read."""
         if not self._over:
             self._finish()
             self._error = error
             self._wake()
 
     def fall_back(self) -> None:
-        """Ask again with a call of its own; nothing was received."""
+        """Begin the request again as a separate call; nothing was received."""
         if not self._over:
             left = self._timer.when() - self._loop.time()
             self._finish()

@@ -1,4 +1,4 @@
-"""How streams are called: by calls of their own while few are open, on sessions where many are."""
+"""Choose how streams are called: separately while few are open, on sessions when many are."""
 
 import asyncio
 import threading
@@ -18,19 +18,20 @@ from baton.client.state import Request
 from baton.v1 import inference_pb2
 
 MANY = 2
-"""Streams that are open when the next one goes on a session."""
+"""Number of open streams from which the next one uses a session."""
 BALANCED_REQUESTS = 16
-"""A session is one call, and so at one frontend. Where calls are spread over several, it takes so
-many requests in its life, and what begins then has a new one."""
+"""A session is one call, and so stays at one frontend. Where calls are distributed over several
+frontends, a session takes this many requests in its life, and later ones use a new session.
+"""
 UNSUPPORTED_SECONDS = 60.0
-"""A frontend that knows no sessions is asked again after so long."""
+"""Seconds after which a frontend without session support is tried again."""
 
 
 class AsyncCalls:
-    """The streaming calls of an asyncio client. Belongs to its event loop."""
+    """Streaming calls of an asyncio client. Belongs to its event loop."""
 
     def __init__(self, channels: AsyncChannels) -> None:
-        """Call on these channels."""
+        """Create calls on these channels."""
         self._channels = channels
         self._most = BALANCED_REQUESTS if channels.balanced else None
         self._plain = 0
@@ -47,7 +48,7 @@ class AsyncCalls:
         return self._open_plain(request, timeout)
 
     def close(self, error: BatonClientError) -> None:
-        """Break off all sessions; what runs on them fails with `error`."""
+        """Close all sessions; their requests fail with `error`."""
         for session in self._sessions:
             session.close(error)
         self._sessions = []
@@ -88,10 +89,10 @@ class AsyncCalls:
 
 
 class BlockingCalls:
-    """The streaming calls of a client that threads share."""
+    """Streaming calls of a client that threads share."""
 
     def __init__(self, channels: BlockingChannels) -> None:
-        """Call on these channels."""
+        """Create calls on these channels."""
         self._channels = channels
         self._most = BALANCED_REQUESTS if channels.balanced else None
         self._lock = threading.Lock()
@@ -108,7 +109,7 @@ class BlockingCalls:
         return self._open_plain(request, timeout)
 
     def close(self, error: BatonClientError) -> None:
-        """Break off all sessions; what runs on them fails with `error`."""
+        """Close all sessions; their requests fail with `error`."""
         with self._lock:
             sessions, self._sessions = self._sessions, []
         for session in sessions:

@@ -1,4 +1,4 @@
-"""The requests that are open on one session: what is to be sent, and where what comes goes.
+"""Requests that are open on one session: outgoing messages, and the receivers of incoming ones.
 
 Pure: no I/O, no clock. Sessions of asyncio and of threads drive the same object.
 """
@@ -12,18 +12,18 @@ from baton.request.stream_events import Delta, Event, Finished, event_from_proto
 from baton.v1 import inference_pb2
 
 MAX_REQUEST_BYTES = 64 * 1024
-"""A longer request has a call of its own: it would hold up others, and may be too long."""
+"""A longer request uses a separate call: it would delay others, and may exceed the limit."""
 MAX_UNREAD = 16_384
-"""Events that may wait for the reader of a stream; with more it is cut."""
+"""Maximum unread events of a stream; a stream with more is cut."""
 IDLE_SECONDS = 10.0
-"""A session on which no request is open is closed after so long."""
+"""Seconds after which a session without open requests is closed."""
 _MESSAGE_BYTES = 256 * 1024
 _ASSUMED_ROOM = 256
-"""Requests that are begun before the frontend has said how many may be open: its default."""
+"""Assumed limit of open requests until the frontend reports its own: the default."""
 
 
 class Receiver(Protocol):
-    """A request's own end of the session."""
+    """Receives the events of one request on a session."""
 
     @property
     def request_id(self) -> str:
@@ -31,35 +31,35 @@ class Receiver(Protocol):
         ...
 
     def push(self, delta: Delta) -> None:
-        """Take the next output."""
+        """Receive the next output."""
         ...
 
     def take(self, event: Event) -> None:
-        """Take what happens next, of any kind."""
+        """Receive the next event of any kind."""
         ...
 
     def fail(self, error: BatonError) -> None:
-        """Take the end of a request that failed at the frontend."""
+        """Receive the failure of a request at the frontend."""
         ...
 
     def end(self, error: BatonClientError) -> None:
-        """Take the end of the session itself."""
+        """Receive the end of the session itself."""
         ...
 
     def fall_back(self) -> None:
-        """Begin again without a session: the frontend knows none, and nothing has happened."""
+        """Begin again without a session: the frontend supports none, and nothing was received."""
         ...
 
 
 class SessionRequests:
-    """Open requests by id. One that was cancelled takes room until the frontend has ended it."""
+    """Open requests by id. A cancelled one occupies capacity until the frontend has ended it."""
 
     def __init__(self, most: int | None = None) -> None:
-        """Begin; `most` is how many requests it takes in its life. None: any number."""
+        """Create the table; `most` is the number of requests in its life. None: any number."""
         self._most = most
         self._begun = 0
         self._receivers: dict[int, Receiver | None] = {}
-        """None: its client wants no more of it."""
+        """Receivers by request id; None: the client has cancelled the request."""
         self._last_id = 0
         self._room = _ASSUMED_ROOM
         self._starts: list[inference_pb2.SessionStart] = []
@@ -70,12 +70,12 @@ class SessionRequests:
 
     @property
     def full(self) -> bool:
-        """Whether no more may be begun now."""
+        """Whether no more requests may begin now."""
         return len(self._receivers) >= self._room
 
     @property
     def used_up(self) -> bool:
-        """Whether no more may be begun ever."""
+        """Whether no more requests may ever begin."""
         return self._most is not None and self._begun >= self._most
 
     def start(
@@ -84,10 +84,10 @@ class SessionRequests:
         """Begin a request and return its id.
 
         Args:
-            request: what is asked.
+            request: the request.
             timeout: seconds that it may take.
-            receiver: is given what happens to it.
-            traceparent: the W3C trace context that it belongs to; empty: none.
+            receiver: receives its events.
+            traceparent: the W3C trace context of the request; empty: none.
         """
         self._last_id = request_id = self._last_id % 0xFFFFFFFF + 1
         while request_id in self._receivers:
@@ -105,7 +105,7 @@ class SessionRequests:
         return request_id
 
     def cancel(self, request_id: int) -> bool:
-        """Want no more of a request; return whether the frontend is to be told."""
+        """Cancel a request; return whether the frontend must be notified."""
         if self._receivers.get(request_id) is None:
             return False
         self._receivers[request_id] = None
@@ -113,7 +113,7 @@ class SessionRequests:
         return True
 
     def to_send(self) -> inference_pb2.SessionRequest | None:
-        """Return the next message to send; None: there is nothing to say."""
+        """Return the next message to send; None: there is none."""
         if not self._starts and not self._cancels:
             return None
         size = count = 0
@@ -124,15 +124,15 @@ class SessionRequests:
             count += 1
         starts, self._starts = self._starts[:count], self._starts[count:]
         cancels: list[int] = []
-        if not self._starts:  # a request is cancelled after it has begun
+        if not self._starts:  # a request is cancelled only after it has begun
             cancels, self._cancels = self._cancels, []
         return inference_pb2.SessionRequest(starts=starts, cancels=cancels)
 
     def receive(self, response: inference_pb2.SessionResponse) -> None:
-        """Give each request what happened to it.
+        """Deliver a message's events to their requests.
 
         Raises:
-            ProtocolError: the columns do not fit together.
+            ProtocolError: the columns are inconsistent.
         """
         columns, receivers = response.deltas, self._receivers
         if columns.ids:
@@ -158,7 +158,7 @@ class SessionRequests:
             self._room = response.limits.max_requests
 
     def close(self) -> list[Receiver]:
-        """Forget all requests; return those that are still wanted."""
+        """Remove all requests; return those that are not cancelled."""
         receivers, self._receivers = self._receivers, {}
         self._starts, self._cancels = [], []
         return [receiver for receiver in receivers.values() if receiver is not None]

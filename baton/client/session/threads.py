@@ -33,9 +33,9 @@ class BlockingSession:
     def __init__(
         self, stub: Any, on_closed: Callable[["BlockingSession", bool], None], most: int | None
     ) -> None:
-        """Open it; the arguments are those of `AsyncSession`."""
+        """Open the session; the arguments are those of `AsyncSession`."""
         self._lock = threading.RLock()
-        """Of everything below: held for as long as a message takes to be handed out."""
+        """Protects all fields below; held while a message is delivered."""
         self._requests = SessionRequests(most)
         self._retired = False
         self._on_closed = on_closed
@@ -44,7 +44,7 @@ class BlockingSession:
         threading.Thread(target=self._read, name="baton-session", daemon=True).start()
 
     def __len__(self) -> int:
-        """Open requests."""
+        """Return the number of open requests."""
         return len(self._requests)
 
     @property
@@ -53,7 +53,7 @@ class BlockingSession:
         return not self._retired and not self._requests.full
 
     def start(self, request: Request, timeout: float, call: "BlockingSessionCall") -> int | None:
-        """Begin a request; what happens to it is given to `call`. None: the session takes none."""
+        """Begin a request whose events are delivered to `call`. None: the session accepts none."""
         with self._lock:
             if self._retired or self._requests.full:
                 return None
@@ -63,20 +63,20 @@ class BlockingSession:
         return request_id
 
     def cancel(self, request_id: int) -> None:
-        """Tell the frontend that nothing more of a request is wanted."""
+        """Tell the frontend that a request is cancelled."""
         with self._lock:
             wanted = self._requests.cancel(request_id)
         if wanted:
             self._wakeup.put(None)
 
     def retire(self) -> None:
-        """Begin no more requests on it, and close it after the last one."""
+        """Begin no more requests on this session, and close it after the last one."""
         with self._lock:
             self._retired = True
         self._wakeup.put(None)
 
     def close(self, error: BatonClientError) -> None:
-        """Break it off; its requests fail with `error`."""
+        """Close the session; its requests fail with `error`."""
         with self._lock:
             self._retired = True
             for call in self._requests.close():
@@ -134,18 +134,18 @@ class BlockingSession:
 
 
 class BlockingSessionCall:
-    """One request's end of a session: keeps its events until one thread reads them."""
+    """One request on a session: keeps its events until one thread reads them."""
 
     def __init__(
         self, session: BlockingSession, request: Request, timeout: float, open_plain: OpenPlain
     ) -> None:
-        """Begin the request; `open_plain` begins it again where the session does not take it."""
+        """Begin the request; `open_plain` begins it again if the session does not accept it."""
         self._session = session
         self._request = request
         self._open_plain = open_plain
         self._plain: BlockingCall | None = None
         self._events: queue.SimpleQueue[Event | BatonClientError | None] = queue.SimpleQueue()
-        """What comes; last an error, or None: it is to be begun without the session."""
+        """Incoming events; the last is an error, or None: begin again without the session."""
         self._started = self._cancelled = False
         self._deadline = time.monotonic() + timeout
         self._id = session.start(request, timeout, self)
@@ -157,7 +157,7 @@ class BlockingSessionCall:
         return self._request.context.request_id
 
     def read(self) -> Read:
-        """Return the next event, as `BlockingCall` says."""
+        """Return the next event, as of `BlockingCall`."""
         if self._plain is not None:
             return self._plain.read()
         try:
@@ -177,7 +177,7 @@ class BlockingSessionCall:
         return event
 
     def cancel(self) -> None:
-        """End it, from any thread; a reader gets StreamClosedError."""
+        """Cancel the request, from any thread; a reader gets StreamClosedError."""
         self._cancelled = True
         if self._plain is not None:
             self._plain.cancel()
@@ -185,10 +185,10 @@ class BlockingSessionCall:
             self._abandon()
             self._events.put(StreamClosedError("the stream is closed"))
 
-    # What the session tells, on its thread.
+    # Called by the session, on its thread.
 
     def push(self, delta: Delta) -> None:
-        """Take output. The hot path."""
+        """Add output. The hot path."""
         self._events.put(delta)
         if self._events.qsize() > MAX_UNREAD:
             self._abandon()
@@ -196,7 +196,7 @@ class BlockingSessionCall:
             self._events.put(self._error_of(BatonError(Reason.SLOW_CONSUMER, unread)))
 
     def take(self, event: Event) -> None:
-        """Take an event of any kind."""
+        """Add an event of any kind."""
         self._started = True
         if type(event) is Delta:
             self.push(event)
@@ -204,20 +204,20 @@ class BlockingSessionCall:
             self._events.put(event)
 
     def fail(self, error: BatonError) -> None:
-        """End as the frontend says."""
+        """Fail with the frontend's error."""
         if error.reason is Reason.NO_CAPACITY and not self._started:
-            self.fall_back()  # as a rule it is the session that has no room
+            self.fall_back()  # usually the session itself has no capacity
             return
         if error.reason is Reason.DRAINING:
             self._session.retire()
         self.end(self._error_of(error))
 
     def end(self, error: BatonClientError) -> None:
-        """Fail, once what came before was read."""
+        """Fail after the earlier events were read."""
         self._events.put(error)
 
     def fall_back(self) -> None:
-        """Ask again with a call of its own; nothing was received."""
+        """Begin the request again as a separate call; nothing was received."""
         self._events.put(None)
 
     def _abandon(self) -> None:
