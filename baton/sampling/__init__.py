@@ -1,5 +1,6 @@
-"""Sampling and stopping parameters: the one definition that frontends, workers, engines and the
-client share."""
+"""Sampling and stopping parameters: the single definition that is shared by frontends, workers,
+engines and the client.
+"""
 
 from baton.sampling.parameter import Effect, Engines, InvalidParameterError, Limits, Parameter
 from baton.sampling.params import PARAMETERS, SamplingOptions, SamplingParams

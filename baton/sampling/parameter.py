@@ -1,4 +1,4 @@
-"""What a row of the table of parameters has."""
+"""Columns of the table of parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class InvalidParameterError(ValueError):
-    """A parameter is outside of its limits. `field` is its name; the text says limit and value."""
+    """A parameter is outside its limits. `field` is its name; the text names limit and value."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -16,19 +16,19 @@ class InvalidParameterError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a value may be. Of a collection, low and high limit each number, or string's length."""
+    """Allowed values. For a collection, low and high limit each number, or each string's length."""
 
     low: float | None = None
     high: float | None = None
     above: bool = False
-    """Whether `low` itself is out."""
+    """Whether `low` itself is excluded."""
     items: tuple[int, int] | None = None
-    """The fewest and the most entries of a collection that is given."""
+    """Minimum and maximum number of entries of a collection that is set."""
     token_ids: bool = False
     """Whether the entries are ids within the model's vocabulary."""
 
     def describe(self) -> str:
-        """Return in words what low and high allow."""
+        """Return a description of the range from low to high."""
         if self.above:
             return f"above {self.low} and up to {self.high}"
         return f"at least {self.low}" if self.high is None else f"{self.low} to {self.high}"
@@ -40,14 +40,16 @@ class Engines(Flag):
     TORCH = auto()
     VLLM = auto()
     VLLM_SPECULATING = auto()
-    """vLLM where it verifies proposed tokens."""
+    """vLLM with speculative decoding."""
     NONE = 0
-    """Each decides when it loads a checkpoint."""
+    """No engine supports it with every checkpoint: each decides when it loads one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """What an engine may lack. Its name is in the worker's record and in models' lists."""
+    """A feature that an engine may lack. Its name appears in the worker's record and in model
+    lists.
+    """
 
     name: str
     engines: Engines
@@ -57,9 +59,9 @@ class Effect(Enum):
     """What a parameter changes."""
 
     LOGITS = "logits"
-    """Which token is the most likely, or may be sampled."""
+    """Changes which token is most likely, or may be sampled."""
     DRAW = "draw"
-    """Which token is sampled by chance: nothing at temperature 0."""
+    """Changes which token is sampled at random: no effect at temperature 0."""
     END = "end"
     TEXT = "text"
     REPORT = "report"
@@ -67,19 +69,21 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What else differs between parameters."""
+    """Other properties of a parameter."""
 
     effect: Effect = Effect.LOGITS
     feature: Feature | None = None
-    """What an engine must support where the value is not the default. None: every engine does."""
+    """Feature that an engine needs for values other than the default. None: every engine supports
+    them.
+    """
     checkpoint: str = ""
     """Its name in generation_config.json. Empty: the file's value is not read."""
     vllm: str = ""
     """Its name in vLLM's SamplingParams. Empty: the engine converts the value itself."""
     vllm_values: Mapping[Any, Any] = field(default_factory=dict)
-    """Values that vLLM takes besides those within limits, and what they mean here."""
+    """Values that vLLM accepts in addition to those within limits, and their meaning here."""
     note: str = ""
-    """What docs/api.md says of the field of that name. Empty: its limits."""
+    """Text of docs/api.md for the field of that name. Empty: its limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ class Parameter:
 
     @property
     def note(self) -> str:
-        """What docs/api.md says of the field of that name."""
+        """Return the text of docs/api.md for the field of that name."""
         if self.traits.note:
             return self.traits.note
         items = self.limits.items
@@ -102,6 +106,6 @@ class Parameter:
 
 
 def count_text(limits: Limits, count: int) -> str:
-    """Return what is wrong with a collection of that many entries."""
+    """Return the error for a collection with that many entries."""
     fewest, most = limits.items or (0, 0)
     return f"{count} entries are out of range: {fewest} to {most}"

@@ -1,10 +1,10 @@
 """The parameters, as a struct, as keyword options and as a table.
 
 A parameter is a field of `SamplingParams` and of the message of that name in `baton.v1`; its
-annotation is its row of the table. From PARAMETERS, which is made of the fields, follow conversion,
-validation, what generation_config.json may recommend, engines' features, the arguments for vLLM's
-sampler, and the fields of OpenAI bodies with their text in docs/api.md. To add a number, add it to
-the message, to the two classes here (the second is for static types), and to
+annotation is its row of the table. PARAMETERS, built from the fields, defines conversion,
+validation, the recommendations that are read from generation_config.json, engines' features, the
+arguments for vLLM's sampler, and the fields of OpenAI bodies with their text in docs/api.md. To add
+a number, add it to the message, to the two classes here (the second is for static types), and to
 `baton.engine.sampling`, which computes with it.
 """
 
@@ -38,16 +38,18 @@ _BAD_WORDS = Feature("bad_words", _TORCH | _VLLM)
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
-    """How tokens are drawn and where an output ends; meanings as of `baton.v1.SamplingParams`."""
+    """How tokens are sampled and where an output ends; fields as defined in
+    `baton.v1.SamplingParams`.
+    """
 
     temperature: Annotated[float, Limits(0, 2), Traits(_DRAW, checkpoint="temperature")] = 1.0
-    """0 makes it greedy."""
+    """0 selects greedy sampling."""
     top_p: Annotated[
         float,
         Limits(0, 1),
         Traits(_DRAW, checkpoint="top_p", note="0 to 1; 0 keeps the most likely token"),
     ] = 1.0
-    """0: the most likely token, or one of those that are."""
+    """0: the most likely token, or one of several equally likely ones."""
     top_k: Annotated[
         int,
         Limits(0, _INT32),
@@ -63,7 +65,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         Limits(-_INT64 - 1, _INT64),
         Traits(_DRAW, note="the same seed samples the same tokens"),
     ] = None
-    """None: the frontend draws one; an engine takes it as 0."""
+    """None: the frontend chooses one at random; an engine treats it as 0."""
     presence_penalty: Annotated[
         float, Limits(-2, 2), Traits(feature=_PENALTIES, vllm="presence_penalty")
     ] = 0.0
@@ -87,7 +89,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     """Alternatives to report per token; None reports no log probabilities."""
     max_tokens: Annotated[int | None, Limits(0), Traits(_END, checkpoint="max_new_tokens")] = None
-    """None: up to the context's end. 0, which engines are never given: the prompt alone."""
+    """None: up to the end of the context. 0, which engines never receive: only the prompt."""
     min_tokens: Annotated[int, Limits(0), Traits(note="minimum output tokens")] = 0
     stop_token_ids: Annotated[
         tuple[int, ...], Limits(items=(0, 256), token_ids=True), Traits(_END)
@@ -96,46 +98,47 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         bool, Traits(_END, note="continue after the model's end-of-sequence token")
     ] = False
     stop: Annotated[tuple[str, ...], Limits(1, 256, items=(0, 4)), Traits(_END)] = ()
-    """The frontend's alone: workers know no text."""
+    """Used by the frontend alone: workers have no text."""
     allowed_token_ids: Annotated[
         tuple[int, ...] | None, Limits(items=(1, 1024), token_ids=True)
     ] = None
-    """The only tokens that are sampled; None: all."""
+    """The only tokens that may be sampled; None: all."""
     grammar: Annotated[Grammar | None, Traits(feature=Feature("grammar", Engines.NONE))] = None
-    """What the output's text must look like; None: anything."""
+    """Grammar that the output's text must match; None: no constraint."""
     bad_words: Annotated[
         tuple[str, ...], Limits(1, 256, items=(0, 128)), Traits(feature=_BAD_WORDS)
     ] = ()
-    """The frontend's alone, which makes `bad_word_ids` of them."""
+    """Used by the frontend alone, which converts them to `bad_word_ids`."""
     include_stop_str_in_output: Annotated[
         bool, Traits(_TEXT, note="applies to stop tokens too")
     ] = False
-    """The frontend's alone."""
+    """Used by the frontend alone."""
     skip_special_tokens: Annotated[
         bool, Traits(_TEXT, note="false: the text includes special tokens")
     ] = True
-    """The frontend's alone."""
+    """Used by the frontend alone."""
     prompt_logprobs: Annotated[
         int | None, Limits(0, 20), Traits(_REPORT, Feature("prompt_logprobs", _TORCH))
     ] = None
-    """Alternatives to report per prompt token; None reports nothing. Engines are told with the
+    """Alternatives to report per prompt token; None reports nothing. Engines receive it with the
     request, as only one of two workers computes the prompt. vLLM's support depends on its
-    configuration."""
+    configuration.
+    """
     bad_word_ids: Annotated[
         tuple[tuple[int, ...], ...],
         Limits(1, 64, items=(0, 512), token_ids=True),
         Traits(feature=_BAD_WORDS, note="`bad_words` as sequences of token ids; Baton only"),
     ] = ()
-    """Runs of tokens that the output does not have."""
+    """Token sequences that the output must not contain."""
 
     @classmethod
     def from_proto(cls, params: common_pb2.SamplingParams) -> Self:
-        """Make the struct of a message; what is not set has the default. Nothing is checked."""
+        """Return the struct of a message; unset fields have their defaults. Nothing is checked."""
         return cls.from_options({field.name: value for field, value in params.ListFields()})
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """Make the struct of values by name; None and other names are as if they were not there.
+        """Return the struct of values by name, ignoring None and unknown names.
 
         A string for `stop` is one stop string. Nothing is checked.
         """
@@ -148,7 +151,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_vllm_options(cls, options: Mapping[str, Any]) -> Self:
-        """Make the struct of values as vLLM takes them: as `from_options`, with `vllm_values`."""
+        """Return the struct of values as vLLM takes them: as `from_options`, with `vllm_values`."""
         meant = {
             name: values[options[name]]
             for name, values in _VLLM_VALUES.items()
@@ -157,16 +160,16 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         return cls.from_options({**options, **meant})
 
     def to_proto(self, given: Collection[str] = ()) -> common_pb2.SamplingParams:
-        """Make the message; what has its default is not set.
+        """Return the message; parameters with their default are not set.
 
         Args:
-            given: names of parameters to set though they have their defaults, as the model may have
-                others.
+            given: names of parameters to set even with their defaults, as the model may have other
+                defaults.
 
         Raises:
-            InvalidParameterError: a list is empty, which the message cannot tell from not given.
+            InvalidParameterError: a list is empty, which the message cannot distinguish from unset.
             ValueError: a number does not fit the message.
-            TypeError: a value has a type that the message does not take.
+            TypeError: a value has a type that the message does not accept.
         """
         fields: dict[str, Any] = {}
         for each in PARAMETERS:
@@ -185,7 +188,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SamplingOptions(TypedDict, total=False):
-    """The same by keyword, for static types; what is left out has the server's default."""
+    """The same parameters as keywords, for static types; omitted ones have the server's default."""
 
     temperature: float
     top_p: float
@@ -201,23 +204,23 @@ class SamplingOptions(TypedDict, total=False):
     max_tokens: int
     """At most this many output tokens. Default: up to the context's end."""
     min_tokens: int
-    """No end of sequence and no stop token before this many."""
+    """No end of sequence and no stop token before this many tokens."""
     stop_token_ids: Sequence[int]
     ignore_eos: bool
     stop: str | Sequence[str]
     """Strings that end the output, at most 4."""
     allowed_token_ids: Sequence[int]
-    """The only tokens that are sampled, 1 to 1024."""
+    """The only tokens that may be sampled, 1 to 1024."""
     grammar: Grammar
-    """What the output's text must look like."""
+    """Grammar that the output's text must match."""
     bad_words: str | Sequence[str]
-    """Words that the output does not have, at most 128."""
+    """Words that the output must not contain, at most 128."""
     include_stop_str_in_output: bool
     skip_special_tokens: bool
     prompt_logprobs: int
     """Alternatives to report with each prompt token's log probability, 0 to 20."""
     bad_word_ids: Sequence[Sequence[int]]
-    """Runs of tokens that the output does not have, at most 512."""
+    """Token sequences that the output must not contain, at most 512."""
 
 
 def _parameters() -> Iterator[Parameter]:
@@ -233,7 +236,7 @@ def _parameters() -> Iterator[Parameter]:
 
 
 def _maker(parameter: Parameter) -> Callable[[Any], Any] | None:
-    """Return what makes a parameter's value of any collection; None where it is no collection."""
+    """Return the constructor of a parameter's collection type; None if it is not a collection."""
     if parameter.name in ("stop", "bad_words"):
         return _strings
     if parameter.name == "grammar":

@@ -1,4 +1,4 @@
-"""Check parameters, and say which of them a request uses."""
+"""Check parameters, and list the features that a request needs."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +14,8 @@ def check(params: SamplingParams, names: Mapping[str, str] | None = None) -> Non
     """Check everything that does not depend on the model.
 
     Args:
-        params: what a client or a frontend sent.
-        names: what its sender calls parameters that have another name there, for the error.
+        params: parameters from a client or a frontend.
+        names: the sender's own names of parameters, for the error.
 
     Raises:
         InvalidParameterError: the first parameter that is wrong.
@@ -49,10 +49,10 @@ def check(params: SamplingParams, names: Mapping[str, str] | None = None) -> Non
 
 
 def check_vocabulary(params: SamplingParams, vocab_tokens: int) -> None:
-    """Check that token ids are below `vocab_tokens`, and not negative.
+    """Check that token ids are neither negative nor `vocab_tokens` or more.
 
     Raises:
-        InvalidParameterError: the first parameter that has one that is not.
+        InvalidParameterError: the first parameter with an invalid id.
     """
     for each in _TOKEN_IDS:
         value = getattr(params, each.name)
@@ -88,7 +88,8 @@ def features_of(engines: Engines) -> tuple[str, ...]:
 def is_plainly_greedy(params: SamplingParams, n: int) -> bool:
     """Return whether each token is the most likely one by the model's own logits, and n is 1.
 
-    Such an output is the same wherever it goes on: no draw and no count of earlier tokens is in it.
+    Such an output continues identically anywhere: it depends on no random number and no count of
+    earlier tokens.
     """
     return (
         n == 1

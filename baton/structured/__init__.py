@@ -1,5 +1,5 @@
-"""Outputs that keep to a grammar: which tokens may come next, as a function of the output so far.
+"""Structured outputs: the allowed next tokens under a grammar, as a function of the output so far.
 
-Stands on llguidance. Frontends compile a grammar to refuse what cannot be kept, workers compile it
+Based on llguidance. Frontends compile a grammar to reject unsupported ones, and workers compile it
 to sample by; neither needs a model, only its tokenizer.
 """

@@ -1,4 +1,6 @@
-"""The first tokens of a text, tried before a grammar is taken: some fail with the first of them."""
+"""Try the first tokens of a text before a grammar is accepted: some grammars fail with the first
+one.
+"""
 
 from collections.abc import Collection
 
@@ -9,26 +11,27 @@ from numpy.typing import NDArray
 from baton.structured.vocabulary import Vocabulary
 
 _TRIED = 8
-"""Tokens; each costs a mask."""
+"""Number of tokens; each costs a mask."""
 _OPENING = "{["
-"""What leads furthest into a grammar: to the branches of a schema, and its optional properties."""
+"""Characters that lead furthest into a grammar: to a schema's branches and optional properties."""
 
 
 def beginning_error(vocabulary: Vocabulary, matcher: LLMatcher) -> str:
-    """Try one beginning, which goes into objects and arrays where it can.
+    """Try one beginning, which enters objects and arrays where possible.
 
-    Masks are computed before tokens are taken, as they give the interpreter's lock up.
+    Masks are computed before tokens are consumed, because computing one releases the interpreter's
+    lock.
 
     Args:
         vocabulary: of the matcher.
         matcher: without an error, at the beginning of its grammar, where it stays.
 
     Returns:
-        What the library says; empty: it can be begun.
+        The library's error; empty: the output can begin.
     """
     opening = [ids[0] for text in _OPENING if len(ids := vocabulary.tokenize(text)) == 1]
     mask = np.zeros(vocabulary.words, np.uint32)
-    at = matcher  # whose first mask is then known to all that begin
+    at = matcher  # its first mask is then cached for all that begin
     for _ in range(_TRIED):
         at.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
         if at.is_error() or not mask.any():
@@ -44,7 +47,7 @@ def beginning_error(vocabulary: Vocabulary, matcher: LLMatcher) -> str:
 
 
 def can_begin_without(vocabulary: Vocabulary, matcher: LLMatcher, tokens: Collection[int]) -> bool:
-    """Return whether an output can begin with another token than these.
+    """Return whether an output can begin with a token other than these.
 
     Args:
         vocabulary: of the matcher.

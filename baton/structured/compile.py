@@ -1,4 +1,4 @@
-"""From a grammar's text to what masks are computed with, or to what is wrong with it."""
+"""Compile a grammar's text for computing masks, or report its errors."""
 
 import json
 import re
@@ -31,8 +31,8 @@ _EMBEDDED = re.compile(r"%json\s*(?=\{)")
 _SPACES = json.dumps(
     {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
 )
-"""At most one space, behind commas and colons: a model that may write more can do so for ever."""
-_SHOWN = 400  # characters of what the library says
+"""At most one space, after commas and colons: a model that may write more can do so without end."""
+_SHOWN = 400  # characters of the library's message
 _ONE_OF = "oneOf constraints"
 _ROW = "Parser Error: Current row"
 _PATTERNS = ("pattern", "patternProperties")
@@ -44,7 +44,7 @@ _KEYWORDS: Mapping[str, Sequence[str]] = {
     "lookarounds not supported": _PATTERNS,
     "Failed to generate regex for": _RANGE,
 }
-"""By how the library's error begins, the keywords that it may be about."""
+"""Keywords that an error may be about, by the start of the library's message."""
 _REWORDED = {
     _ONE_OF: "branches of oneOf cannot be distinguished; use anyOf, or give each branch a required "
     "property with its own const",
@@ -58,18 +58,20 @@ _REWORDED = {
 
 
 class CompiledGrammar:
-    """A grammar for one vocabulary, at its beginning. Not changed: any thread may copy it."""
+    """A grammar compiled for one vocabulary, at its beginning. Immutable: any thread may copy
+    it.
+    """
 
     def __init__(self, vocabulary: Vocabulary, matcher: LLMatcher, digits: int = 0) -> None:
         self.vocabulary = vocabulary
         self.digits = digits
-        """The most in a row in a number; 0: any."""
+        """Maximum number of consecutive digits in a number; 0: any."""
         self._matcher = matcher
         if digits:
             _ = vocabulary.numbers  # not while a step waits for a mask
 
     def begin(self) -> LLMatcher:
-        """Return a matcher of its own for one output."""
+        """Return a separate matcher for one output."""
         return self._matcher.deep_copy()
 
 
@@ -77,7 +79,7 @@ def compile_grammar(vocabulary: Vocabulary, grammar: Grammar) -> CompiledGrammar
     """Compile a grammar that `Grammar.check` took. Blocks for milliseconds; see `limits`.
 
     Raises:
-        GrammarError: what it asks for cannot be kept, or costs too much.
+        GrammarError: it needs an unsupported feature, or costs too much.
     """
     pauses = Pauses()
     parts = _Parts(vocabulary, pauses)
@@ -89,14 +91,14 @@ def compile_grammar(vocabulary: Vocabulary, grammar: Grammar) -> CompiledGrammar
             check_repeats(grammar.text, "regex")
             written = [LLMatcher.grammar_from_regex(grammar.text)]
         case "choice":
-            # One terminal: as alternatives of a rule each would be an item of the parser.
+            # A single terminal: alternatives of a rule would each be an item of the parser.
             options = " | ".join(msgspec.json.encode(one).decode() for one in grammar.options())
             written = [LLMatcher.grammar_from_lark(f"start: OPTION\nOPTION: {options}")]
         case _:
             _read_lark(grammar.text, parts)
             written = [LLMatcher.grammar_from_lark(text) for text in parts.whole()]
     error = ""
-    for one in written:  # one whose bounds cannot be kept does without them
+    for one in written:  # a schema whose bounds are not supported is used without them
         matcher = vocabulary.matcher(one)
         error = matcher.get_error() if matcher.is_error() else beginning_error(vocabulary, matcher)
         if not error:
@@ -106,7 +108,7 @@ def compile_grammar(vocabulary: Vocabulary, grammar: Grammar) -> CompiledGrammar
 
 
 class _Parts:
-    """A grammar's text, in which the schemas have what may stand between values, and bounds.
+    """Text of a grammar whose schemas have been given whitespace rules and bounds.
 
     Args:
         vocabulary: of the model.
@@ -122,7 +124,7 @@ class _Parts:
         self.digits = 0
 
     def text(self, text: str) -> None:
-        """Add what is no schema."""
+        """Add text that is not a schema."""
         self._plain.append(text)
         self._bounded.append(text)
 
@@ -130,7 +132,7 @@ class _Parts:
         """Add a schema.
 
         Raises:
-            GrammarError: it asks for what is not kept.
+            GrammarError: it uses an unsupported feature.
         """
         schema = parse_schema(text, self._pauses)
         taken = take_bounds(schema)
@@ -159,10 +161,10 @@ class _Parts:
 
 
 def _spaced(schema: Any, text: str) -> str:
-    """Return a schema's text with what may stand between its values.
+    """Return a schema's text with the whitespace that is allowed between its values.
 
-    It is written into the text: to write the schema anew would hold the interpreter's lock for
-    milliseconds.
+    The option is inserted into the text: serializing the schema again would hold the interpreter's
+    lock for milliseconds.
     """
     if not isinstance(schema, dict):
         return text
@@ -173,7 +175,7 @@ def _read_lark(text: str, parts: _Parts) -> None:
     """Read a grammar, and the schemas that are embedded in it.
 
     Raises:
-        GrammarError: it costs too much, or embeds what is not kept.
+        GrammarError: it costs too much, or embeds an unsupported schema.
     """
     check_repeats(text, "lark")
     if '"x-guidance"' in text:
@@ -210,7 +212,7 @@ def _read_lark(text: str, parts: _Parts) -> None:
 def _told(
     vocabulary: Vocabulary, kind: str, schema: Any, error: str, pauses: Pauses
 ) -> GrammarError:
-    """Return what a client is told of the library's error."""
+    """Return the message to the client for the library's error."""
     text = next((said for mark, said in _REWORDED.items() if error.startswith(mark)), "")
     if not text:
         text = " ".join(error.replace("<non-verbose/>", "").split())[:_SHOWN]
@@ -230,7 +232,7 @@ def _told(
 
 
 def _widest(schema: dict[str, Any]) -> str:
-    """Return the path of the most branches; empty: there are none."""
+    """Return the path with the most branches; empty: there are none."""
     most, found = 1, ""
     for path, each in walk(schema):
         for keyword in ("anyOf", "oneOf"):
@@ -247,14 +249,14 @@ def _blamed(
     keywords: Sequence[str],
     pauses: Pauses,
 ) -> tuple[Path, Mapping[str, Any]] | None:
-    """Return the innermost subschema that fails alone in the same way, with its path; None: it was
-    not found.
+    """Return the innermost subschema that alone fails in the same way, with its path; None: not
+    found.
 
     Args:
         vocabulary: of the model.
-        schema: the whole one.
+        schema: the whole schema.
         error: of the library.
-        keywords: one of which the error is about; empty: it is not known which.
+        keywords: one of which the error is about; empty: unknown.
         pauses: of the calling thread.
     """
     definitions = {name: schema[name] for name in ("$defs", "definitions") if name in schema}

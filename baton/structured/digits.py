@@ -1,9 +1,10 @@
-"""Numbers that end: after so many digits in a row, the next token begins with none.
+"""Bound the digits of numbers: after the maximum, a token that begins with a digit is not allowed.
 
-JSON Schema has no word for it, so it is no part of the grammar but taken out of its masks, unless
-nothing else may come: what a schema asks for is reached in any case, and what is left is JSON. An
-exponent ends sooner, as doubles have no longer ones. What is in a string, or text around JSON, is
-told from a number by the letters and quotation marks that may come there.
+JSON Schema cannot express this, so it is not part of the grammar: such tokens are removed from its
+masks, unless no other token is allowed. The values that a schema requires therefore remain
+reachable, and the output remains JSON. An exponent ends sooner, as doubles have no longer ones.
+Strings, and text around JSON, are told from numbers by the letters and quotation marks that are
+allowed there.
 """
 
 import math
@@ -22,16 +23,16 @@ from baton.structured.pauses import Pauses
 Words = NDArray[np.uint32]
 EXPONENT_DIGITS = 3
 _DOUBLE_DIGITS = 17
-"""Any double is told from its neighbours by so many, behind the zeros."""
+"""Digits that distinguish any double from its neighbours, after leading zeros."""
 _BETWEEN_DIGITS = 22
-"""Behind the point: what a double has that is written without an exponent, as JavaScript does."""
+"""Digits after the point of a double that is written without an exponent, as in JavaScript."""
 _RANGE = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _LIMITS = (*_RANGE, "multipleOf")
 _NUMBER_END = re.compile(rb"([eE][+-]?)?([0-9]+)\Z")
 
 
 class NumberTokens:
-    """What of a vocabulary matters to numbers. Any thread may use it."""
+    """Tokens of a vocabulary that matter to numbers. Any thread may use it."""
 
     def __init__(self, tokenizer: LLTokenizer, words: int) -> None:
         self._tokenizer = tokenizer
@@ -52,13 +53,13 @@ class NumberTokens:
         self._text = self._mask(text)
 
     def bound(self, mask: Words, tokens: Sequence[int], begin: int, digits: int) -> None:
-        """Take the tokens that go on with a number out of a mask, if it has enough digits.
+        """Remove tokens that continue a number from a mask, if the number has enough digits.
 
         Args:
-            mask: uint32 [words], of which something is left in any case.
+            mask: uint32 [words], in which at least one token always remains.
             tokens: prompt and output.
-            begin: where in them the output begins.
-            digits: the most in a row; a token more where tokens have several.
+            begin: start of the output in the tokens.
+            digits: maximum in a row; one token more where tokens have several digits.
         """
         if len(tokens) <= begin or tokens[-1] not in self._ends:
             return
@@ -78,7 +79,9 @@ class NumberTokens:
 
 
 def digits_needed(schema: Any, pauses: Pauses) -> int:
-    """Return how many digits in a row the numbers have that a schema names, or stands between."""
+    """Return the number of consecutive digits that a schema's constants, or numbers in its range,
+    need.
+    """
     most = 0
     for _, each in walk(schema):
         pauses.take()
@@ -92,7 +95,7 @@ def digits_needed(schema: Any, pauses: Pauses) -> int:
 
 
 def _has_fractions(schema: Mapping[str, Any]) -> bool:
-    """Return whether numbers that are not whole stand between a subschema's limits."""
+    """Return whether a subschema's limits admit numbers that are not whole."""
     types = schema.get("type", "number")
     return "number" in (types if isinstance(types, list) else [types]) and any(
         name in schema for name in _RANGE

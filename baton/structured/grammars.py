@@ -1,4 +1,4 @@
-"""The grammars of one model that are in use: each is compiled once, on threads of their own."""
+"""Grammars of one model that are in use: each is compiled once, on dedicated threads."""
 
 import asyncio
 from collections import OrderedDict
@@ -17,9 +17,9 @@ from baton.structured.vocabulary import Vocabulary
 
 MAX_GRAMMARS = 256
 MAX_BYTES = 16 * 1024 * 1024
-"""Of the texts of those that are kept."""
+"""Maximum bytes of the texts of cached grammars."""
 MAX_WAITING = 256
-"""Grammars that wait to be compiled."""
+"""Maximum number of grammars that wait to be compiled."""
 _THREADS = 2
 _TOO_COMPLEX = f"compilation took more than {COMPILE_SECONDS:g} s; simplify it"
 
@@ -27,7 +27,9 @@ Compile = Callable[[Vocabulary, Grammar], CompiledGrammar]
 
 
 class Grammars:
-    """Compiles grammars and keeps those used last, errors too. Any thread may call it."""
+    """Compiles grammars and caches the most recent ones, including errors. Any thread may call
+    it.
+    """
 
     def __init__(self, vocabulary: Vocabulary, compile_: Compile = compile_grammar) -> None:
         self.vocabulary = vocabulary
@@ -39,11 +41,11 @@ class Grammars:
         self._threads = ThreadPoolExecutor(_THREADS, "grammars", add_niceness, (BEHIND_STEPS,))
 
     async def check(self, grammar: Grammar) -> None:
-        """Compile a grammar off the event loop, or refuse it.
+        """Compile a grammar off the event loop, or reject it.
 
         Raises:
-            GrammarError: it cannot be kept.
-            GrammarsBusyError: too many wait.
+            GrammarError: it is not supported.
+            GrammarsBusyError: too many grammars are waiting.
         """
         compiled = asyncio.wrap_future(self.submit(grammar))
         try:
@@ -53,7 +55,7 @@ class Grammars:
             raise GrammarError(f"{grammar.kind}: {_TOO_COMPLEX}") from None
 
     def get(self, grammar: Grammar) -> CompiledGrammar:
-        """Return a compiled grammar; blocks where it was not checked before.
+        """Return a compiled grammar; blocks if it was not checked before.
 
         Raises:
             GrammarError, GrammarsBusyError: as of `check`.
@@ -64,18 +66,18 @@ class Grammars:
             raise GrammarError(f"{grammar.kind}: {_TOO_COMPLEX}") from None
 
     def begin(self, grammar: Grammar) -> GrammarState:
-        """Return the state of an output that has no tokens, as `get` does."""
+        """Return the state of an empty output; blocks and raises as `get` does."""
         return GrammarState(self.get(grammar))
 
     def close(self) -> None:
-        """End the threads; what waits is not compiled."""
+        """Stop the threads; waiting grammars are not compiled."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def submit(self, grammar: Grammar) -> Future[CompiledGrammar]:
-        """Return what becomes the compiled grammar, or the error of it.
+        """Return a future of the compiled grammar, or of its error.
 
         Raises:
-            GrammarsBusyError: too many wait.
+            GrammarsBusyError: too many grammars are waiting.
         """
         with self._lock:
             found = self._kept.get(grammar.digest)
@@ -102,6 +104,6 @@ class Grammars:
 
 
 def _retrieve(future: "asyncio.Future[CompiledGrammar]") -> None:
-    """Take an error that no caller waits for any more."""
+    """Retrieve an error for which no caller waits any more."""
     if not future.cancelled():
         future.exception()

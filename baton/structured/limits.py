@@ -1,32 +1,32 @@
-"""What a grammar may cost, chosen so that compiling it and each of its masks take milliseconds.
+"""Limits on a grammar's cost, chosen so that compiling it and computing a mask take milliseconds.
 
-Measured with llguidance 1.7.6: what these leave compiles within 250 ms on one core, and what costs
-more shows in a step, where its fuel ends it.
+Measured with llguidance 1.7.6: a grammar within these limits compiles within 250 ms on one core. A
+more expensive one is detected in a step, where it runs out of fuel.
 """
 
 from llguidance import LLParserLimits
 
 MAX_DEPTH = 100
-"""Levels of a JSON Schema's text: the parser ends at 128."""
+"""Maximum levels of a JSON Schema's text: the parser ends at 128."""
 MAX_PROPERTIES = 1_000
-"""Of all objects of a schema together."""
+"""Maximum properties of all objects of a schema together."""
 MAX_OPTIONAL_PROPERTIES = 400
-"""Of one object: any of them may come next."""
+"""Maximum optional properties of one object: any of them may come next."""
 MAX_ITEMS = 10_000
-"""Bounds of the arrays of a schema, `minItems` and `maxItems`, together."""
+"""Maximum sum of all array bounds of a schema, `minItems` and `maxItems`."""
 MAX_REPEATS = 10_000
-"""A bound of a repetition in a regular expression or in Lark."""
+"""Maximum bound of a repetition in a regular expression or in Lark."""
 MAX_INTERSECTED = 4
-"""Patterns and formats that one string must match at once."""
+"""Maximum patterns and formats that one string must match together."""
 MAX_ALTERNATIVES = 1_500
-"""Of `anyOf` and `oneOf` of a schema together."""
+"""Maximum alternatives of `anyOf` and `oneOf` of a schema together."""
 MAX_LARK_ALTERNATIVES = 1_500
-"""Bars in a Lark grammar."""
+"""Maximum number of bars in a Lark grammar."""
 
 BLAME_SECONDS = 0.05
-"""Of processor time, for finding the part of a schema that an error is about."""
+"""CPU seconds for finding the part of a schema that caused an error."""
 COMPILE_SECONDS = 2.0
-"""Who waits for longer is told that the grammar is too complex."""
+"""Seconds after which a waiting caller is told that the grammar is too complex."""
 
 PARSER = LLParserLimits(
     initial_lexer_fuel=1_000_000,
@@ -37,5 +37,6 @@ PARSER = LLParserLimits(
     max_grammar_size=100_000,
     verbose_errors=False,
 )
-"""The parser's own: about 20 ms to build a lexer, and 10 ms for a mask; 20,000 states of a lexer
-are 20 to 40 MB."""
+"""Limits of the parser: about 20 ms to build a lexer, and 10 ms for a mask; 20,000 states of a
+lexer are 20 to 40 MB.
+"""

@@ -1,7 +1,7 @@
 """Masks of a step, computed on other threads while the step's forward pass runs.
 
-Those of all rows together, at once; those of rows that took long apart, so that nobody else need
-wait for them.
+The masks of all rows are computed together; rows that were slow are computed separately, so that no
+other row waits for them.
 """
 
 import time
@@ -19,9 +19,9 @@ from baton.structured.vocabulary import Vocabulary
 
 Words = NDArray[np.uint32]
 SLOW_SECONDS = 0.0005
-"""Of processor time: a mask that takes more is slow."""
+"""CPU seconds above which a mask is slow."""
 _ROW_SECONDS = 0.0001
-"""What a row of masks that are computed together may take besides."""
+"""Additional seconds allowed per row of masks that are computed together."""
 _THREADS = 2
 _NO_TOKEN = "no token of the model can continue such a text"
 
@@ -31,14 +31,14 @@ class MaskRequest(NamedTuple):
 
     state: GrammarState
     tokens: Sequence[int]
-    """Prompt and output so far; not changed until the masks are there."""
+    """Prompt and output so far; not changed until the masks are computed."""
     prompt_tokens: int
     forbidden: frozenset[int]
-    """Tokens that may not come for another reason; they may where none else is left."""
+    """Tokens that are forbidden for another reason; allowed if no other token is."""
 
 
 class PendingMask(NamedTuple):
-    """The mask of one row, on its way."""
+    """Mask of one row, in computation."""
 
     computed: "Future[Words]"
     row: int
@@ -47,13 +47,13 @@ class PendingMask(NamedTuple):
         return self.computed.done()
 
     def wait(self) -> Words:
-        """Return uint32 [words]; all zero where the state has an error."""
+        """Return uint32 [words]; all zero if the state has an error."""
         row: Words = self.computed.result()[self.row]
         return row
 
 
 class Masks:
-    """Computes masks. Its owner calls it, one step at a time."""
+    """Computes masks. Its owner calls it for one step at a time."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._words = vocabulary.words
@@ -62,18 +62,18 @@ class Masks:
         self._apart = ThreadPoolExecutor(_THREADS, "slow-masks", add_niceness, (BEHIND_STEPS,))
 
     def begin(self, requests: Sequence[MaskRequest]) -> "Future[Words]":
-        """Begin to compute what may come next.
+        """Begin to compute the masks of the next tokens.
 
         Returns:
-            What becomes uint32 [requests, words]; a row is all zero where its state has an error.
+            A future of uint32 [requests, words]; a row is all zero if its state has an error.
         """
         return self._thread.submit(self._together, requests)
 
     def begin_apart(self, request: MaskRequest) -> "Future[Words]":
-        """Begin to compute one row, without delaying what `begin` does, and measure it.
+        """Begin to compute one row without delaying those of `begin`, and measure it.
 
         Returns:
-            What becomes uint32 [1, words], as of `begin`.
+            A future of uint32 [1, words], as of `begin`.
         """
         return self._apart.submit(self._alone, request)
 
@@ -81,7 +81,7 @@ class Masks:
         began = time.perf_counter()
         masks = self.compute(requests)
         if time.perf_counter() - began > SLOW_SECONDS + len(requests) * _ROW_SECONDS:
-            for request in requests:  # one of them, or the machine was busy
+            for request in requests:  # one of them was slow, or the machine was busy
                 request.state.suspect = True
         return masks
 
@@ -96,7 +96,7 @@ class Masks:
         return mask
 
     def compute(self, requests: Sequence[MaskRequest]) -> Words:
-        """Compute the same here and now."""
+        """Compute the same masks on the calling thread."""
         masks = np.zeros((len(requests), self._words), np.uint32)
         running = []
         for row, request in enumerate(requests):
@@ -112,13 +112,13 @@ class Masks:
         return masks
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._thread.shutdown()
         self._apart.shutdown()
 
 
 def _finish(request: MaskRequest, matcher: LLMatcher, mask: Words) -> None:
-    """Take what is forbidden out of a mask that was computed, or record why there is none."""
+    """Remove forbidden tokens from a computed mask, or record why there is none."""
     if matcher.is_error():
         mask[:] = 0
         request.state.fail(matcher.get_error())
@@ -133,7 +133,7 @@ def _finish(request: MaskRequest, matcher: LLMatcher, mask: Words) -> None:
 
 
 def _forbid(mask: Words, forbidden: frozenset[int]) -> None:
-    """Take tokens out of a mask, unless nothing would be left of it."""
+    """Remove tokens from a mask, unless none would be left."""
     tokens = np.fromiter(forbidden, np.int64, len(forbidden))
     before = mask.copy()
     np.bitwise_and.at(mask, tokens >> 5, ~(np.uint32(1) << (tokens & 31).astype(np.uint32)))

@@ -1,4 +1,4 @@
-"""Pauses of a thread that runs Python while others of its process have something to do."""
+"""Pauses of a thread that runs Python while other threads of the process have work."""
 
 import time
 
@@ -9,9 +9,9 @@ _SHARE = 6
 class Pauses:
     """Keeps one thread from holding the interpreter's lock for long.
 
-    A thread that computes in Python gives the lock up every 5 ms, and only to who waits for it: a
-    decode step, which wants it back after every operator, would wait for all of a check. One that
-    pauses six times as long as it ran slows others by a sixth at most.
+    A thread that computes in Python releases the lock every 5 ms, and only to a waiting thread: a
+    decode step, which needs it after every operator, would wait for an entire check. A thread that
+    pauses six times as long as it ran slows others by at most a sixth.
     """
 
     def __init__(self) -> None:
@@ -25,5 +25,5 @@ class Pauses:
             self._began = time.perf_counter()
 
     def begin(self) -> None:
-        """Forget what ran until now, as it did not hold the lock."""
+        """Restart the count, as time until now was spent without the lock."""
         self._began = time.perf_counter()

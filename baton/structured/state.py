@@ -1,4 +1,4 @@
-"""Where an output is in its grammar: a function of the grammar and the output alone."""
+"""Position of an output in its grammar: a function of the grammar and the output alone."""
 
 from collections.abc import Sequence
 
@@ -7,16 +7,16 @@ from llguidance import LLMatcher
 from baton.structured.compile import CompiledGrammar
 
 _REPLAYED = 64
-"""Tokens that are taken at once: meanwhile no other thread of the process runs Python."""
+"""Tokens that are consumed together: meanwhile no other thread of the process runs Python."""
 _DECAY = 0.97
-"""How soon a slow mask is forgotten: 10 ms in a hundred masks."""
+"""Decay of the cost of a slow mask: 10 ms are forgotten in a hundred masks."""
 
 
 class GrammarState:
-    """The state of one output, which it is shown token by token, or all at once.
+    """Grammar state of one output, advanced token by token or with several tokens together.
 
-    One thread uses it at a time. It lives as long as its sequence; another one that is shown the
-    same output allows the same tokens, in any process.
+    Used by one thread at a time. It lives as long as its sequence; another state that is advanced
+    over the same output allows the same tokens, in any process.
     """
 
     def __init__(self, compiled: CompiledGrammar) -> None:
@@ -24,28 +24,29 @@ class GrammarState:
         self._matcher = compiled.begin()
         self._consumed = 0
         self.error = ""
-        """Why it cannot go on; empty: it can."""
+        """Reason for which it cannot continue; empty: it can."""
         self.suspect = False
-        """Its last mask was one of several, which took long together."""
+        """Whether its last mask was one of several that together took long."""
         self.cost = 0.0
-        """Seconds of processor time: the longest of the masks that were measured lately."""
+        """CPU seconds of the slowest recently measured mask, which decays."""
 
     def behind(self, tokens: Sequence[int], begin: int) -> bool:
-        """Return whether it was shown so little of an output, as of `advance`, that the rest takes
-        long."""
+        """Return whether so little of an output has been consumed, as of `advance`, that the rest
+        takes long.
+        """
         return len(tokens) - begin - self._consumed > _REPLAYED
 
     def took(self, seconds: float) -> None:
-        """Record what a mask took, measured by itself."""
+        """Record the time of a mask that was measured separately."""
         self.suspect = False
         self.cost = max(seconds, self.cost * _DECAY)
 
     def advance(self, tokens: Sequence[int], begin: int = 0) -> LLMatcher | None:
-        """Take what is new of an output.
+        """Consume the new tokens of an output.
 
         Args:
-            tokens: of which the output is a part; what it was shown before has not changed.
-            begin: where in them the output begins.
+            tokens: tokens that contain the output; those already consumed have not changed.
+            begin: start of the output in the tokens.
 
         Returns:
             The matcher, which computes the next mask; None after an error.
@@ -68,11 +69,11 @@ class GrammarState:
         return self._matcher
 
     def allows(self, tokens: Sequence[int], begin: int, token: int, ends: frozenset[int]) -> bool:
-        """Return whether a token may come after an output, which is as of `advance`.
+        """Return whether a token may follow an output, which is as of `advance`.
 
         Args:
             tokens, begin: as of `advance`.
-            token: that may come.
+            token: the next token.
             ends: tokens that end an output.
         """
         matcher = self.advance(tokens, begin)
@@ -83,7 +84,7 @@ class GrammarState:
         return matcher.validate_tokens([token]) == 1
 
     def fail(self, error: str) -> None:
-        """Record that no more can come."""
+        """Record that the output cannot continue."""
         self.error = " ".join(error.replace("<non-verbose/>", "").split())[:400]
 
 

@@ -1,4 +1,4 @@
-"""A model's tokens as grammars see them: their bytes, and those that end an output."""
+"""A model's tokens for grammars: their bytes, and those that end an output."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -11,42 +11,42 @@ from baton.structured.limits import PARSER
 
 
 class Vocabulary:
-    """What is shared by all grammars of a model. Any thread may use it.
+    """Data shared by all grammars of a model. Any thread may use it.
 
     Masks are rows of 32-bit words, bit i % 32 of word i // 32 for token i.
     """
 
     def __init__(self, tokenizer: LLTokenizer, tokens: int) -> None:
-        """Prepare.
+        """Prepare the vocabulary.
 
         Args:
             tokenizer: of the model.
-            tokens: how many ids the model has: at least the tokenizer's, padding behind them.
+            tokens: number of the model's ids: at least the tokenizer's, with padding after them.
         """
         self._tokenizer = tokenizer
         self.tokens = tokens
         self.words = -(-tokens // 32)
-        """Length of a mask."""
+        """Number of words in a mask."""
 
     @cached_property
     def numbers(self) -> NumberTokens:
-        """What bounds the digits of numbers; takes a tenth of a second for 131,072 tokens, once."""
+        """Return the tokens of numbers; takes a tenth of a second for 131,072 tokens, once."""
         return NumberTokens(self._tokenizer, self.words)
 
     @classmethod
     def load(
         cls, tokenizer: bytes, tokens: int | None = None, end_token_ids: Sequence[int] = ()
     ) -> "Vocabulary":
-        """Read the vocabulary out of tokenizer.json; takes a second for 131,072 tokens.
+        """Read the vocabulary from tokenizer.json; takes a second for 131,072 tokens.
 
         Args:
             tokenizer: the file's bytes.
-            tokens: how many ids the model has; None: as many as the tokenizer.
-            end_token_ids: what ends an output; empty: what the tokenizer says, which is enough to
-                check grammars.
+            tokens: number of the model's ids; None: as many as the tokenizer's.
+            end_token_ids: ids that end an output; empty: the tokenizer's, which is enough to check
+                grammars.
 
         Raises:
-            ValueError: it is no tokenizer that grammars can be kept with; the text says why.
+            ValueError: the tokenizer does not support grammars; the text gives the reason.
         """
         try:
             ends = list(end_token_ids) or None
@@ -57,10 +57,10 @@ class Vocabulary:
 
     @classmethod
     def read(cls, directory: Path, tokens: int, end_token_ids: Sequence[int]) -> "Vocabulary":
-        """Read that of a checkpoint, as `load` does.
+        """Read the vocabulary of a checkpoint, as `load` does.
 
         Raises:
-            ValueError: as of `load`, or there is no tokenizer.json, or nothing ends an output.
+            ValueError: as of `load`, or there is no tokenizer.json, or no token ends an output.
         """
         if not end_token_ids:
             raise ValueError(
@@ -73,9 +73,9 @@ class Vocabulary:
         return cls.load(data, tokens, end_token_ids)
 
     def matcher(self, grammar: str) -> LLMatcher:
-        """Return a matcher at the beginning of a grammar, as llguidance writes it.
+        """Return a matcher at the beginning of a grammar in llguidance's format.
 
-        It tells what is wrong with the grammar by `is_error`.
+        Its `is_error` reports an error in the grammar.
         """
         return LLMatcher(self._tokenizer, grammar, log_level=0, limits=PARSER)
 

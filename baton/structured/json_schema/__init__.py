@@ -1,1 +1,1 @@
-"""JSON Schemas: which keywords are kept, and bounds where a schema sets none."""
+"""JSON Schemas: the supported keywords, and bounds where a schema sets none."""

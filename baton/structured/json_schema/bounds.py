@@ -1,8 +1,8 @@
 """Bounds of JSON where its schema sets none: how many digits a number has, how deep values nest.
 
-A model that is unsure writes digits, or brackets, until its tokens are spent. The bounds stand in
-the schema itself, under a key that is an annotation to everything else, so that each process that
-computes with the grammar has the same.
+A model that is unsure writes digits, or brackets, until its tokens are spent. The bounds are stored
+in the schema itself, under a key that is an annotation to all other readers, so that all processes
+that use the grammar apply the same bounds.
 """
 
 from collections.abc import Mapping
@@ -16,15 +16,17 @@ MAX_LEVELS = 64
 
 
 class Bounds(NamedTuple):
-    """0: none."""
+    """Bounds of JSON values; 0: none."""
 
     digits: int = 0
-    """In a row, in a number: before the point, and behind it."""
+    """Maximum consecutive digits in a number, before the point and after it."""
     levels: int = 0
-    """Of arrays and objects, where a schema allows any value or refers to itself."""
+    """Maximum levels of arrays and objects, where a schema allows any value or refers to itself."""
 
     def added_to(self, text: str) -> str:
-        """Return a JSON Schema's text with these bounds; one that has some keeps them."""
+        """Return a JSON Schema's text with these bounds; a schema that already has bounds keeps
+        them.
+        """
         bare = text.strip()
         if bare == "true":
             bare = "{}"
@@ -35,16 +37,16 @@ class Bounds(NamedTuple):
 
 
 def take_bounds(schema: Any) -> Bounds | None:
-    """Take the bounds that stand in a schema out of it; None: there are none.
+    """Remove the bounds from a schema and return them; None: there are none.
 
-    They are not for llguidance, which keeps a long `enum` only where no keyword that it does not
-    know is beside it: else it intersects the values, and refuses some thousands as too large.
+    llguidance must not see them: it supports a long `enum` only if all keywords next to it are
+    known; otherwise it intersects the values, and rejects some thousands as too large.
 
     Args:
         schema: as of `parse_schema`; is changed.
 
     Raises:
-        GrammarError: they are no such object.
+        GrammarError: they are not a valid object.
     """
     if not isinstance(schema, dict) or KEY not in schema:
         return None

@@ -1,16 +1,16 @@
-"""Values that a schema names, by const and enum."""
+"""Values in const and enum."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 _FATAL = -(2.0**63)
-"""llguidance 1.7.6 reads numbers as doubles, and this one ends the process that compiles it."""
+"""llguidance 1.7.6 reads numbers as doubles, and this one crashes the process that compiles it."""
 
 
 def fatal_keyword(schema: Mapping[str, Any]) -> str:
-    """Return the one of const and enum that names a number which cannot be compiled; empty: none.
+    """Return const or enum, whichever contains a number that cannot be compiled; empty: none.
 
-    However deep it stands in the value that is named.
+    The number may be at any depth in the value.
     """
     for keyword in ("const", "enum"):
         if keyword in schema and _FATAL in _numbers(schema[keyword]):
@@ -19,7 +19,7 @@ def fatal_keyword(schema: Mapping[str, Any]) -> str:
 
 
 def _numbers(value: Any) -> Iterator[float]:
-    """Yield the numbers of a JSON value, as doubles; those too large for one are left out."""
+    """Yield the numbers in a JSON value, as doubles, omitting those too large for one."""
     waiting = [value]
     while waiting:
         one = waiting.pop()

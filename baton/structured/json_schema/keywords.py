@@ -1,4 +1,4 @@
-"""Keywords of JSON Schemas that are not kept: what they may be left out for, and what they mean."""
+"""Unsupported keywords of JSON Schemas: their meaning, and when they may be omitted."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,28 +22,28 @@ UNSUPPORTED = (
     "$dynamicAnchor",
     "$recursiveRef",
     "$recursiveAnchor",
-    # Options of llguidance, one of which makes it ignore what it cannot keep.
+    # Options of llguidance, one of which makes it ignore unsupported keywords.
     "x-guidance",
 )
-"""They limit documents in a way that is not kept."""
+"""Keywords that restrict documents in an unsupported way."""
 FORMATS = frozenset(
     {
         *("date-time", "time", "date", "duration", "email"),
         *("hostname", "ipv4", "ipv6", "uuid", "uri"),
     }
 )
-"""Formats that are kept. Others are annotations, as all are by JSON Schema, section 7.2.1."""
+"""Supported formats. Others are annotations, as all are by JSON Schema, section 7.2.1."""
 _LOOKED_AT = frozenset({*UNSUPPORTED, "format"})
 _COMBINING = frozenset({"allOf", "anyOf", "oneOf", "$ref", "if", "dependentSchemas", "contains"})
-"""In a subschema with one of these, more may be evaluated than its own keywords say."""
+"""In a subschema with one of these, more may be evaluated than its own keywords list."""
 _ANYTHING: tuple[Any, ...] = (True, {})
 
 
 def drop_idle(schema: dict[str, Any]) -> bool:
-    """Take out of a subschema what limits nothing, and return whether there was something.
+    """Remove keywords without effect from a subschema, and return whether there were any.
 
-    That is formats which are annotations, and keywords that are not kept with a value that every
-    document keeps to. What is unevaluated where nothing is combined is said as additional.
+    These are formats that are annotations, and unsupported keywords with a value that every
+    document satisfies. Where nothing is combined, unevaluated keywords become additional ones.
     """
     said = schema.keys() & _LOOKED_AT
     if not said:

@@ -1,9 +1,9 @@
-"""A JSON Schema whose values nest no deeper than so many levels.
+"""Limit a JSON Schema to values that nest no deeper than a given number of levels.
 
-Where it allows any value, a chain of definitions takes its place, each one level deeper, the last
+Where it allows any value, it is replaced by a chain of definitions, each one level deeper, the last
 without arrays and objects. Definitions that lead to themselves are copied once for each level; the
-last copy has none of them. Both only below the point where the schema says no more by itself: what
-it spells out is as deep as it says.
+last copy contains none of them. Both apply only where the schema itself sets no structure: the
+levels that it spells out are kept.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,9 +13,9 @@ from baton.structured.json_schema.schema import walk
 from baton.structured.pauses import Pauses
 
 MAX_COPIED = 4_000
-"""Subschemas of all copies together; fewer levels are made of larger ones."""
+"""Maximum subschemas of all copies together; larger definitions get fewer levels."""
 _LEAST_LEVELS = 4
-"""With fewer, what refers to itself is not bounded."""
+"""With fewer levels, recursive definitions are not bounded."""
 _PREFIX = "x-bounds."
 _ANY = f"{_PREFIX}any."
 _SCALARS: Mapping[str, Any] = {"type": ["null", "boolean", "number", "string"]}
@@ -32,11 +32,11 @@ _ROOT = "#"
 
 
 def nested(schema: Any, levels: int, pauses: Pauses) -> Any:
-    """Return the same schema with values that end; itself, if there is nothing to bound.
+    """Return an equivalent schema with bounded nesting; the schema itself, if nothing is unbounded.
 
     Args:
         schema: as of `check_schema`; not changed.
-        levels: of arrays and objects, at least 1.
+        levels: levels of arrays and objects, at least 1.
         pauses: of the calling thread.
     """
     if not isinstance(schema, dict):
@@ -79,7 +79,7 @@ class _Nesting:
             root.pop("$defs", None)
         for container in _DEFINITIONS:
             if isinstance(old := self._schema.get(container), dict):
-                # Those that are copied stay, for references that lead past them.
+                # Definitions that are copied stay, for references from outside the cycles.
                 root[container] = {name: self._copy(one, "", 0) for name, one in old.items()}
         if self._any_used:
             for level in range(self._levels):
@@ -105,7 +105,7 @@ class _Nesting:
                 yield reference
 
     def _cyclic(self) -> frozenset[str]:
-        """Return what lies on a way from a cycle to a cycle."""
+        """Return the definitions on a path from a cycle to a cycle."""
         leads = {name: set(self._references(one)) for name, one in self._units.items()}
         for backwards in (False, True):
             if backwards:
@@ -127,11 +127,11 @@ class _Nesting:
         return f"#/$defs/{self._name(reference, level)}"
 
     def _copy(self, schema: Any, unit: str, level: int) -> Any:
-        """Return a subschema.
+        """Return a copy of a subschema.
 
         Args:
-            schema: which.
-            unit: the definition that it is in, where that is copied; empty: in another.
+            schema: the subschema.
+            unit: the copied definition that contains it; empty: the definition is not copied.
             level: of the copy.
         """
         self._pauses.take()
@@ -143,7 +143,7 @@ class _Nesting:
         made = dict(schema)
         reference = schema.get("$ref")
         if isinstance(reference, str) and reference in self._copied:
-            # Each way back is one level deeper; without one, ways have an end.
+            # Each reference back is one level deeper; without one, paths end.
             back = bool(unit) and self._order[reference] <= self._order[unit]
             if level + back >= self._copies:
                 return False
@@ -153,7 +153,8 @@ class _Nesting:
                 made[name] = self._copy(inner, unit, level)
         for name in (*_LISTS, "items"):
             if isinstance(several := schema.get(name), list):
-                # With others beside it, what allows anything need not be met with them.
+                # With other alternatives, this one, which allows any value, need not be satisfied
+                # with them.
                 kept = name == "allOf" and not all(map(_is_any, several))
                 made[name] = [
                     one if kept and _is_any(one) else self._copy(one, unit, level)
@@ -167,7 +168,7 @@ class _Nesting:
         return made
 
     def _close(self, made: dict[str, Any]) -> None:
-        """Say what a subschema leaves open: other properties, and items."""
+        """Close what a subschema leaves open: other properties, and items."""
         types = made.get("type", ["object", "array"])
         allowed = types if isinstance(types, list) else [types]
         open_: list[str] = []

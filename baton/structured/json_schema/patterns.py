@@ -1,7 +1,7 @@
-"""Objects whose pattern properties are all properties that they name as well.
+"""Objects whose pattern properties are all listed as named properties as well.
 
-Behind those, a grammar would go on to the name of another one, which there is none of, and the
-sequence would end with an error.
+After those, a grammar would continue to the name of a further property, which does not exist, and
+the sequence would end with an error.
 """
 
 import json
@@ -16,20 +16,20 @@ from baton.structured.json_schema.schema import walk
 from baton.structured.vocabulary import Vocabulary
 
 MAX_TRIED = 64
-"""Objects of a schema: each costs a grammar of its own, half a millisecond."""
+"""Maximum objects tried per schema: each costs a separate grammar, half a millisecond."""
 _NULL = {"type": "null"}
 _SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 def name_patterns(vocabulary: Vocabulary, schema: Any) -> bool:
-    """Write what patterns ask of named properties into these, where patterns name no others.
+    """Merge the patterns' schemas into named properties, where patterns match no other names.
 
     Args:
         vocabulary: of the model.
-        schema: as `check_schema` took it; is changed.
+        schema: as `check_schema` accepted it; is changed.
 
     Returns:
-        Whether it was.
+        Whether the schema was changed.
     """
     changed, tried = False, 0
     for _, each in walk(schema):
@@ -58,7 +58,7 @@ def _may_meet(names: dict[str, Any], patterns: dict[str, Any]) -> bool:
 
 
 def _names_no_others(vocabulary: Vocabulary, names: Sequence[str], patterns: Sequence[str]) -> bool:
-    """Return whether an object that has all the names can have no more."""
+    """Return whether an object that has all the names can have no further property."""
     schema = {
         "type": "object",
         "properties": dict.fromkeys(names, _NULL),
@@ -79,7 +79,7 @@ def _names_no_others(vocabulary: Vocabulary, names: Sequence[str], patterns: Seq
 
 
 def _both(vocabulary: Vocabulary, name: str, schema: Any, patterns: dict[str, Any]) -> Any:
-    """Return the schema of a property, with those of the patterns that its name has."""
+    """Return the schema of a property combined with those of the patterns that match its name."""
     more = [one for pattern, one in patterns.items() if _has(vocabulary, name, pattern)]
     return {"allOf": [schema, *more]} if more else schema
 

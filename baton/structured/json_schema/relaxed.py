@@ -1,4 +1,4 @@
-"""What of a JSON Schema can be kept, where a client does not insist on the rest."""
+"""Relax a JSON Schema to its supported part, for clients that do not insist on the rest."""
 
 import json
 from typing import Any
@@ -9,12 +9,13 @@ from baton.structured.json_schema.schema import walk
 
 
 def relaxed(text: str) -> dict[str, Any]:
-    """Return a schema that allows all that another one does, without keywords that are not kept.
+    """Return a schema without unsupported keywords, which allows every value that the given one
+    allows.
 
-    Branches of `oneOf` may be told apart or not: here any of them will do.
+    Branches of `oneOf` need not be exclusive: here any of them may match.
 
     Args:
-        text: an object, as `parse_schema` took it.
+        text: an object, as `parse_schema` accepted it.
     """
     schema: dict[str, Any] = json.loads(text)
     for _, each in walk(schema):
@@ -32,7 +33,7 @@ def relaxed(text: str) -> dict[str, Any]:
 
 
 def drop(schema: dict[str, Any], keyword: Path) -> None:
-    """Take the keyword of an error out of a schema."""
+    """Remove the keyword of an error from a schema."""
     inner: Any = schema
     for step in keyword[:-1]:
         inner = inner[step]

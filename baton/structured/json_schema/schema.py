@@ -1,4 +1,6 @@
-"""What a JSON Schema may not ask for, by keyword and JSON path. Knows no tokenizer."""
+"""Check a JSON Schema for unsupported features, by keyword and JSON path. Independent of
+tokenizers.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -49,7 +51,7 @@ def parse_schema(text: str, pauses: Pauses) -> Any:
         pauses: of the calling thread.
 
     Raises:
-        GrammarError: it is no JSON, no schema, or nested too deep.
+        GrammarError: it is not JSON, not a schema, or nested too deeply.
     """
     try:
         schema = msgspec.json.decode(text)
@@ -65,17 +67,18 @@ def parse_schema(text: str, pauses: Pauses) -> Any:
 
 
 def check_schema(schema: Any, pauses: Pauses) -> bool:
-    """Refuse what is not kept, or costs too much to keep.
+    """Reject schemas that are unsupported, or cost too much.
 
     Args:
-        schema: as of `parse_schema`; what limits nothing, and cannot be compiled, is taken out.
+        schema: as of `parse_schema`; keywords that have no effect and cannot be compiled are
+            removed.
         pauses: of the calling thread.
 
     Returns:
-        Whether something was.
+        Whether any were removed.
 
     Raises:
-        GrammarError: the first such keyword, with its path.
+        GrammarError: the first unsupported keyword, with its path.
     """
     totals = _Totals()
     known: dict[int, int] = {}
@@ -97,7 +100,7 @@ def check_schema(schema: Any, pauses: Pauses) -> bool:
 
 
 def walk(schema: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield each subschema that is an object, with its path; what is data in it is no schema."""
+    """Yield each subschema that is an object, with its path; data within a schema are skipped."""
     waiting: list[Iterator[tuple[Path, Any]]] = [iter([(path, schema)])]
     while waiting:
         for path, each in waiting[-1]:
@@ -111,7 +114,7 @@ def walk(schema: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def _inner(path: Path, schema: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
-    """Yield what may be a schema in one, with its path."""
+    """Yield the possible subschemas of a schema, with their paths."""
     for name in _MAPS:
         if isinstance(found := schema.get(name), dict):
             for key, value in found.items():
@@ -138,7 +141,7 @@ def shown(path: Path) -> str:
 
 
 def check_repeats(text: str, where: str) -> None:
-    """Refuse a repetition with a great bound, in a regular expression or in Lark.
+    """Reject a repetition with a large bound, in a regular expression or in Lark.
 
     Raises:
         GrammarError: there is one.
@@ -189,7 +192,7 @@ def _check_object(path: Path, schema: Mapping[str, Any], totals: _Totals) -> Non
             f"{MAX_OPTIONAL_PROPERTIES} per object: list others in required"
         )
     if isinstance(least, int | float) and least > max(1, len(needed)):
-        # Names beyond those listed may repeat, and are then one.
+        # Names beyond the listed ones may repeat, and then count once.
         raise GrammarError(
             f"{shown((*path, 'minProperties'))}: {least} is not supported above the number of "
             "required properties",
@@ -219,19 +222,19 @@ def _own_patterns(schema: Mapping[str, Any]) -> int:
 
 
 def _intersected(schema: Any, root: Any, known: dict[int, int], pauses: Pauses) -> int:
-    """Return how many patterns and formats apply to one value at once, at most one too many.
+    """Return how many patterns and formats apply to one value together, at most one too many.
 
     Args:
-        schema: which; what it refers to counts with it.
+        schema: the subschema; definitions that it refers to are included.
         root: the whole schema.
-        known: what was found before, by the subschema's identity: each is looked at once.
+        known: earlier results by the subschema's identity: each is visited once.
         pauses: of the calling thread.
     """
     if not isinstance(schema, dict):
         return 0
     if id(schema) in known:
         return known[id(schema)]
-    known[id(schema)] = 0  # for what refers to itself
+    known[id(schema)] = 0  # for schemas that refer to themselves
     pauses.take()
     found = _own_patterns(schema)
     if isinstance(reference := schema.get("$ref"), str):
@@ -246,7 +249,7 @@ def _intersected(schema: Any, root: Any, known: dict[int, int], pauses: Pauses) 
 
 
 def _at(root: Any, reference: str) -> Any:
-    """Return what a reference within the schema points at; None for any other."""
+    """Return the target of a reference within the schema; None for any other reference."""
     if not reference.startswith("#/"):
         return root if reference == "#" else None
     found = root
