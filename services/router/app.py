@@ -40,9 +40,9 @@ log = get_logger(__name__)
 
 
 async def compose(process: Process, settings: RouterSettings) -> None:
-    """Watch the cluster, serve, register; returns once the cluster is known, and then ready.
+    """Watch the cluster, serve, register; return once the cluster is known, and then ready.
 
-    Before, frontends ask other routers, or place on what they know themselves.
+    Until then, frontends use other routers, or place by what they know themselves.
     """
     stack, readiness = process.stack, process.readiness
     readiness.wait_for("cluster", "waiting for etcd, or for the workers' load reports")
@@ -52,7 +52,7 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     etcd = await stack.enter_async_context(connect(settings.etcd, settings.tls))
     discovery = await stack.enter_async_context(Discovery(etcd, cluster, settings.etcd))
 
-    # The incarnation keeps ticket ids of a restarted router apart from those of the one before.
+    # The incarnation keeps ticket ids of a restarted router distinct from its predecessor's.
     router_id = f"{process.instance_id}/{process.incarnation[:8]}"
     limits, placement, recording = settings.limits, settings.placement, settings.recording
     bandwidths = Bandwidths(placement.remote_bytes_per_second, placement.local_bytes_per_second)
@@ -172,6 +172,6 @@ def _queue_settings(queue: RouterQueue) -> QueueSettings:
 
 
 def _compiled_part(name: str, fallback: str, reason: str) -> CompiledPart:
-    """Return what the router's record says of a part that may be compiled, and log it."""
+    """Return the registration entry of a part that may be compiled, and log it."""
     log.info("router.compiled", part=name, fallback=fallback if reason else "", reason=reason)
     return CompiledPart(name=name, fallback=fallback if reason else "", reason=reason)

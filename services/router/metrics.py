@@ -93,7 +93,7 @@ EVENT_GAPS = Counter(
 
 
 class PlacementMetrics:
-    """What is counted of each placement of one model: its series are looked up once."""
+    """Counters of one model's placements, whose series are looked up once."""
 
     def __init__(self, model: str) -> None:
         self._local = PLACEMENTS.labels(model, "local")
@@ -113,7 +113,7 @@ class PlacementMetrics:
         self._computed.inc(prompt_tokens - cached)
 
     def set_waiting(self, counts: Mapping[str, int]) -> None:
-        """Say how many requests wait.
+        """Set the number of waiting requests.
 
         Args:
             counts: by the name of their priority class.

@@ -17,28 +17,28 @@ from services.router.metrics import UNWRITTEN_BUDGETS
 
 WRITE_SECONDS = 1.0
 KEPT_MONTHS = 13
-"""Records of a budget are kept so long, where it is still used."""
+"""Months that records of a budget are kept after its last use."""
 _BATCH = 64
 _MOST = 1024
-"""Records that are written in a second."""
+"""Most records written per second."""
 _RETRY_SECONDS = 0.2
 _READ_AGAIN = 10
-"""Every so many times of writing, records are read again that were unreadable."""
+"""Number of writes after which unreadable records are read again."""
 _FLUSH_SECONDS = 2.0
 
 log = get_logger(__name__)
 
 
 class BudgetRecords:
-    """Brings a `Ledger` to etcd: what is missing at once, what changed each second.
+    """Synchronizes a `Ledger` with etcd: reads missing records, writes changes each second.
 
-    Lives on the event loop. While etcd is away routers go on with what they know, and what changed
-    waits in the ledger, one record per budget.
+    Lives on the event loop. While etcd is unavailable routers continue with what they know, and
+    changes wait in the ledger, one record per budget.
 
     Args:
         etcd: the connection; the caller closes it, after this.
         cluster: the cluster's name.
-        ledger: what to read and to write.
+        ledger: the ledger to fill and to persist.
         on_read: called when records were read.
         clock: a monotonic clock, in seconds.
     """
@@ -61,7 +61,7 @@ class BudgetRecords:
         self._is_away = False
 
     def wake(self) -> None:
-        """Read what is missing now."""
+        """Read missing records now."""
         self._unread.set()
 
     async def keep_reading(self) -> None:
@@ -78,7 +78,7 @@ class BudgetRecords:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def keep_writing(self) -> None:
-        """Write what changed, each second, until cancelled."""
+        """Write changed records every second, until cancelled."""
         for number in itertools.count(1):
             await asyncio.sleep(WRITE_SECONDS)
             if number % _READ_AGAIN == 0:
@@ -92,17 +92,17 @@ class BudgetRecords:
                     self._away(error)
 
     async def flush(self) -> None:
-        """Write all that changed, in two seconds at most: this router stops."""
+        """Write all changed records within two seconds: this router stops."""
         with suppress(EtcdError, TimeoutError):
             async with asyncio.timeout(_FLUSH_SECONDS):
                 while self._ledger.has_unwritten:
                     await self.write()
 
     async def read(self) -> None:
-        """Read all records that are missing.
+        """Read all missing records.
 
         Raises:
-            EtcdError: etcd is away.
+            EtcdError: etcd is unavailable.
         """
         while missing := self._ledger.unread(_BATCH):
             found = await self._etcd.get_all([self._key(one) for one in missing])
@@ -116,10 +116,10 @@ class BudgetRecords:
             self._on_read()
 
     async def write(self) -> None:
-        """Write what changed, up to 1,024 records.
+        """Write changed records, up to 1,024.
 
         Raises:
-            EtcdError: etcd is away.
+            EtcdError: etcd is unavailable.
         """
         writes = self._ledger.unwritten(_MOST)
         UNWRITTEN_BUDGETS.set(len(writes))
@@ -128,7 +128,7 @@ class BudgetRecords:
             if await self._put(batch):
                 for write in batch:
                     self._accepted(write)
-            else:  # one of them is not as it was known
+            else:  # one of the records differs from what was known
                 for write in batch:
                     if await self._put([write]):
                         self._accepted(write)
@@ -148,7 +148,7 @@ class BudgetRecords:
         self._alerts.written(write.limit_id, write.record)
 
     async def _refused(self, write: LedgerWrite) -> None:
-        """Take in what is there instead: another router's, or this one's whose answer was lost."""
+        """Adopt the stored record: another router's, or this one's whose response was lost."""
         value = await self._etcd.get(self._key(write.limit_id))
         try:
             record = self._ledger.refused(write, value, self._clock())
@@ -159,7 +159,7 @@ class BudgetRecords:
             self._alerts.written(write.limit_id, record)
 
     def _away(self, error: EtcdError | None) -> None:
-        """Log that etcd does not answer, and that it does again, once each."""
+        """Log once that etcd does not respond, and once that it does again."""
         if error is not None and not self._is_away:
             log.warning("budget.records.etcd_unavailable", error=str(error))
         if error is None and self._is_away:

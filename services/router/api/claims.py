@@ -1,4 +1,4 @@
-"""Queries under ids of clients: which may run, and which an older one has to go for."""
+"""Claims of queries on clients' execution ids: which may run, and which they supersede."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,24 +20,24 @@ class Asker(Protocol):
     number: int
 
     def frame(self) -> router_pb2.FrameFromRouter:
-        """Return a frame to fill in, of those that are sent together."""
+        """Return an empty frame of the next message."""
 
     def flush(self) -> None:
         """Send the frames."""
 
     def beat(self) -> None:
-        """Say that the router lives, if nothing was said since the last beat."""
+        """Send a heartbeat unless something was sent since the last one."""
 
     def answered(self, correlation_id: int) -> None:
-        """Note that a query that waited is answered."""
+        """Record that a waiting query was answered."""
 
     def tell_superseded(self, execution: int) -> None:
-        """Tell that another execution took over from one of this session."""
+        """Notify the session that one of its executions was superseded."""
 
 
 @dataclass(slots=True, eq=False)
 class PendingQuery:
-    """What is needed of a query to answer it."""
+    """The state needed to answer a query."""
 
     asker: Asker
     waiting: WaitingRequest
@@ -46,43 +46,44 @@ class PendingQuery:
     claim: ExecutionClaim | None
     span: Span | None
     ahead: int = 0
-    """Requests that waited for its model when it came."""
+    """Waiting requests for its model on its arrival."""
 
     @property
     def execution(self) -> int:
-        """Of its claim, which it has."""
+        """The execution of its claim, which it must have."""
         assert self.claim is not None
         return self.claim.execution
 
 
 class QueryClaims:
-    """The claims of queries that wait, and of those that were placed. Lives on the event loop.
+    """The claims of waiting and of placed queries. Lives on the event loop.
 
-    Those that wait with one key are of one execution, on one session: a request may ask for several
-    of its streams at once.
+    Waiting queries with the same key belong to one execution, on one session: a request may query
+    for several of its streams at the same time.
     """
 
     def __init__(self) -> None:
         self._executions = Executions()
         self._waiting: dict[bytes, dict[int, PendingQuery]] = {}
-        """By key, then by number."""
+        """Waiting queries by key, then by number."""
 
     @property
     def waiting(self) -> int:
-        """Number of keys that queries wait with."""
+        """Number of keys with waiting queries."""
         return len(self._waiting)
 
     def check(self, query: PendingQuery, now: float) -> list[tuple[PendingQuery, BatonError]]:
         """Check that a query may run.
 
         Args:
-            query: that came.
+            query: the new query.
             now: a monotonic clock, in seconds.
 
         Returns:
-            The queries that wait and have to go for it, with what they are answered: SUPERSEDED
-            where their execution is to end; MOVED where it is the query's own, which asked on a
-            session that it has left.
+            The waiting queries that it supersedes, each with its error: SUPERSEDED if their
+            execution
+                ends; MOVED if they belong to the query's own execution, on a session that it has
+                left.
 
         Raises:
             BatonError: ALREADY_EXISTS.
@@ -104,12 +105,12 @@ class QueryClaims:
         return [(one, error) for one in older] if error is not None else []
 
     def hold(self, query: PendingQuery) -> None:
-        """Note that a query waits; those that had to go for it are forgotten."""
+        """Record that a query waits; those that it superseded are forgotten."""
         if query.claim is not None:
             self._waiting.setdefault(query.claim.key, {})[query.waiting.number] = query
 
     def forget(self, query: PendingQuery) -> None:
-        """Note that a query waits no longer."""
+        """Record that a query no longer waits."""
         if query.claim is not None:
             same = self._waiting[query.claim.key]
             del same[query.waiting.number]
@@ -117,19 +118,19 @@ class QueryClaims:
                 del self._waiting[query.claim.key]
 
     def begin(self, query: PendingQuery, ticket: str) -> tuple[int, int] | None:
-        """Note that a query was placed.
+        """Record that a query was placed.
 
         Returns:
-            Session and execution that it took over from; None: there is none.
+            Session and execution that it superseded; None: there is none.
         """
         if query.claim is None:
             return None
         return self._executions.begin(query.claim, query.asker.number, ticket)
 
     def end_ticket(self, session: int, ticket: str, now: float, *, finished: bool) -> None:
-        """Note that a ticket was returned, of a request that finished or did not."""
+        """Record that a ticket was returned, of a request that finished or did not."""
         self._executions.end_ticket(session, ticket, now, finished=finished)
 
     def end_session(self, session: int) -> None:
-        """Forget what a session's requests run."""
+        """Forget the executions of a session."""
         self._executions.end_session(session)

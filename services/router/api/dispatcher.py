@@ -1,9 +1,9 @@
-"""Queries of all Place streams: placed at once, or held until their turn comes, and answered.
+"""Queries of all Place streams: placed immediately, or held until their turn comes.
 
-The queue is planned again when something changed that could let a request go: a query, a ticket
-that came back, a report of a worker; or when a worker, as far as is known, has little left to
-compute. Changes of one turn of the loop are one, and planning takes no more than a quarter of the
-loop's time, however many workers report.
+The queue is planned again when something changed that could let a request run: a query, a returned
+ticket, a worker's report; or when a worker is expected to have little left to compute. Changes
+within one turn of the loop count as one, and planning takes at most a quarter of the loop's time,
+for any number of reporting workers.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ from services.router.policy.decision_log import AdmissionTurn, DecisionLog, Deci
 from services.router.policy.placement_service import PlacementService
 
 BEAT_SECONDS = 0.1
-"""A session that was told nothing for two of these is told that the router lives."""
+"""A session without a message for two of these intervals receives a heartbeat."""
 _MIN_PAUSE = 0.001
 _PAUSES = 3.0
-"""Times what planning took, before it is planned again."""
+"""Pause after planning, as a multiple of the time that planning took."""
 
 
 MakeAdmission = Callable[
@@ -53,11 +53,11 @@ class QueryDispatcher:
     """Answers place queries. Lives on the event loop.
 
     Args:
-        placements: what decides where requests go.
+        placements: decides where requests go.
         settings: of the queue.
-        share_of: of each tenant.
-        decisions: where each decision is kept, to be explained.
-        make_admission: makes what admits.
+        share_of: returns each tenant's share.
+        decisions: keeps each decision for explanations.
+        make_admission: makes the admission controller.
         clock: a monotonic clock, in seconds.
         loop: for timers; by default the loop that runs when the first request waits.
     """
@@ -83,38 +83,38 @@ class QueryDispatcher:
         self._refusals = RefusalLog(self._running_loop)
         self._sessions: dict[int, Asker] = {}
         self._pending: dict[int, PendingQuery] = {}
-        """By number; those that wait."""
+        """Waiting queries by number."""
         self._waiters: dict[int, int] = {}
-        """Queries that wait, by session."""
+        """Number of waiting queries by session."""
         self._to_flush: dict[int, Asker] = {}
         self._records: dict[str, PlacementMetrics] = {}
-        """By model; those that have workers, or had them."""
+        """Metrics by model, for models that have or had workers."""
         self._planning: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._not_before = 0.0
-        """When it may be planned again."""
+        """Earliest time of the next planning."""
         self._beat: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        """Return the number of queries that wait."""
+        """Return the number of waiting queries."""
         return len(self._pending)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits, no ticket is out, and nobody is charged anything."""
+        """Whether nothing waits, no ticket is open, and no tenant state is kept."""
         return not self._pending and not self._claims.waiting and self._controller.idle
 
     def set_policy(self, policy: AdmissionPolicy) -> None:
-        """Let the policies of classes hold from the next request on."""
+        """Apply a policy of priority classes from the next request on."""
         self._controller.policy = policy
         self.wake()
 
     def open_session(self, asker: Asker) -> None:
-        """Begin with a session, until `end_session`."""
+        """Register a session, until `end_session`."""
         self._sessions[asker.number] = asker
 
     def end_session(self, number: int) -> None:
-        """Forget a session, what waits of it and its tickets."""
+        """Forget a session, its waiting queries and its tickets."""
         del self._sessions[number]
         self._to_flush.pop(number, None)
         self._claims.end_session(number)
@@ -123,15 +123,15 @@ class QueryDispatcher:
         self.wake()
 
     def ask(self, asker: Asker, query: router_pb2.PlaceQuery, *, may_wait: bool = True) -> int:
-        """Answer a query at once, or say that it waits.
+        """Answer a query immediately, or report that it waits.
 
         Args:
-            asker: the session that it came on, which is told.
+            asker: the session that sent it, which receives the answer.
             query: as received.
-            may_wait: False: the session's frontend knows of no waiting.
+            may_wait: False: the session's frontend does not support waiting.
 
         Returns:
-            Its number while it waits, for `cancel`; 0: it is answered.
+            Its number while it waits, for `cancel`; 0: it was answered.
         """
         began, now = time.perf_counter(), self._clock()
         controller, claim = self._controller, claim_from_proto(query)
@@ -172,14 +172,14 @@ class QueryDispatcher:
         else:
             self._place(pending, admitted, now)
         if self._to_flush:
-            # Of those that gave way; this session sends its own answers.
+            # Of evicted queries; this session sends its own answers.
             self._to_flush.pop(asker.number, None)
             self._flush()
         metrics.PLACE_SECONDS.observe(time.perf_counter() - began)
         return number
 
     def cancel(self, number: int) -> None:
-        """Take a query out that waits; it is not answered."""
+        """Remove a waiting query without an answer."""
         if self._controller.cancel(number):
             self._forget(number, "cancelled")
 
@@ -195,8 +195,8 @@ class QueryDispatcher:
         Args:
             session: whose they are.
             tickets: their ids.
-            finished: those of claims that finished.
-            usage: what their work used, as far as it is known.
+            finished: the tickets of claims that finished.
+            usage: what their work used, where known.
         """
         now, done = self._clock(), set(finished)
         for ticket in tickets:
@@ -208,13 +208,13 @@ class QueryDispatcher:
         self.wake()
 
     def drain(self, error: BatonError) -> None:
-        """Answer all that waits with an error, and from now on what would have to wait."""
+        """Fail all waiting queries with an error, and from now on those that would have to wait."""
         self._controller.drain(error)
         self._flush()
         self._refusals.flush()
 
     def wake(self) -> None:
-        """Plan soon what waits: something changed."""
+        """Plan the queue soon: something changed."""
         if self._planning is not None or not self._pending:
             return
         loop = self._running_loop()
@@ -225,7 +225,7 @@ class QueryDispatcher:
             self._planning = loop.call_soon(self._advance)
 
     def set_gauges(self) -> None:
-        """Say how many queries wait, since when, and how late first tokens come."""
+        """Set the gauges of waiting queries, the oldest's age, and the lateness of first tokens."""
         for model, factor in self._controller.lateness().items():
             metrics.TTFT_FACTOR.labels(model).set(factor)
         now = self._clock()
@@ -323,7 +323,7 @@ class QueryDispatcher:
         self.wake()
 
     def _forget(self, number: int, outcome: str) -> None:
-        """Note that a query waits no longer."""
+        """Record that a query no longer waits."""
         pending = self._pending.pop(number)
         asker, waiting = pending.asker, pending.waiting
         left = self._waiters.pop(asker.number) - 1

@@ -1,4 +1,4 @@
-"""Explanations on the wire: of the latest decisions, and of what would be decided now."""
+"""Explanations on the wire: of the latest decisions, and of a hypothetical one now."""
 
 import time
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from services.router.policy.placement_service import PlacementService
 
 
 class Explainer:
-    """Answers what operators ask of decisions. It changes nothing.
+    """Explains decisions to operators. Changes nothing.
 
     Args:
-        placements: what decides.
+        placements: decides where requests go.
         decisions: the latest ones.
-        clock: a monotonic clock, in seconds, as decisions have it.
+        clock: a monotonic clock, in seconds, as used by the decisions.
         wall_clock: seconds since the Unix epoch.
     """
 
@@ -37,7 +37,7 @@ class Explainer:
         """Return the explanations of a request.
 
         Raises:
-            BatonError: INVALID_FIELD: the request is neither named nor described, or wrongly.
+            BatonError: INVALID_FIELD: the request is neither named nor described, or malformed.
         """
         response = router_pb2.ExplainResponse()
         subject = asked.WhichOneof("subject")
@@ -56,7 +56,7 @@ class Explainer:
         return response
 
     def _preview(self, query: router_pb2.PlaceQuery) -> tuple[DecisionRecord, list[CandidateCosts]]:
-        """Return what would be decided now, and what it would be chosen from."""
+        """Return what would be decided now, and its candidates."""
         request, now = request_from_proto(query), self._clock()
         record = DecisionRecord("", request, now, query.waited_seconds)
         candidates: list[CandidateCosts] = []

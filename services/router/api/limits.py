@@ -1,4 +1,4 @@
-"""The limits that this router owns: who the others are, and which frontends are there."""
+"""The limits that this router owns, the other owners, and the live frontends."""
 
 import asyncio
 import time
@@ -18,25 +18,25 @@ log = get_logger(__name__)
 
 SWEEP_SECONDS = 1.0
 SERVE_SECONDS = 0.02
-"""Between two times of looking whether what waits can be answered."""
+"""Interval of checks whether waiting requests can be answered."""
 FORGET_SECONDS = 3.0
-"""A frontend without a Place call for so long is dead, and so is what it ran: one whose call broke
-is back within half a second, or its process was noticed to be gone by then."""
+"""Seconds without a Place call after which a frontend and what it ran count as dead: one whose call
+broke is back within half a second, unless its process was found to have ended."""
 
 Tell = Callable[[router_pb2.LimitAnswers], None]
-"""Tells a frontend something on a call of its."""
+"""Sends limit answers to a frontend on one of its calls."""
 
 
 class LimitBuckets:
-    """Answers what frontends ask of limits. One per router, on the event loop.
+    """Answers frontends' limit requests. One per router, on the event loop.
 
-    Routers go by incarnation here: one that starts anew has other limits, and has none before it
-    sees itself in the cluster, or once it drains. Bounded by the limits that frontends use and by
-    the frontends that there are.
+    Routers are identified by incarnation here: a restarted one has other limits, and owns none
+    before it sees itself in the cluster, or once it drains. Bounded by the limits in use and by the
+    number of frontends.
 
     Args:
         incarnation: of this router.
-        suspect: is told the instance id of a router that frontends no longer see, and this one
+        suspect: called with the instance id of a router that frontends no longer see, and this one
             does.
         clock: a monotonic clock, in seconds.
         wall_clock: seconds since the Unix epoch.
@@ -59,16 +59,16 @@ class LimitBuckets:
         self.on_unread: Callable[[], None] = lambda: None
         """Called when the record of a budget is to be read."""
         self._tell: dict[str, list[Tell]] = {}
-        """By frontend, the call that it opened last behind the others."""
+        """Calls of each frontend, the latest last."""
         self._serving: asyncio.TimerHandle | None = None
         self._routers: Mapping[str, str] = {}
         """Instance ids by incarnation, of the routers that own limits."""
         self._missing: list[str] = []
         self._left: dict[str, float] = {}
-        """When the last call of a frontend ended."""
+        """When the last call of each frontend ended."""
 
     async def follow(self, discovery: Discovery) -> None:
-        """Take in which routers and frontends there are, until cancelled."""
+        """Follow the live routers and frontends, until cancelled."""
         async for change in discovery.changes():
             if change.instance.role == ROLE_FRONTEND:
                 frontends = discovery.by_role(ROLE_FRONTEND)
@@ -78,13 +78,13 @@ class LimitBuckets:
                 self.observe({one.incarnation: one.id for one in routers if not one.draining})
 
     async def run_sweeps(self) -> None:
-        """Forget buckets that nobody uses and frontends that are gone, until cancelled."""
+        """Remove unused buckets and departed frontends, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             self.sweep()
 
     def observe(self, routers: Mapping[str, str]) -> None:
-        """Take in the routers that own limits: instance ids by incarnation."""
+        """Set the routers that own limits: instance ids by incarnation."""
         was, self._routers = self._incarnation in self._routers, routers
         if self._incarnation in routers:
             if self._owner.observe(routers, self._clock()):
@@ -92,7 +92,7 @@ class LimitBuckets:
                 called = router_pb2.LimitAnswers(era=self._owner.roll_call.era)
                 for frontend in self._tell:
                     self._tell_frontend(frontend, called)
-        elif was:  # others own what it did, and grant it
+        elif was:  # other routers own its limits now, and grant them
             alive, era = self._owner.roll_call.alive, self._owner.roll_call.era
             self._owner = LimitOwner(self._incarnation)
             self._owner.roll_call.observe(alive)
@@ -100,22 +100,22 @@ class LimitBuckets:
             self.ledger.move_to(self._owner)
 
     def observe_frontends(self, frontends: Collection[str]) -> None:
-        """Take in the incarnations of the frontends that live."""
+        """Set the incarnations of the live frontends."""
         self._owner.roll_call.observe(frontends)
         self.serve()
 
     def connected(self, frontend: str, tell: Tell) -> None:
-        """Note that a frontend says something of limits on a call, for the first time on it.
+        """Record that a frontend sent its first message about limits on a call.
 
         Args:
             frontend: its incarnation.
-            tell: reaches it on this call.
+            tell: sends to it on this call.
         """
         self._tell.setdefault(frontend, []).append(tell)
         self._left.pop(frontend, None)
 
     def disconnected(self, frontend: str, tell: Tell) -> None:
-        """Note that a call of a frontend ended which was `connected`."""
+        """Record the end of a call that was `connected`."""
         calls = self._tell[frontend]
         calls.remove(tell)
         if not calls:
@@ -123,7 +123,7 @@ class LimitBuckets:
             self._left[frontend] = self._clock()
 
     def answer(self, asks: router_pb2.LimitAsks, response: router_pb2.PlaceResponse) -> None:
-        """Add to a response the answers that there are to what a frontend asks.
+        """Add the available answers to a frontend's limit requests to a response.
 
         Raises:
             BatonError: INVALID_FIELD.
@@ -153,7 +153,7 @@ class LimitBuckets:
             self.on_unread()
 
     def sweep(self) -> None:
-        """Forget buckets that nobody uses, and frontends that are gone."""
+        """Remove unused buckets, and departed frontends."""
         now = self._clock()
         for frontend in [one for one, at in self._left.items() if now - at >= FORGET_SECONDS]:
             del self._left[frontend]
@@ -167,7 +167,7 @@ class LimitBuckets:
         LIMIT_BUCKETS.set(len(self._owner))
 
     def serve(self) -> None:
-        """Answer what waits, and come back while something does."""
+        """Answer waiting requests, and run again while some remain."""
         if self._serving is not None:
             self._serving.cancel()
             self._serving = None
@@ -177,7 +177,7 @@ class LimitBuckets:
             self._push()
 
     def _push(self) -> None:
-        """Tell frontends what they did not ask in this moment."""
+        """Send frontends what changed without a request from them."""
         pushed: dict[str, router_pb2.LimitAnswers] = {}
         for frontend, answer in self._owner.take_pushed():
             answers = pushed.setdefault(frontend, router_pb2.LimitAnswers())
@@ -194,6 +194,6 @@ class LimitBuckets:
             calls[-1](answers)
 
     def _suspect_owner(self, digest: bytes) -> None:
-        """Have the owner probed that this router sees and the frontend that asks does not."""
+        """Have the owner probed, which this router sees and the requesting frontend does not."""
         if self._incarnation in self._routers:
             self._suspect(self._routers[choose(digest, self._routers)])

@@ -1,4 +1,4 @@
-"""What metrics and traces say of a query's outcome, and refusals on the wire."""
+"""The outcomes of queries in metrics and traces, and rejections on the wire."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ Attributes = Mapping[str, str | int | float]
 
 
 def begin_span(query: router_pb2.PlaceQuery) -> Span | None:
-    """Return a span of the query's trace, to be ended with its outcome; None: none is recorded."""
+    """Return a span of the query's trace, to be ended with its outcome; None: not recorded."""
     if not tracing.recording():
         return None
     parent = tracing.extract(query.traceparent) if query.traceparent else None
@@ -30,7 +30,7 @@ def end_span(span: Span | None, attributes: Attributes) -> None:
 def placement_attributes(
     request_id: str, model: str, placement: router_pb2.Placement, waited: float
 ) -> Attributes:
-    """Return what a span says of a placement.
+    """Return the span attributes of a placement.
 
     Args:
         request_id: of the request.
@@ -58,5 +58,5 @@ def refuse(failed: router_pb2.PlaceFailed, correlation_id: int, error: BatonErro
     """Fill in why there is no placement, and count it."""
     failed.correlation_id = correlation_id
     failed.status.CopyFrom(error.to_status())
-    # Without the model: it may be no name of one.
+    # Without the model: the name may not be one of a model.
     metrics.PLACEMENTS.labels("", error.reason.name.lower()).inc()

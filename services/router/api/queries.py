@@ -1,4 +1,4 @@
-"""Place queries and placements, between the wire and plain values."""
+"""Conversion of place queries and placements between the wire and plain values."""
 
 import math
 from collections.abc import Callable
@@ -20,11 +20,11 @@ from services.router.state.worker import Worker
 MAX_SOURCES = 16
 
 ShareOf = Callable[[str], tuple[int, float]]
-"""Rank of a tenant's tier, and its weight."""
+"""Returns the rank of a tenant's tier, and its weight."""
 
 TYPICAL_OUTPUT_TOKENS = 128
-"""What a tenant is charged for each choice beyond the first when a request goes of which nothing is
-known; the ticket puts it right."""
+"""Output tokens that a tenant is charged for each choice beyond the first when nothing is known of
+the request; corrected when the ticket is returned."""
 _RANKS: dict[int, int] = {
     common_pb2.PRIORITY_CLASS_PREMIUM: 0,
     common_pb2.PRIORITY_CLASS_INTERACTIVE: 1,
@@ -38,7 +38,7 @@ CLASS_NAMES: dict[int, str] = {
 
 
 def request_from_proto(query: router_pb2.PlaceQuery) -> PlacementRequest:
-    """Return what a query asks."""
+    """Return the placement request of a query."""
     context = query.context
     return PlacementRequest(
         context.model,
@@ -59,12 +59,12 @@ def request_from_proto(query: router_pb2.PlaceQuery) -> PlacementRequest:
 def waiting_from_proto(
     query: router_pb2.PlaceQuery, number: int, session: int, share_of: ShareOf, now: float
 ) -> WaitingRequest:
-    """Return a query as the queue takes it.
+    """Return a query as the queue's waiting request.
 
     Args:
         query: as received.
         number: of the request.
-        session: that it came on.
+        session: the session that it came on.
         share_of: the tenant's share.
         now: a monotonic clock, in seconds.
 
@@ -79,7 +79,7 @@ def waiting_from_proto(
     if not expected and query.n > 1:
         expected = (query.n - 1) * min(max(0, query.max_tokens), TYPICAL_OUTPUT_TOKENS)
     context = query.context
-    # Frontends say which. Those of another release may say none, or one that is not known here.
+    # Frontends send one. Those of another release may send none, or one that is not known here.
     priority = context.priority
     if priority not in _RANKS:
         priority = common_pb2.PRIORITY_CLASS_INTERACTIVE
@@ -99,7 +99,7 @@ def waiting_from_proto(
 
 
 def _out_of_range(query: router_pb2.PlaceQuery) -> BatonError:
-    """Return what is wrong with the times of a query."""
+    """Return the error for a query's times that are out of range."""
     for field in (
         "waited_seconds",
         "deadline_seconds",
@@ -113,7 +113,7 @@ def _out_of_range(query: router_pb2.PlaceQuery) -> BatonError:
 
 
 def claim_from_proto(query: router_pb2.PlaceQuery) -> ExecutionClaim | None:
-    """Return what a query claims; None: its request has a new id."""
+    """Return the claim of a query; None: its request has a new id."""
     if not query.HasField("claim"):
         return None
     claim = query.claim
@@ -124,7 +124,7 @@ def fill_placement(
     answer: router_pb2.Placement, placed: PlacedRequest, placements: PlacementService
 ) -> None:
     """Write a placement into an answer."""
-    # In place: a message that is given to another one's constructor is copied.
+    # In place: a message passed to another one's constructor is copied.
     decision = placed.decision
     answer.ticket = placed.ticket
     if decision.prefill_worker is not None:
@@ -150,15 +150,15 @@ def fill_order(
     age: float,
     since_epoch: float,
 ) -> None:
-    """Write a request's place in the waiting lines of workers.
+    """Write a request's rank in the workers' waiting lines.
 
-    Args:
+    order: the message to fill in.
         order: to be filled.
         waiting: the request.
         rank: of its tier and class there.
         tenant_lead: of its tenant.
         age: seconds of computing that a second of waiting makes up for.
-        since_epoch: Unix seconds less those of the clock that the request's arrival is of.
+        since_epoch: Unix seconds less those of the clock of the request's arrival.
     """
     order.tier, order.priority_class = rank
     order.tenant_lead = tenant_lead

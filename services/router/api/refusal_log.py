@@ -1,4 +1,4 @@
-"""Lines of placements that failed: few, however many requests an overloaded router refuses."""
+"""Log lines of failed placements: few, however many requests an overloaded router rejects."""
 
 import asyncio
 from collections import Counter
@@ -10,15 +10,15 @@ from baton.telemetry.logs import get_logger
 
 LINE_SECONDS = 1.0
 MAX_KINDS = 256
-"""That are told apart between two lines: clients choose names of models."""
+"""Most kinds counted between two lines: clients choose the names of models."""
 _MOST = 16
-"""Kinds that a line names."""
+"""Most kinds that a line names."""
 
 log = get_logger(__name__)
 
 
 class RefusalKind(NamedTuple):
-    """What refusals are counted by."""
+    """The key that rejections are counted by."""
 
     reason: str
     model: str
@@ -27,7 +27,7 @@ class RefusalKind(NamedTuple):
 
 
 class RefusalLog:
-    """Logs one failed placement a second by itself, and a line with the number of the others.
+    """Logs one failed placement per second in full, and a line with the number of the others.
 
     Each request has its own line at its frontend, with the reason. Lives on the event loop.
 
@@ -42,7 +42,7 @@ class RefusalLog:
         self._others = 0
 
     def add(self, kind: RefusalKind, request_id: str, error: BatonError) -> None:
-        """Tell of a failed placement, now or within a second.
+        """Log a failed placement, now or within a second.
 
         Args:
             kind: of the failure.
@@ -64,7 +64,7 @@ class RefusalLog:
             self._others += 1
 
     def flush(self) -> None:
-        """Tell of those that were counted."""
+        """Log the placements that were counted."""
         if not self._counts:
             return
         counts, others = self._counts, self._others

@@ -26,7 +26,7 @@ class RouterService(RouterServiceServicer):
     Args:
         dispatcher: answers queries.
         limits: how many answers may wait for a frontend, and for how long.
-        buckets: of the limits that this router owns; None: nothing is answered of limits.
+        buckets: of the limits that this router owns; None: limit requests get no answer.
     """
 
     def __init__(
@@ -49,18 +49,18 @@ class RouterService(RouterServiceServicer):
         add_RouterServiceServicer_to_server(self, server)
 
     def open(self) -> None:
-        """Begin to serve: the cluster is known. Calls that came before were refused."""
+        """Begin to serve: the cluster is known. Earlier calls were rejected."""
         self._open = True
 
     def begin_drain(self) -> None:
-        """Refuse what waits with DRAINING, and what would have to: another router has time for it.
+        """Reject what waits, and what would have to, with DRAINING: another router has time for it.
 
-        What can be placed at once still is.
+        What can be placed immediately still is.
         """
         self._dispatcher.drain(draining())
 
     def stop(self) -> None:
-        """End every Place call with DRAINING once its answers are out, and every later one."""
+        """End every Place call with DRAINING once its answers are sent, and every later one."""
         self._stopping = True
         for session in self._sessions.values():
             session.drain(draining())
@@ -94,7 +94,7 @@ class RouterService(RouterServiceServicer):
         request: router_pb2.ExplainRequest,
         context: object,  # noqa: ARG002
     ) -> router_pb2.ExplainResponse:
-        """Say why requests run where they do.
+        """Explain why requests run where they do.
 
         Raises:
             BatonError: UNAVAILABLE before `open`, or INVALID_FIELD.
@@ -111,5 +111,5 @@ def _unready() -> BatonError:
 
 
 def draining() -> BatonError:
-    """Return what a router that stops answers."""
+    """Return the error that a stopping router sends."""
     return BatonError(Reason.DRAINING, "this router is stopping", retry_after=0.1)

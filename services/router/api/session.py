@@ -14,20 +14,20 @@ from services.router.api.limits import LimitBuckets
 
 _FLUSH_SECONDS = 1.0
 _QUEUES_SINCE = 2
-"""Version of the protocol from which on frontends know of queries that wait."""
+"""First version of the protocol whose frontends support queries that wait."""
 
 
 class PlaceSession:
-    """Answers each query as it is read, or says that it waits and answers it later.
+    """Answers each query when it is read, or reports that it waits and answers it later.
 
-    Owned by the call's handler. The call's end, however it comes, ends every ticket issued on it,
-    and what waits.
+    Owned by the call's handler. The end of the call, for any reason, ends every ticket issued on
+    it, and removes its waiting queries.
 
     Args:
         number: of the session, unique in this router.
         dispatcher: answers queries.
         limits: how many answers may wait for a frontend, and for how long.
-        buckets: of the limits that this router owns; None: nothing is answered of limits.
+        buckets: of the limits that this router owns; None: limit requests get no answer.
     """
 
     def __init__(
@@ -41,15 +41,15 @@ class PlaceSession:
         self._dispatcher = dispatcher
         self._buckets = buckets
         self._frontend = ""
-        """Incarnation of the frontend, once it has said something of limits."""
+        """Incarnation of the frontend, once it has sent something about limits."""
         self._greeted = False
         self._may_wait = False
         self._waiting: dict[int, int] = {}
-        """Numbers of queries that wait, by correlation id."""
+        """Numbers of waiting queries, by correlation id."""
         self._response = router_pb2.PlaceResponse()
-        """What is sent next."""
+        """The message to send next."""
         self._spoke = True
-        """Since the last beat."""
+        """Whether something was sent since the last heartbeat."""
         self._queue: SendQueue[router_pb2.PlaceResponse, router_pb2.PlaceResponse] = SendQueue()
         self._stream: ServerStream[router_pb2.PlaceRequest] = ServerStream(
             self._queue,
@@ -71,16 +71,16 @@ class PlaceSession:
         await self._stream.serve(call)
 
     def drain(self, error: BatonError) -> None:
-        """End the call with `error` once its answers are out, at the latest after a second."""
+        """End the call with `error` once its answers are sent, after a second at the latest."""
         self._stream.drain(error, _FLUSH_SECONDS)
 
     def tell_superseded(self, execution: int) -> None:
-        """Tell the frontend that another execution took over from this one."""
+        """Notify the frontend that one of its executions was superseded."""
         self.frame().superseded.execution = execution
         self.flush()
 
     def frame(self) -> router_pb2.FrameFromRouter:
-        """Return a frame to fill in, of those that are sent together."""
+        """Return an empty frame of the next message."""
         return self._response.frames.add()
 
     def flush(self) -> None:
@@ -91,14 +91,14 @@ class PlaceSession:
             self._spoke = True
 
     def beat(self) -> None:
-        """Say that the router lives, if nothing was said since the last beat."""
+        """Send a heartbeat unless something was sent since the last one."""
         if not self._spoke:
             self.frame().heartbeat.SetInParent()
             self.flush()
         self._spoke = False
 
     def answered(self, correlation_id: int) -> None:
-        """Note that a query that waited is answered."""
+        """Record that a waiting query was answered."""
         del self._waiting[correlation_id]
 
     def _end(self) -> None:
@@ -108,7 +108,7 @@ class PlaceSession:
         metrics.SESSIONS.dec()
 
     def _handle(self, request: router_pb2.PlaceRequest) -> None:
-        """Handle the frames of a message; what is answered at once goes into one message."""
+        """Handle the frames of a message; immediate answers go into one message."""
         if not self._greeted:
             self._greeted = True
             version = check_hello(request.frames, "the frontend")

@@ -1,4 +1,4 @@
-"""Tells, once a month each, that as much was spent as an alert of a tenant or project says."""
+"""Logs once per month that spending crossed an alert of a tenant or project."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,7 +25,7 @@ log = get_logger(__name__)
 class SpendAlerts:
     """Marks alerts as crossed in the records of spending that are about to be written.
 
-    A line is logged once its mark is in etcd, and then by one router only. A router that is killed
+    A line is logged once its mark is in etcd, and only by the router that wrote it. A router killed
     between the two logs none.
 
     Args:
@@ -37,13 +37,13 @@ class SpendAlerts:
         self._etcd = etcd
         self._prefix = keys.tenancy(cluster)
         self._crossed: dict[tuple[LimitId, str], tuple[SpendAlert, int]] = {}
-        """Those whose marks are on their way to etcd, and what was spent then."""
+        """Alerts whose marks are being written to etcd, and what was spent by then."""
 
     async def mark(self, writes: Sequence[LedgerWrite]) -> list[LedgerWrite]:
         """Return the writes with the marks of alerts that they cross.
 
         Raises:
-            EtcdError: etcd is away.
+            EtcdError: etcd is unavailable.
         """
         names = {
             self._key(write.limit_id): write.limit_id
@@ -55,13 +55,13 @@ class SpendAlerts:
         alerts: dict[LimitId, tuple[SpendAlert, ...]] = {}
         for key, value in (await self._etcd.get_all(list(names))).items():
             limit_id = names[key]
-            with suppress(ValueError):  # frontends tell that such a record is unreadable
+            with suppress(ValueError):  # frontends report that such a record is unreadable
                 found = parse(_KINDS[limit_id.subject], limit_id.name, value)
                 alerts[limit_id] = found.spend_alerts
         return [self._marked(write, alerts.get(write.limit_id, ())) for write in writes]
 
     def written(self, limit_id: LimitId, record: SpendRecord) -> None:
-        """Tell of the alerts whose marks are in etcd now."""
+        """Log the alerts whose marks are now in etcd."""
         for ident in record.alerts:
             crossed = self._crossed.pop((limit_id, ident), None)
             if crossed is not None:

@@ -1,4 +1,4 @@
-"""One placement out of the columns: its workers, its costs, and what its first token waits for."""
+"""One placement read from the columns: its workers, its costs, the parts of its first token."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from services.router.state.worker import Worker
 
 
 class TtftEstimate(NamedTuple):
-    """Predicted time to first token in parts: until decoding can go on after that token."""
+    """Predicted time to first token in parts, until decoding can continue after that token."""
 
     queue_seconds: float
     transfer_seconds: float
@@ -21,43 +21,42 @@ class PlacementCandidate(NamedTuple):
     """One placement; times in seconds."""
 
     score: float
-    """What placements are compared by: seconds to the first token plus the cost to others."""
+    """Placements are compared by it: seconds to the first token plus the cost to others."""
     decode_worker: Worker
     prefill_worker: Worker | None
-    """None: the decode worker prefills by itself."""
+    """None: the decode worker prefills locally."""
     prefill: PrefillEstimate
-    """Of the worker that computes the prompt."""
+    """Estimate for the worker that prefills."""
     ttft: TtftEstimate
     decode_pages: int
-    """That the decode worker needs for the request."""
+    """Pages that the decode worker needs for the request."""
     batch_slowdown: float
-    """What streams of the decode worker's batch lose by one more."""
+    """Seconds that one more stream costs the streams of the decode worker's batch."""
     step_seconds: float
-    """Of streams beside a chunk of the prompt, where it is computed; 0: none run there."""
+    """Step time of streams next to a chunk of the prompt, where it prefills; 0: none run there."""
 
     @property
     def computing(self) -> Worker:
-        """The worker that computes the prompt."""
+        """The worker that prefills."""
         return self.prefill_worker if self.prefill_worker is not None else self.decode_worker
 
     def exceeds_itl(self, policy: Policy) -> bool:
-        """Return whether streams would wait for a token for longer than they are to."""
+        """Return whether streams would exceed their target time between tokens."""
         return self.step_seconds > self.computing.itl_limit(policy.itl_target)
 
 
 class Candidates:
-    """What one query may be placed on: its scores, and the workers that they are of.
+    """The candidates of one query: its scores, and the workers that they refer to.
 
-    It stays as it is, whatever becomes of the workers.
-
+    A snapshot: later changes of workers do not affect it.
     Args:
         query: the request.
-        columns: all workers of its model, now.
-        usable: of these.
-        scores: of these.
+        columns: all workers of its model at that moment.
+        usable: those of the workers that may be used.
+        scores: scores of the usable workers.
         pages: that decoding needs, as `pages_of` returns them.
         policy: constants of the cost model.
-        fit: by worker, whether it has the query's tokenizer and adapter; None: all have.
+        fit: by worker, whether it has the query's tokenizer and adapter; None: all do.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class Candidates:
         return len(self.scores.local) + (pairs.scores.size if pairs is not None else 0)
 
     def pages(self, row: int) -> int:
-        """Return the pages that decoding would need at any worker."""
+        """Return the pages that decoding would need on a row's worker."""
         return self._pages if isinstance(self._pages, int) else int(self._pages[row])
 
     def fit_rows(self) -> list[int]:
@@ -96,10 +95,10 @@ class Candidates:
         return rows
 
     def local(self, at: int) -> PlacementCandidate:
-        """Return the placement in which a decode worker prefills by itself.
+        """Return the placement in which a decode worker prefills locally.
 
         Args:
-            at: its place among decode workers that are compared.
+            at: its index among the decode workers that are compared.
         """
         scores = self.scores
         row = scores.decode_rows.item(at)
@@ -124,8 +123,8 @@ class Candidates:
 
         Args:
             pairs: those of `scores`.
-            prefill_at: the prefill worker's place in the shortlist.
-            decode_at: the decode worker's place among those that take KV over.
+            prefill_at: index of the prefill worker in the shortlist.
+            decode_at: index of the decode worker among those that can receive KV.
         """
         prefill_row, row = pairs.prefill_rows.item(prefill_at), pairs.decode_rows.item(decode_at)
         at = pairs.decode_at.item(decode_at)
@@ -160,11 +159,11 @@ class Candidates:
         return self.pair(pairs, choice.prefill_at, choice.decode_at)
 
     def best_local(self) -> PlacementCandidate:
-        """Return the lowest score without a prefill worker."""
+        """Return the best placement without a prefill worker."""
         return self.local(int(self.scores.local.argmin()))
 
     def best_pair(self) -> PlacementCandidate | None:
-        """Return the lowest score of a pair; None: there are none."""
+        """Return the best pair; None: there are none."""
         pairs = self.scores.pairs
         if pairs is None:
             return None

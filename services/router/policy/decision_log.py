@@ -1,7 +1,7 @@
-"""The latest decisions of a router, to be explained when somebody asks.
+"""The latest decisions of a router, kept so that operators can have them explained.
 
-What a decision was made on is kept as it is, and nothing is computed before somebody asks: to keep
-one takes less than a microsecond.
+The inputs of each decision are kept unchanged, and nothing is computed before an explanation is
+requested: keeping one takes less than a microsecond.
 """
 
 from collections import deque
@@ -12,49 +12,49 @@ from services.router.policy.placement_service import PlacementPlan, PlacementReq
 
 MAX_DECISIONS = 1_000
 MAX_CANDIDATES = 100_000
-"""Of all decisions: with a thousand workers, those of the last hundred decisions or so."""
+"""Over all decisions: with a thousand workers, about the last hundred decisions."""
 
 
 class AdmissionTurn(NamedTuple):
-    """When a request's turn came, of all that waited for its model."""
+    """When a request's turn came, among all that waited for its model."""
 
     tier: int
     priority_class: int
     tenant_lead: float
-    """Tokens by weight that its tenant was given beyond the one that was given least."""
+    """Weighted tokens that its tenant received beyond the tenant with the least."""
     key: float
     ahead: int
-    """Requests that went before it, when it came."""
+    """Requests ahead of it on its arrival."""
     waiting: int
-    """Requests that waited, when it came."""
+    """Waiting requests on its arrival."""
     weight: float = 1.0
-    """Of its tenant."""
+    """Weight of its tenant."""
 
 
 class DecisionRecord(NamedTuple):
-    """One decision of a request. Times are of one monotonic clock, in seconds."""
+    """One decision of a request. All times are of one monotonic clock, in seconds."""
 
     request_id: str
     request: PlacementRequest
     decided_at: float
     waited: float = 0.0
-    """Before that, also at other routers."""
+    """Seconds that it waited before, including at other routers."""
     turn: AdmissionTurn | None = None
     """None: it did not wait."""
     plan: PlacementPlan | None = None
-    """None: it was refused."""
+    """None: it was rejected."""
     reason: str = ""
-    """Why it was placed so."""
+    """Why it was placed there."""
     refusal: BatonError | None = None
 
 
 class DecisionLog:
-    """Keeps the latest decisions. One loop owns it.
+    """Keeps the latest decisions. Owned by one event loop.
 
     Args:
-        limit: most decisions that are kept.
-        max_candidates: most candidates of all that are kept, so that memory is bounded however many
-            workers there are.
+        limit: most decisions kept.
+        max_candidates: most candidates kept over all decisions, so that memory is bounded for any
+            number of workers.
     """
 
     def __init__(self, limit: int = MAX_DECISIONS, max_candidates: int = MAX_CANDIDATES) -> None:
@@ -64,11 +64,11 @@ class DecisionLog:
         self._candidates = 0
 
     def __len__(self) -> int:
-        """Return the number of decisions that are kept."""
+        """Return the number of decisions kept."""
         return len(self._records)
 
     def add(self, record: DecisionRecord) -> None:
-        """Keep a decision; the oldest ones go for it."""
+        """Keep a decision, and drop the oldest ones beyond the limits."""
         records = self._records
         records.append(record)
         if record.plan is not None:
@@ -81,5 +81,5 @@ class DecisionLog:
                 self._candidates -= gone.plan.candidates
 
     def of(self, request_id: str) -> list[DecisionRecord]:
-        """Return the decisions of a request that are kept, the latest first."""
+        """Return the kept decisions of a request, the latest first."""
         return [record for record in reversed(self._records) if record.request_id == request_id]

@@ -1,4 +1,4 @@
-"""What it takes workers to have the KV of a prompt, as columns of seconds; one row per worker."""
+"""What it takes workers to obtain the KV of a prompt, as columns of seconds; a row per worker."""
 
 from typing import NamedTuple
 
@@ -19,12 +19,12 @@ class PrefillColumns(NamedTuple):
     """`PrefillEstimate` of many workers."""
 
     values: Floats
-    """[estimate, worker]: blocks that the worker has, of its store and from elsewhere, uncached
-    tokens, seconds of the queue, of transfer, of computing and of delay, and of all but delay."""
+    """[estimate, worker]: blocks in the worker, in its store and elsewhere; uncached tokens;
+    seconds of queue, transfer, computing and delay, and of all but delay."""
     tokens: int
 
     def row(self, row: int) -> PrefillEstimate:
-        """Return one worker's."""
+        """Return the estimate of one worker."""
         of_worker = self.values[:, row].tolist()
         engine, local, remote, uncached, queue, transfer, compute, delay, _ = of_worker
         return PrefillEstimate(
@@ -39,7 +39,7 @@ class PrefillColumns(NamedTuple):
 
 
 class Estimator:
-    """Estimates for one query.
+    """Cost estimates for one query.
 
     Args:
         query: the request.
@@ -56,7 +56,7 @@ class Estimator:
         if query.turns:
             self._set_turns(policy.delay_weight)
         self.held_runs: list[tuple[int, RunHoldings, list[float]]] = []
-        """By layout with any: its number, who holds the runs, and the blocks of each."""
+        """Per layout with held runs: its number, the runs' holders, the blocks of each."""
         self.moves = False
         """Whether any worker would fetch blocks."""
         self._all_held = self._held()
@@ -71,15 +71,15 @@ class Estimator:
     def prefill_without(
         self, store: int, tokens: int, rows: Integers
     ) -> tuple[Booleans, PrefillColumns] | None:
-        """Return the same for some workers that do not fetch from a store; None: it is as good.
+        """Return the estimates for some workers without fetching from a store; None: no difference.
 
         Args:
-            store: its number; it is beside none of them that is changed.
+            store: its number; it is the local store of none of the workers that change.
             tokens: of prompt and output.
             rows: of the workers.
 
         Returns:
-            (which of them would fetch from it, what it costs all of them without).
+            (which of them would fetch from it, the estimates of all of them without it).
         """
         columns, changed, held = self._columns, None, None
         for number, holdings, blocks in self.held_runs:
@@ -164,7 +164,7 @@ class Estimator:
 
 
 def _weighted(blocks: list[float], kinds: NDArray[np.uint8]) -> Floats:
-    """Return blocks by kind and worker, of blocks by run and kinds by run, kind and worker."""
+    """Return blocks by kind and worker, from blocks by run and kinds by run, kind and worker."""
     runs, of, workers = kinds.shape
     flat: Floats = np.dot(blocks, kinds.reshape(runs, of * workers))
     return flat.reshape(of, workers)

@@ -1,4 +1,4 @@
-"""What every placement of one request would cost, and why it was not the one that was chosen."""
+"""What every placement of one request would cost, and why it was not the chosen one."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -15,7 +15,7 @@ from services.router.state.worker import Worker
 
 
 class Exclusion(StrEnum):
-    """Why a placement is not among those that are compared."""
+    """Why a placement is excluded from the comparison."""
 
     TOKENIZER = "tokenizer"
     """Its worker has another tokenizer."""
@@ -25,59 +25,59 @@ class Exclusion(StrEnum):
     """The query excludes its worker."""
     DRAINING = "draining"
     STALE = "stale"
-    """Its worker's reports stopped, and others report."""
+    """Its worker stopped reporting, while others report."""
     MEMORY = "memory"
     """Its worker has fewer pages than the request needs."""
     ROOM = "room"
-    """Its worker has no room for all choices of the request now, and another one has."""
+    """Its worker has no space for all choices of the request now, while another one has."""
     ITL = "itl"
-    """Streams that run on the worker would exceed their target beside the prompt."""
+    """Streams that run on the worker would exceed their target next to the prompt."""
     UNPAIRED = "unpaired"
-    """A prefill worker without a decode worker of its layout that it could hand KV over to."""
+    """A prefill worker without a decode worker of its layout to hand KV over to."""
     DISAGGREGATION = "disaggregation"
-    """The policy, or that a stream resumes, leaves no choice of where to prefill."""
+    """The policy, or that a stream resumes, determines where to prefill."""
 
 
 class CandidateCosts(NamedTuple):
-    """One placement: a decode worker by itself, or a prefill worker with its best decode worker.
+    """One placement: a decode worker alone, or a prefill worker with its best decode worker.
 
-    Times are in seconds. What was not computed for a worker that may not be used is 0.
+    Times are in seconds. What was not computed because the worker may not be used is 0.
     """
 
     decode_worker: str
-    """Empty: a prefill worker that has no decode worker."""
+    """Empty: a prefill worker without a decode worker."""
     prefill_worker: str = ""
-    """Empty: the decode worker prefills by itself."""
+    """Empty: the decode worker prefills locally."""
     exclusion: Exclusion | None = None
-    """Why it is not compared; None: it is."""
+    """Why it is excluded; None: it is compared."""
     chosen: bool = False
     score: float = 0.0
-    """The lowest wins; those within 1 % or 0.5 ms of it are equal, and the seed chooses."""
+    """The lowest wins; those within 1 % or 0.5 ms of it are equal, and the seed decides."""
     queue_seconds: float = 0.0
-    """Until the prompt's turn comes and, without a prefill worker, the batch has room."""
+    """Until the prompt's turn comes and, without a prefill worker, the batch has space."""
     transfer_seconds: float = 0.0
-    """Of KV that is held elsewhere and of the hand-over, as far as neither is hidden."""
+    """Transfer of KV held elsewhere and the hand-over, as far as neither is hidden."""
     prefill_seconds: float = 0.0
     delay_seconds: float = 0.0
-    """In the score: what prompts that go later lose."""
+    """Part of the score: what prompts that go later lose."""
     batch_seconds: float = 0.0
-    """In the score: what streams of the decode worker's batch lose by one more."""
+    """Part of the score: what one more stream costs the decode worker's batch."""
     step_seconds: float = 0.0
-    """Of the streams beside a chunk of the prompt; 0: no streams run where it is computed, or the
-    chunk is not known."""
+    """Step time of the streams next to a chunk of the prompt; 0: no streams run where it is
+    prefilled, or the chunk is not known."""
     engine_tokens: int = 0
-    """Of the prompt, found in the pages of the worker that computes it."""
+    """Prompt tokens found in the pages of the worker that prefills."""
     local_tokens: int = 0
-    """Found in the memory of its store."""
+    """Prompt tokens found in the memory of its store."""
     remote_tokens: int = 0
-    """Found in another store, or on a disk."""
+    """Prompt tokens found in another store, or on a disk."""
     uncached_tokens: int = 0
     needed_pages: int = 0
-    """Of the decode worker."""
+    """Pages needed on the decode worker."""
     free_pages: int = 0
     total_pages: int = 0
     itl_limit_seconds: float = 0.0
-    """That a step of these streams is to take at most beside a chunk; 0: there are none."""
+    """Most seconds that a step of these streams may take next to a chunk; 0: there are none."""
 
 
 def explain(
@@ -87,13 +87,13 @@ def explain(
     unfit: Sequence[tuple[Worker, Exclusion]],
     policy: Policy,
 ) -> list[CandidateCosts]:
-    """Return every candidate, the chosen one first, then by score; those that are out come last.
+    """Return every candidate: the chosen one first, then by score, excluded ones last.
 
     Args:
         query: the request.
         columns: all workers of its model.
         fit: by worker, whether it has the query's tokenizer and adapter; None: all have.
-        unfit: those that do not, and why.
+        unfit: the workers without them, and why.
         policy: constants of the cost model.
     """
     rows = [CandidateCosts(worker.id, exclusion=why) for worker, why in unfit]
@@ -113,9 +113,9 @@ def explain(
 
 
 def explain_chosen(query: PlacementQuery, chosen: Chosen, policy: Policy) -> list[CandidateCosts]:
-    """Return what a placement was chosen from, in the order of `explain`, however long ago.
+    """Return the candidates that a past placement was chosen from, in the order of `explain`.
 
-    Workers that had another tokenizer or adapter are not listed.
+    Workers with another tokenizer or adapter are not listed.
     """
     best, candidates = chosen.best, chosen.candidates
     rows = [_row(one, policy, best) for one in _shown(candidates, best, local=chosen.local)]
@@ -131,7 +131,7 @@ def explain_chosen(query: PlacementQuery, chosen: Chosen, policy: Policy) -> lis
 def _shown(
     candidates: Candidates, best: PlacementCandidate, *, local: bool
 ) -> list[PlacementCandidate]:
-    """Return placements by decode workers alone, and each prefill worker with its best one."""
+    """Return decode workers alone, and each prefill worker with its best decode worker."""
     shown = []
     if local:
         shown += [candidates.local(at) for at in range(len(candidates.scores.decode_rows))]

@@ -1,4 +1,4 @@
-"""Which of all placements is chosen, of scores that array operations gave."""
+"""Chooses among all placements by the scores of the array operations."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from services.router.state.columns import Floats, Hashes, Integers, WorkerColumn
 TIE_SECONDS = 5e-4
 TIE_SHARE = 0.01
 
-# Of mixing the names of workers with a seed, modulo 2 ** 32.
+# Constants that mix the names of workers with a seed, modulo 2 ** 32.
 _DECODE = np.uint64(0x9E3779B1)
 _PREFILL = np.uint64(0x85EBCA77)
 _SHIFT = np.uint64(15)
@@ -30,17 +30,17 @@ def score_arrays(
 
 
 def pick(seed: int, columns: WorkerColumns, scores: Scores, policy: Policy) -> Picked:
-    """Return the lowest score; among those as good as it, one that the seed picks evenly.
+    """Return the lowest score; among equally good ones, one that the seed picks uniformly.
 
-    Those whose prompt would hold up streams beyond their target are left out, unless all are.
-    Where it makes no difference to this request a prefill worker is used, so that the decode worker
-    stays free for streams that are yet to come.
+    Placements whose prompt would hold up streams beyond their target are left out, unless all are.
+    If it makes no difference to this request a prefill worker is used, so that the decode worker
+    stays free for later streams.
 
     Args:
         seed: of the query.
         columns: the workers.
-        scores: of these.
-        policy: constants of the cost model.
+        columns: the workers.
+        scores: scores of the workers.
     """
     pairs = scores.pairs
     local = policy.disaggregation != "always" or pairs is None
@@ -71,10 +71,10 @@ def pick(seed: int, columns: WorkerColumns, scores: Scores, policy: Policy) -> P
 def _within_itl(
     scores: Scores, columns: WorkerColumns, policy: Policy, *, local: bool
 ) -> tuple[Floats | None, Floats | None]:
-    """Return scores, infinite where streams would be held up beyond their target, unless all are.
+    """Return scores, infinite where streams would exceed their target, unless all would.
 
     Returns:
-        (of decode workers by themselves, of pairs; None: they are not compared).
+        (of decode workers alone, of pairs; None: they are not compared).
     """
     alone, pairs = scores.local if local else None, scores.pairs
     paired = pairs.scores if pairs is not None else None
@@ -96,7 +96,7 @@ def _within_itl(
 def _tied(
     id_hashes: Hashes, seed: int, decode_rows: Integers, prefill_rows: Integers | None
 ) -> int:
-    """Return which of equally good placements a seed picks, evenly.
+    """Return the placement that a seed picks uniformly among equally good ones.
 
     Args:
         id_hashes: by worker.

@@ -27,30 +27,30 @@ _MAX_RETRY_SECONDS = 60.0
 
 @dataclass(slots=True)
 class Decision:
-    """The chosen placement, what is expected of it, and why."""
+    """The chosen placement, its predicted costs, and why it was chosen."""
 
     prefill_worker: Worker | None
-    """None: the decode worker prefills by itself."""
+    """None: the decode worker prefills locally."""
     decode_worker: Worker
     prefill: PrefillEstimate
-    """Of the worker that prefills."""
+    """Estimate for the worker that prefills."""
     ttft: TtftEstimate
     decode_pages: int
     """Pages that the decode worker needs."""
     sources: tuple[str, ...]
-    """Stores that hold, or may come to hold, the prompt's KV, the likeliest first."""
+    """Stores that hold, or may come to hold, the prompt's KV, the most likely first."""
     reason: str
 
 
 class Chosen(NamedTuple):
-    """The best placement, and what it was chosen from."""
+    """The best placement, and the candidates that it was chosen from."""
 
     best: PlacementCandidate
     candidates: Candidates
     local: bool
     """Whether placements without a prefill worker were compared."""
     has_room: bool = True
-    """Whether its workers have room for all choices now; without, no others have, either."""
+    """Whether its workers have space for all choices now; if not, no other workers have it."""
 
 
 def place(
@@ -60,7 +60,7 @@ def place(
 
     Args:
         query: the request.
-        columns: all workers of its model, including those that cannot be used.
+        columns: all workers of its model, including unusable ones.
         policy: constants of the cost model.
 
     Raises:
@@ -77,11 +77,11 @@ def choose(
     fit: Booleans | None = None,
     scorer: Scorer = score_arrays,
 ) -> Chosen:
-    """Choose the best placement, however long its queue is, of those that have room if any has.
+    """Choose the best placement with space, or the best one if none has; ignores queue lengths.
 
     Args:
         query: the request.
-        columns: all workers of its model, including those that cannot be used.
+        columns: all workers of its model, including unusable ones.
         policy: constants of the cost model.
         fit: by worker, whether it has the query's tokenizer and adapter; None: all have.
         scorer: what computes scores.
@@ -106,7 +106,7 @@ def choose(
 
 
 def has_room(query: PlacementQuery, candidate: PlacementCandidate) -> bool:
-    """Return whether a placement's workers have room for all choices, with what they are to keep.
+    """Return whether a placement's workers have space for all choices besides what is held.
 
     Args:
         query: the request.
@@ -124,7 +124,7 @@ def has_room(query: PlacementQuery, candidate: PlacementCandidate) -> bool:
 def _with_room(
     query: PlacementQuery, columns: WorkerColumns, usable: Usable, pages: int | Floats
 ) -> Usable | None:
-    """Return the workers that have room for a request; None: there are not enough of them."""
+    """Return the workers that have space for a request; None: there are not enough of them."""
     fits = columns.have_room(usable.decode, query.n, pages, query.held)
     prefill = columns.have_place
     if not fits.any() or (usable.prefill.any() and not (usable.prefill & prefill).any()):
@@ -138,7 +138,7 @@ def possible(
     """Return the workers that a request may run on, and the pages that decoding needs.
 
     Args:
-        query: the request; what is cached of it makes no difference.
+        query: the request; its cached part makes no difference.
         columns: as of `choose`, like the rest.
         policy: constants of the cost model.
         fit: by worker, whether it has the query's tokenizer and adapter; None: all have.
@@ -192,10 +192,10 @@ def _fits(query: PlacementQuery, columns: WorkerColumns, rows: Integers, policy:
 
 
 def decide(query: PlacementQuery, chosen: Chosen, policy: Policy = DEFAULT_POLICY) -> Decision:
-    """Return a chosen placement with what is expected of it, and why it was chosen.
+    """Return a chosen placement with its predicted costs, and why it was chosen.
 
     Raises:
-        BatonError: OVERLOADED: its queue is too long, and it is the best.
+        BatonError: OVERLOADED: it is the best one, and its queue is too long.
     """
     best = chosen.best
     ttft = best.ttft
@@ -218,9 +218,9 @@ def decide(query: PlacementQuery, chosen: Chosen, policy: Policy = DEFAULT_POLIC
 
 
 def _sources(query: PlacementQuery, candidate: PlacementCandidate) -> tuple[str, ...]:
-    """Return the stores to ask, that of the prefill worker first; empty: their own is enough.
+    """Return the stores to fetch from, the prefill worker's first; empty: its own is enough.
 
-    The decode worker's own store is named only where the prefill worker puts to it too: to a store,
+    The decode worker's own store is listed only if the prefill worker also puts to it: to a store,
     its own name among sources means that local workers may still put the objects.
     """
     prefill, decode = candidate.prefill_worker, candidate.decode_worker

@@ -1,4 +1,4 @@
-"""Where requests run: from what is asked to a decision with its ticket, in plain values."""
+"""Where requests run: from a request to a decision with its ticket, in plain values."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ class Chain(NamedTuple):
 
     layout_id: bytes
     keys: bytes
-    """Packed, in the order of the blocks."""
+    """Keys, packed in the order of the blocks."""
 
 
 class PlacementRequest(NamedTuple):
@@ -45,24 +45,24 @@ class PlacementRequest(NamedTuple):
     model: str
     prompt_tokens: int
     max_tokens: int
-    """The most output tokens per choice."""
+    """Most output tokens per choice."""
     chains: Sequence[Chain] = ()
-    """One per layout that its model's workers may have."""
+    """One chain per layout that its model's workers may have."""
     n: int = 1
-    """Choices."""
+    """Number of choices."""
     output_tokens: int = 0
-    """Above 0: a stream that resumes after so many tokens."""
+    """Above 0: a stream that resumes after this many tokens."""
     excluded: frozenset[str] = frozenset()
     """Ids of instances that must not be used."""
     tokenizer_digest: bytes = b""
-    """Of the tokenizer that workers must have; empty: any."""
+    """Digest of the tokenizer that workers must have; empty: any."""
     adapter: tuple[str, bytes] | None = None
     """Name and digest of the adapter that workers must have."""
     tenant: str = ""
     seed: int = 0
-    """Chooses among equally good placements."""
+    """Chooses among placements that are equally good."""
     again: bool = False
-    """It was placed before. It waits for no room: its own streams may be what has taken it."""
+    """Whether it was placed before. It does not wait for space: its own streams may use it."""
 
 
 class PlacementPlan(NamedTuple):
@@ -74,7 +74,7 @@ class PlacementPlan(NamedTuple):
 
     @property
     def has_room(self) -> bool:
-        """Whether its workers have room for all of its choices, or it waits for none."""
+        """Whether its workers have space for all of its choices, or it does not wait for space."""
         return self.chosen.has_room or self.request.again
 
     @property
@@ -84,37 +84,37 @@ class PlacementPlan(NamedTuple):
 
     @property
     def room(self) -> Held:
-        """What it would take there."""
+        """The space that it would use on the decode worker."""
         return Held(self.request.n, self.chosen.best.decode_pages)
 
     @property
     def worker_id(self) -> str:
-        """The worker that would compute the prompt."""
+        """The worker that would prefill."""
         return self.chosen.best.computing.id
 
     @property
     def queue_seconds(self) -> float:
-        """That worker computes what was placed there for so long, whoever goes first."""
+        """Seconds of queued computation of that worker, in any order."""
         return self.chosen.best.computing.queue_seconds(self.query.now)
 
     @property
     def prefill_seconds(self) -> float:
-        """It would compute for so long."""
+        """Seconds that it would compute."""
         return self.chosen.best.prefill.prefill_seconds
 
     @property
     def uncached_tokens(self) -> int:
-        """It would compute so many tokens."""
+        """Prompt tokens that it would compute."""
         return self.chosen.best.prefill.uncached_tokens
 
     @property
     def ttft_seconds(self) -> float:
-        """The prompt would be computed there in so long, with what goes before it."""
+        """Seconds until the prompt would be computed there, with what goes before it."""
         return self.chosen.best.prefill.total_seconds
 
     @property
     def candidates(self) -> int:
-        """How many placements it was chosen from."""
+        """Number of placements that it was chosen from."""
         return len(self.chosen.candidates)
 
 
@@ -124,16 +124,16 @@ class PlacedRequest(NamedTuple):
     ticket: str
     decision: Decision
     plan: PlacementPlan
-    """What it was decided on."""
+    """The plan that it follows."""
 
 
 class PlacementService:
-    """Places requests on a fleet. Pure but for the fleet: time comes in as an argument.
+    """Places requests on a fleet. Pure except for the fleet: time is an argument.
 
     Args:
         fleet: where to place.
         policy: constants of the cost model.
-        scorer: what computes scores; by default array operations.
+        scorer: computes scores; array operations by default.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class PlacementService:
 
         Args:
             request: what is to be placed.
-            session: what the ticket ends with.
+            session: the session that the ticket ends with.
             now: a monotonic clock, in seconds.
 
         Raises:
@@ -163,13 +163,13 @@ class PlacementService:
         turns: Mapping[str, PromptTurn] | None = None,
         held: Mapping[str, Held] | None = None,
     ) -> PlacementPlan:
-        """Choose a placement and open no ticket.
+        """Choose a placement without opening a ticket.
 
         Args:
             request: what is to be placed.
             now: a monotonic clock, in seconds.
-            turns: when its turn would come, by worker; None: it is the last one everywhere.
-            held: by decode worker, what it is to keep for requests that go before.
+            turns: when its turn would come, by worker; None: it is last everywhere.
+            held: by decode worker, space held for requests that go before.
 
         Raises:
             BatonError: INVALID_FIELD, MODEL_NOT_FOUND, or what `policy.placement.choose` raises.
@@ -185,13 +185,13 @@ class PlacementService:
     ) -> list[CandidateCosts]:
         """Return what every placement of a request would cost now, the chosen one first.
 
-        It changes nothing. A decode worker is listed by itself, a prefill worker with the decode
-        worker that is best beside it. None is chosen where the request would be refused.
+        Changes nothing. A decode worker is listed alone, a prefill worker with the decode worker
+        that is best with it. None is chosen if the request would be rejected.
 
         Args:
             request: what would be placed.
             now: a monotonic clock, in seconds.
-            turns: when its turn would come, by worker; None: it is the last one everywhere.
+            turns: when its turn would come, by worker; None: it is last everywhere.
 
         Raises:
             BatonError: INVALID_FIELD or MODEL_NOT_FOUND.
@@ -210,15 +210,15 @@ class PlacementService:
         return explain(self._query(request, now, turns), columns, fit, unfit, self._policy)
 
     def explain_plan(self, plan: PlacementPlan) -> list[CandidateCosts]:
-        """Return what every placement cost that a plan was chosen from, the chosen one first.
+        """Return the cost of every placement that a plan was chosen from, the chosen one first.
 
-        A plan says so for ever, whatever became of the fleet. Workers that were no candidates are
-        listed with why, and of those that had another tokenizer or adapter nothing is kept.
+        The result does not change with the fleet. Workers that were not candidates are listed with
+        the reason; those with another tokenizer or adapter are not kept.
         """
         return explain_chosen(plan.query, plan.chosen, self._policy)
 
     def decide(self, plan: PlacementPlan) -> Decision:
-        """Return what committing a plan would decide, and open no ticket.
+        """Return the decision that committing a plan would make, without opening a ticket.
 
         Raises:
             BatonError: what `policy.placement.decide` raises.
@@ -228,14 +228,14 @@ class PlacementService:
     def commit(
         self, plan: PlacementPlan, session: int, now: float, itl_target: float | None = None
     ) -> PlacedRequest:
-        """Open the ticket of a plan, which must be valid still.
+        """Open the ticket of a plan, which must still be valid.
 
         Args:
             plan: what was chosen.
-            session: what the ticket ends with.
+            session: the session that the ticket ends with.
             now: a monotonic clock, in seconds.
-            itl_target: seconds between tokens that its streams are to keep, as their class says; 0:
-                as the policy says. None: the same, and no class says another.
+            itl_target: seconds between tokens that its streams are to keep, by their class; 0: by
+                the policy. None: by the policy, and no class sets a target.
 
         Raises:
             BatonError: what `policy.placement.decide` raises.
@@ -249,9 +249,9 @@ class PlacementService:
         return PlacedRequest(ticket, decision, plan)
 
     def remaining_seconds(self, request: PlacementRequest) -> float:
-        """Return how long a prompt takes to compute where most of it is found, on the fastest.
+        """Return the seconds that a prompt takes on the fastest worker with most of it cached.
 
-        It compares requests and is no prediction: a placement computes for so long at least.
+        It serves to compare requests and is no prediction: a placement takes at least this long.
 
         Raises:
             BatonError: what `plan` raises.
@@ -267,9 +267,9 @@ class PlacementService:
         return uncached * float(columns.token_seconds[rows].min())
 
     def queue_seconds(self, model: str, now: float) -> dict[str, float]:
-        """Return how long each worker of a model computes what it has, of those that take prompts.
+        """Return the seconds of queued computation of each worker of a model that takes prompts.
 
-        With pools that are always used, workers that only decode are none of them.
+        If pools are always used, workers that only decode are left out.
 
         Args:
             model: the model.
@@ -281,7 +281,7 @@ class PlacementService:
         return dict(zip([columns.ids[row] for row in rows.tolist()], seconds, strict=True))
 
     def next_turn(self, model: str, gate: float, now: float) -> float:
-        """Return when the next of these workers has no more than `gate` seconds left to compute.
+        """Return when the next of these workers has at most `gate` seconds left to compute.
 
         Args:
             model: the model.
@@ -289,8 +289,9 @@ class PlacementService:
             now: a monotonic clock, in seconds.
 
         Returns:
-            A time of that clock, after now; infinite: none that has more now is taken to have less
-            later, unless something is heard of it.
+            A time of that clock, after now; infinite: none that has more now is assumed to have
+            less
+                later, without a report.
         """
         columns = self.fleet.columns(model)
         rows = self._computing(columns, None)
@@ -300,20 +301,20 @@ class PlacementService:
         return float(turns.min()) if len(turns) else math.inf
 
     def any_room(self, model: str, held: Mapping[str, Held]) -> bool:
-        """Return whether a worker of a model has room for one more sequence that decodes.
+        """Return whether a worker of a model has space for one more sequence that decodes.
 
         Args:
             model: the model.
-            held: by decode worker, what it is to keep for requests that go before.
+            held: by decode worker, space held for requests that go before.
         """
         columns = self.fleet.columns(model)
         rows = (columns.active & columns.can_decode).nonzero()[0]
         return not len(rows) or bool(columns.have_room(rows, 1, 1, held).any())
 
     def choices_seconds(self, request: PlacementRequest) -> float:
-        """Return how long the choices of a request beyond the first take of a worker's time.
+        """Return the seconds of a worker's time that a request's choices beyond the first take.
 
-        A sequence has its part of each step of a batch; it is that of the fastest worker. Like
+        A sequence takes its part of each step of a batch, here on the fastest worker. Like
         `remaining_seconds` it compares requests, and predicts nothing.
         """
         if request.n == 1:
@@ -325,12 +326,12 @@ class PlacementService:
         return (request.n - 1) * tokens * float(columns.stream_seconds.min())
 
     def tokens_per_second(self, model: str) -> float:
-        """Return how many prompt tokens the workers of `queue_seconds` compute, together."""
+        """Return the prompt tokens per second of the workers of `queue_seconds`, in total."""
         columns = self.fleet.columns(model)
         return float((1.0 / columns.token_seconds[self._computing(columns, None)]).sum())
 
     def return_tickets(self, session: int, tickets: Sequence[str]) -> None:
-        """End tickets of a session; unknown ones and those of other sessions are left alone."""
+        """End tickets of a session; unknown ones and those of other sessions are ignored."""
         self.fleet.return_tickets(session, tickets)
 
     def end_session(self, session: int) -> None:
@@ -359,7 +360,7 @@ class PlacementService:
         )
 
     def _computing(self, columns: WorkerColumns, fit: Booleans | None) -> Integers:
-        """Return the rows that prompts may be given to; those that are silent if all are."""
+        """Return the rows that take prompts; stale ones if all are stale."""
         usable = columns.active if fit is None else columns.active & fit
         fresh = usable & ~columns.stale
         if fresh.any():

@@ -1,4 +1,4 @@
-"""Why a placement was chosen, in a sentence for people: what was decided, and what spoke for it."""
+"""Why a placement was chosen, as a sentence for people: the decision and its main reason."""
 
 import numpy as np
 
@@ -16,8 +16,8 @@ def reason(
     """Return what was decided and why.
 
     Args:
-        best: what was chosen.
-        candidates: what it was chosen from.
+        best: the chosen placement.
+        candidates: the candidates that it was chosen from.
         policy: constants of the cost model.
         local: whether placements without a prefill worker were compared.
     """
@@ -63,7 +63,7 @@ def _comparison(best: PlacementCandidate, other: PlacementCandidate, policy: Pol
 
 
 def _harm(best: PlacementCandidate, other: PlacementCandidate, policy: Policy) -> str:
-    """Return what the other placement would do to other requests, and the best does not."""
+    """Return the harm to other requests that the other placement does and the best does not."""
     held_up, own = other.exceeds_itl(policy), best.exceeds_itl(policy)
     if held_up and not own:
         return (

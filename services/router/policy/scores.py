@@ -1,7 +1,7 @@
 """Every way to run a request, each with its score: array operations on columns of workers.
 
-A candidate is a decode worker that prefills by itself, or a pair of a prefill and a decode worker
-of the same layout. Of prefill workers, those that are best by themselves are paired with all decode
+A candidate is a decode worker that prefills locally, or a pair of a prefill and a decode worker of
+the same layout. The prefill workers that are best by themselves are paired with all decode
 workers.
 """
 
@@ -26,30 +26,30 @@ from services.router.state.columns import Booleans, Floats, Integers, WorkerColu
 
 
 class Adapted(NamedTuple):
-    """What prompts cost prefill workers that do not fetch from the decode worker's store."""
+    """Prefill costs of prefill workers that do not fetch from the decode worker's store."""
 
     changed: Booleans | Floats
-    """By prefill worker of the shortlist: whether it would."""
+    """By prefill worker of the shortlist: whether it would fetch from it."""
     prefill: PrefillColumns
-    """By the same."""
+    """Estimates, in the same order."""
 
 
 class PairScores(NamedTuple):
-    """Prefill workers of the shortlist by decode workers that KV can be handed over to."""
+    """Prefill workers of the shortlist × decode workers that can receive KV."""
 
     prefill_rows: Integers
     decode_rows: Integers
     decode_at: Integers
-    """Where these are among all decode workers that are compared."""
+    """Indexes of the decode workers among all that are compared."""
     scores: Floats
     """[prefill, decode]; infinite where they may not be paired."""
     steps: Floats | None
-    """[prefill, decode]: seconds that a step takes with a chunk beside it; 0 without streams. None:
-    there are no streams where prompts are computed."""
+    """[prefill, decode]: seconds of a step next to a chunk; 0 without streams. None: there are no
+    streams where prompts are prefilled."""
     travel: Floats
-    """[prefill, decode]: seconds that the KV takes, none of it hidden."""
+    """[prefill, decode]: seconds of KV transfer, none of it hidden."""
     resume: Floats
-    """By decode worker: seconds to compute the output so far."""
+    """By decode worker: seconds to recompute the output so far."""
     adapted: dict[int, Adapted]
     """By the number of the decode worker's store."""
 
@@ -58,25 +58,25 @@ class Scores(NamedTuple):
     """The candidates of one query, by rows of the columns."""
 
     decode_rows: Integers
-    """Of decode workers that are compared."""
+    """Rows of the decode workers that are compared."""
     local: Floats
-    """Scores of these by themselves."""
+    """Scores of the decode workers alone."""
     steps: Floats | None
-    """Of these: seconds that a step takes with a chunk beside it; 0 without streams. None: no
-    worker computes prompts beside streams."""
+    """By the same: seconds of a step next to a chunk; 0 without streams. None: no worker prefills
+    next to streams."""
     admission_wait: Floats
     slowdown: Floats
     prefill: PrefillColumns
-    """By all workers, of prompt and output."""
+    """Estimates of all workers, for prompt and output."""
     remote_prefill: PrefillColumns
-    """By all workers, of the prompt alone: a prefill worker does not see the output."""
+    """Estimates of all workers, for the prompt alone: a prefill worker does not see the output."""
     resumes_locally: bool
     """Whether the query is a stream that resumes with little of its prompt uncached."""
     pairs: PairScores | None = None
 
 
 def pages_of(columns: WorkerColumns, query: PlacementQuery, policy: Policy) -> int | Floats:
-    """Return the pages that decoding needs: at any worker, or at each if their blocks differ."""
+    """Return the pages that decoding needs: one number, or one per worker if block sizes differ."""
     sizes = columns.block_sizes
     if len(sizes) == 1:
         return decode_pages(query, sizes[0], policy)
@@ -85,19 +85,19 @@ def pages_of(columns: WorkerColumns, query: PlacementQuery, policy: Policy) -> i
 
 
 class Picked(NamedTuple):
-    """Which placement is chosen."""
+    """The placement that is chosen."""
 
     decode_at: int
-    """The decode worker's place among those that are compared; in a pair, those of the pairs."""
+    """Index of the decode worker among those compared; in a pair, among those of the pairs."""
     prefill_at: int = -1
-    """The prefill worker's place in the shortlist; -1: the decode worker prefills by itself."""
+    """Index of the prefill worker in the shortlist; -1: the decode worker prefills locally."""
 
 
 Scorer = Callable[
     [PlacementQuery, WorkerColumns, Usable, int | Floats, Policy], tuple[Scores, Picked]
 ]
-"""Gives what every placement costs and chooses one, of workers that may be used: at least one, and
-decode workers have memory for the pages that decoding needs, as `pages_of` returns them."""
+"""Computes the cost of every placement and chooses one, of usable workers: at least one, and decode
+workers have memory for the pages that decoding needs, as returned by `pages_of`."""
 
 
 def score(
@@ -112,7 +112,7 @@ def score(
     Args:
         query: the request.
         columns: all workers of its model.
-        usable: those that may be used; the decode workers have memory for it.
+        usable: workers that may be used; the decode workers have memory for it.
         pages: that decoding needs, as `pages_of` returns them.
         policy: constants of the cost model.
     """
@@ -149,7 +149,7 @@ def score(
 
 
 def _steps(columns: WorkerColumns, rows: Integers | slice, uncached: Floats) -> Floats:
-    """Return how long streams wait for a token beside a chunk: it has no more than is uncached."""
+    """Return the step time of streams next to a chunk, which is at most the uncached part."""
     chunk = np.minimum(columns.chunk_tokens[rows], uncached) * columns.chunk_token_seconds[rows]
     return np.where(columns.beside[rows], columns.step_seconds[rows] + chunk, 0.0)
 
@@ -183,7 +183,7 @@ def _pairs(
     for store in {one for _, held, _ in estimator.held_runs for one in held.sole_stores.tolist()}:
         if store not in handover.store_numbers:
             continue
-        # One list of sources serves both workers, and the decode worker's store is not in it.
+        # One list of sources serves both workers, and does not contain the decode worker's store.
         found = estimator.prefill_without(store, count, prefills)
         if found is None:
             continue
@@ -197,7 +197,7 @@ def _pairs(
             slower = _steps(columns, prefills, one.prefill.values[UNCACHED])
             steps = np.where(where, slower[:, None], steps)
     travel = _travel(query, columns, scores, decodes, of_prefills[:, None] == stores)
-    # Blocks travel while the rest is computed, all but the last chunk.
+    # Blocks travel while the rest is computed, except for the last chunk.
     found_at = first + travel * min(1.0, policy.chunk_tokens / count)
     np.maximum(found_at, travel, out=found_at)
     if waits:
@@ -230,7 +230,7 @@ def _shortlist(
     *,
     delays: bool,
 ) -> Integers:
-    """Return the prefill workers that are best by themselves, of those with memory for a prompt."""
+    """Return the prefill workers that are best by themselves, with memory for the prompt."""
     rows, taken = handover.prefill, handover.prefill_span
     needed = -(-query.prompt_tokens // columns.block_sizes[0])
     if needed > columns.least_pages:
@@ -246,7 +246,7 @@ def _shortlist(
     last = costs.copy()
     last.partition(most - 1)
     best = (costs <= last.item(most - 1)).nonzero()[0]
-    if len(best) > most:  # of those that are last and equal, the first rows
+    if len(best) > most:  # of equal last ones, the first rows
         best = np.sort(best[np.argsort(costs[best], kind="stable")[:most]])
     return rows[best]
 
@@ -258,7 +258,7 @@ def _travel(
     decodes: slice | Integers,
     same: Booleans,
 ) -> Floats:
-    """Return how long a prompt's KV takes to decode workers if none of it hides."""
+    """Return the seconds of a prompt's KV transfer to decode workers if none of it is hidden."""
     held = scores.prefill.values
     pages: float | Floats = float(-(-query.prompt_tokens // columns.block_sizes[0]))
     if len(columns.block_sizes) > 1:

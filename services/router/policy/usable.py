@@ -10,40 +10,40 @@ from services.router.state.columns import Booleans, Integers, WorkerColumns, spa
 
 
 class HandoverRows(NamedTuple):
-    """Rows that KV may be handed over between."""
+    """Rows between which KV may be handed over."""
 
     decode_at: Integers
-    """Where the decode workers are among all that are compared."""
+    """Indexes of the decode workers among all that are compared."""
     decode: Integers
     at_span: slice | Integers
-    """`decode_at`, as a slice if it can be; likewise the next ones."""
+    """`decode_at`, as a slice if contiguous; likewise the next ones."""
     decode_span: slice | Integers
     prefill_span: slice | Integers
     decode_stores: Integers
     store_numbers: frozenset[int]
-    """Those in `decode_stores`."""
+    """The store numbers in `decode_stores`."""
     prefill: Integers
 
 
 @dataclass(slots=True, eq=False)
 class Usable:
-    """Rows that may be used. They never change."""
+    """Rows that may be used. Immutable."""
 
     decode: Integers
     decode_span: slice | Integers
-    """The same, as a slice if they lie together."""
+    """`decode_rows`, as a slice if contiguous."""
     prefill: Booleans
-    """By all workers: those that also report their load."""
+    """Prefill workers that also report their load, as a mask over all workers."""
     prefill_at_all: Booleans
     handover: HandoverRows
     addresses: bytes = b""
-    """Of the rows, as compiled code was told them."""
+    """Addresses of the rows, as passed to compiled code."""
 
 
 def usable_rows(query: PlacementQuery, columns: WorkerColumns, fit: Booleans | None) -> Usable:
-    """Return the workers that are asked, and are neither excluded nor draining.
+    """Return the workers that match the query, and are neither excluded nor draining.
 
-    Stale workers are left out where others report; as prefill workers they always are.
+    Stale workers are left out if others report; as prefill workers they always are.
 
     Args:
         query: the request.
@@ -61,7 +61,7 @@ def usable_rows(query: PlacementQuery, columns: WorkerColumns, fit: Booleans | N
 
 
 def _default_rows(columns: WorkerColumns) -> Usable:
-    """Return the rows of queries that ask for nothing; kept until a worker's state changes."""
+    """Return the rows of queries without requirements; kept until a worker's state changes."""
     kept: Usable | None = columns.kept_rows
     if kept is None:
         kept = columns.kept_rows = _rows(columns, columns.active)
@@ -80,20 +80,20 @@ def _rows(columns: WorkerColumns, usable: Booleans) -> Usable:
 
 
 def without_decode(columns: WorkerColumns, usable: Usable, fits: Booleans) -> Usable:
-    """Return the same, and of its decode workers only those that a request fits into."""
+    """Return the same rows, without the decode workers that a request does not fit into."""
     rows = usable.decode[fits]
     handover = _handover_rows(columns, rows, usable.prefill)
     return Usable(rows, span(rows), usable.prefill, usable.prefill_at_all, handover)
 
 
 def with_room(columns: WorkerColumns, usable: Usable, fits: Booleans, prefill: Booleans) -> Usable:
-    """Return the same, and of its workers only those that have room.
+    """Return the same rows, without the workers that lack space.
 
     Args:
         columns: all workers.
-        usable: of these.
-        fits: by decode worker that may be used.
-        prefill: by all workers, whether they have for one more prompt.
+        usable: the usable rows.
+        fits: by usable decode worker, whether the request fits.
+        prefill: by worker, whether it has space for one more prompt.
     """
     rows = usable.decode[fits]
     reports = usable.prefill & prefill
@@ -102,7 +102,7 @@ def with_room(columns: WorkerColumns, usable: Usable, fits: Booleans, prefill: B
 
 
 def _handover_rows(columns: WorkerColumns, rows: Integers, prefill: Booleans) -> HandoverRows:
-    # Without a store there is no way for KV to get from one worker to the other.
+    # Without a store KV cannot get from one worker to the other.
     at = columns.has_store[rows].nonzero()[0]
     decode, layouts = rows[at], columns.layouts
     # Two workers that both prefill and decode could hold their pages for streams that wait for a

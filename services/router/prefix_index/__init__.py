@@ -1,1 +1,1 @@
-"""Which holder has which KV blocks, as KV events report. Pure: no I/O, no clock."""
+"""Which holder has which KV blocks, by KV events. Pure: no I/O, no clock."""

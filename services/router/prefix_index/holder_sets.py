@@ -1,8 +1,8 @@
 """Sets of holders, each a bitmask that is kept once and named by a small number.
 
-Blocks are many, and the sets of holders that they have are few: 19 with 8 workers, some 1,800 with
-1,000. A batch of one holder's events takes each set to the same other set, which is looked up in a
-table of the holder's (`SetTransitions`) and computed once.
+Blocks are many, and their sets of holders few: 19 with 8 workers, some 1,800 with 1,000. A batch of
+one holder's events maps each set to the same successor, which is looked up in one of the holder's
+tables (`SetTransitions`) and computed once.
 """
 
 from array import array
@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable
 from itertools import repeat
 
 EMPTY = 0
-"""The number of the set without holders."""
+"""The number of the empty set."""
 _UNKNOWN = 0xFFFFFFFF
 MIN_SETS = 4096
 MAX_TRANSITIONS = 262_144
 _MAX_COLUMN_ENTRIES = 16_777_216
-"""Of all columns: 64 MB."""
+"""Entries of all columns: 64 MB."""
 
 
 class SetTransitions(dict[int, int]):
-    """Which set each set becomes by one change; computed when it is first looked up."""
+    """The successor of each set under one change, computed on the first look-up."""
 
     __slots__ = ("_make", "_reserve", "column")
 
@@ -28,14 +28,14 @@ class SetTransitions(dict[int, int]):
         self._make = make
         self._reserve = reserve
         self.column = array("I")
-        """What compiled code has learned of them: by number, 0xFFFFFFFF where it has not."""
+        """The same for compiled code, by number; 0xFFFFFFFF: not known yet."""
 
     def __missing__(self, number: int) -> int:
         self[number] = made = self._make(number)
         return made
 
     def learn(self, number: int) -> int:
-        """Return what a set becomes, and write it into the column."""
+        """Return a set's successor, and write it into the column."""
         self._reserve(number + 1 - len(self.column))
         made = self[number]
         column = self.column
@@ -44,26 +44,26 @@ class SetTransitions(dict[int, int]):
         return made
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget all transitions."""
         super().clear()
         del self.column[:]
 
 
 class HolderSets:
-    """Masks by number, and numbers by mask. One loop owns it.
+    """Masks by number, and numbers by mask. Owned by one event loop.
 
-    Sets that no block has any more stay until `collect`. What they become is kept in bounds.
+    Unused sets stay until `collect`; the number of kept transitions is bounded.
 
     Args:
         min_sets: fewer are not worth collecting.
-        max_transitions: that are kept; beyond, they are computed anew.
+        max_transitions: most that are kept; beyond that they are computed again.
     """
 
     def __init__(self, min_sets: int = MIN_SETS, max_transitions: int = MAX_TRANSITIONS) -> None:
         self._min_sets = min_sets
         self._max_transitions = max_transitions
         self.masks: list[int] = [0]
-        """By number; 0 for numbers that are free."""
+        """Masks by number; 0 for free numbers."""
         self._numbers: dict[int, int] = {0: EMPTY}
         self._free: list[int] = []
         self._transitions: list[SetTransitions] = []
@@ -72,31 +72,31 @@ class HolderSets:
         self._collect_at = min_sets
 
     def __len__(self) -> int:
-        """Return the number of sets that are kept, that without holders included."""
+        """Return the number of sets, including the empty one."""
         return len(self._numbers)
 
     @property
     def collectable(self) -> bool:
-        """Whether there are twice as many sets as blocks had when they were last collected."""
+        """Whether there are twice as many sets as were in use at the last collection."""
         return len(self._numbers) >= self._collect_at
 
     def adding(self, bits: int) -> SetTransitions:
-        """Return what sets become where bits are added."""
+        """Return the transitions of sets when bits are added."""
         return self._track(lambda number: self._number(self.masks[number] | bits))
 
     def removing(self, bits: int) -> SetTransitions:
-        """Return what sets become where bits are removed."""
+        """Return the transitions of sets when bits are removed."""
         return self._track(lambda number: self._number(self.masks[number] & ~bits))
 
     def forget(self, *transitions: SetTransitions) -> None:
-        """Drop transitions that are not needed any more."""
+        """Drop transitions that are no longer needed."""
         for one in transitions:
             self._known_transitions -= len(one)
             self._column_entries -= len(one.column)
             self._transitions = [kept for kept in self._transitions if kept is not one]
 
     def collect(self, used: Iterable[int]) -> None:
-        """Forget all sets but those that some block has.
+        """Forget all unused sets.
 
         Args:
             used: the numbers of the sets that blocks have.
@@ -116,7 +116,7 @@ class HolderSets:
         return made
 
     def _number(self, mask: int) -> int:
-        """Return a set's number, the same object each time: blocks share it."""
+        """Return a set's number, always the same object: blocks share it."""
         if self._known_transitions >= self._max_transitions:
             self._clear_transitions()
         self._known_transitions += 1
@@ -132,7 +132,7 @@ class HolderSets:
         return number
 
     def _reserve(self, entries: int) -> None:
-        """Make room for more entries of columns, if need be by forgetting what was learned."""
+        """Make space for more column entries, by forgetting transitions if necessary."""
         if self._column_entries + entries > _MAX_COLUMN_ENTRIES:
             self._clear_transitions()
         self._column_entries += max(0, entries)

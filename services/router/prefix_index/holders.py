@@ -2,7 +2,7 @@
 
 from services.router.prefix_index.holder_sets import HolderSets
 
-# The numbers that KV events give them.
+# Tier numbers of KV events.
 ENGINE = 1
 """A worker's own pages."""
 DRAM = 2
@@ -13,7 +13,7 @@ _MAX_KEPT = 4096
 
 
 class HolderTier:
-    """One tier of one holder: its bit, and which set a key's set becomes with and without it."""
+    """One tier of one holder: its bit, and the transitions of sets with and without it."""
 
     __slots__ = ("added", "bit", "removed")
 
@@ -24,24 +24,24 @@ class HolderTier:
 
 
 class HolderTable:
-    """The live tiers by (holder, tier), and bits for new ones. One loop owns it."""
+    """Live tiers by (holder, tier), and bits for new ones. Owned by one event loop."""
 
     def __init__(self, sets: HolderSets) -> None:
         self._sets = sets
         self._tiers: dict[tuple[str, int], HolderTier] = {}
         self.bits: dict[int, dict[str, int]] = {tier: {} for tier in TIERS}
-        """By tier and holder."""
+        """Bits by tier and holder."""
         self.version = 0
-        """Changes whenever a bit comes to mean another tier of a holder, or none."""
+        """Incremented whenever a bit comes to mean another holder's tier, or none."""
         self.bits_made = 0
         """More than the position of any bit."""
         self._owners: dict[int, str] = {}
-        """By live bit."""
+        """Holders by live bit."""
         self._free_bits: list[int] = []
         self._stores: dict[int, tuple[tuple[str, int], ...]] = {}
         self.live_bits = 0
         self.store_bits = 0
-        """Live bits of stores: every tier but engine pages."""
+        """Live bits of stores: all tiers except engine pages."""
 
     def get(self, holder: str, tier: int) -> HolderTier | None:
         """Return the live tier of a holder."""
@@ -65,9 +65,9 @@ class HolderTable:
         return found
 
     def stores(self, bits: int) -> tuple[tuple[str, int], ...]:
-        """Return the stores that own any of these bits, which are live, each with all of its own.
+        """Return the stores that own any of these live bits, each with all of its own bits.
 
-        They are kept while no holder comes or goes, for matches meet few sets.
+        Results are cached while no holder is added or removed, as matches meet few sets.
         """
         of_stores = bits & self.store_bits
         known = self._stores.get(of_stores)
@@ -79,7 +79,7 @@ class HolderTable:
         return known
 
     def allocate(self, holder: str, tier: int) -> HolderTier:
-        """Give a holder's tier, which has none, a bit that nothing else uses."""
+        """Assign an unused bit to a tier of a holder that has none."""
         if self._free_bits:
             bit = self._free_bits.pop()
         else:
@@ -113,7 +113,7 @@ class HolderTable:
         return removed.bit
 
     def free(self, bits: int) -> None:
-        """Let bits of released tiers be reused: no key's set contains them any more."""
+        """Make bits of released tiers reusable: no key's set contains them any more."""
         while bits:
             bit = bits & -bits
             self._free_bits.append(bit)

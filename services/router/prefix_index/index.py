@@ -1,12 +1,12 @@
-"""Where KV blocks are, as KV events report: a prediction, never a promise.
+"""Where KV blocks are, according to KV events: a prediction without guarantee.
 
 A block's key maps to the number of the set of its holders: stores by tier (DRAM, disk) and workers
 (engine pages). A chain is matched by one dict look-up per block, and blocks with equal holders are
-folded into runs, so that what follows costs by run and not by block. Keys contain their layout
-(through the chain's root), hence layouts need no index of their own.
+folded into runs, so that later steps cost per run and not per block. Keys contain their layout
+(through the chain's root), so layouts need no separate indexes.
 
-Removing a holder takes its bits out of the live ones at once, whatever it holds; `sweep` takes them
-out of the sets of its blocks in small pieces. A block costs the same however many hold it.
+Removing a holder clears its bits in the live ones immediately, whatever it holds; `sweep` removes
+them from the sets of its blocks in small pieces. A block costs the same for any number of holders.
 """
 
 from collections.abc import Collection, Iterable
@@ -19,10 +19,10 @@ from services.router.prefix_index.match import Match
 
 
 class PrefixIndex:
-    """Keys to holders. One loop owns it.
+    """Keys to holders. Owned by one event loop.
 
     Args:
-        sets: those that its blocks may have; by default new ones.
+        sets: sets for its blocks; by default new ones.
         table: an empty one; by default a dict.
     """
 
@@ -31,13 +31,13 @@ class PrefixIndex:
         self._sets = HolderSets() if sets is None else sets
         self._holders = HolderTable(self._sets)
         self._released_bits = 0
-        """Of holders that were removed since the sweep began."""
+        """Bits of holders removed since the sweep began."""
         self._swept_bits = 0
-        """Of those that are being swept."""
+        """Bits of the holders being swept."""
         self._without_swept = self._sets.removing(0)
 
     def __len__(self) -> int:
-        """Return the number of distinct keys, those that await `sweep` included."""
+        """Return the number of distinct keys, including those that await `sweep`."""
         return len(self._table)
 
     def match(self, keys: Iterable[bytes]) -> Match:
@@ -64,14 +64,14 @@ class PrefixIndex:
             self._collect()
 
     def remove_holder(self, holder: str) -> None:
-        """Forget a holder at once; `sweep` does the work later."""
+        """Forget a holder immediately; `sweep` does the work later."""
         for tier in TIERS:
             self._released_bits |= self._holders.release(holder, tier)
 
     def sweep(self, limit: int) -> bool:
-        """Take removed holders out of at most `limit` blocks; return whether some are left.
+        """Remove departed holders from at most `limit` blocks; return whether some are left.
 
-        It looks at every block, once for all holders that were removed before it began.
+        A sweep visits every block, once for all holders that were removed before it began.
         """
         if not self._swept_bits and self._released_bits:
             self._swept_bits, self._released_bits = self._released_bits, 0
@@ -85,7 +85,7 @@ class PrefixIndex:
         return bool(self._swept_bits or self._released_bits)
 
     def _collect(self) -> None:
-        """Forget sets that no block has, if there may be as many as others: a pass over blocks."""
+        """Forget unused sets if they may be as many as the others; takes a pass over all blocks."""
         if self._sets.collectable:
             self._sets.collect(self._table.used())
 

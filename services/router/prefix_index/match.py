@@ -1,4 +1,4 @@
-"""The leading blocks of a chain that some holder has."""
+"""The leading blocks of a chain that have at least one holder."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,10 +7,10 @@ from services.router.prefix_index.holders import HolderTable
 
 
 class Coverage(NamedTuple):
-    """How one worker would get at a prompt's leading blocks; counts of blocks."""
+    """How one worker would obtain a prompt's leading blocks; counts of blocks."""
 
     engine: int = 0
-    """In its own engine's pages: nothing to do."""
+    """In its own engine's pages: no transfer needed."""
     local: int = 0
     """In the memory of its own store."""
     remote: int = 0
@@ -30,7 +30,7 @@ class Match:
     def __init__(self, holders: HolderTable, runs: Sequence[tuple[int, int]]) -> None:
         self.holders = holders
         self.runs = runs
-        """(mask, blocks) in chain order; every mask names at least one live holder."""
+        """(mask, blocks) in chain order; every mask contains at least one live holder."""
 
     def stores(self) -> list[str]:
         """Return the stores that hold any block of the match, the one with the most first."""

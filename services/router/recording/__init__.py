@@ -1,1 +1,1 @@
-"""What a router was told and decided, in files: `baton simulate --replay` runs it again."""
+"""Recordings of a router's inputs and decisions, replayed by `baton simulate --replay`."""

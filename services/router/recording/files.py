@@ -1,8 +1,8 @@
 """Recordings in files: each record is a 4-byte little-endian length and as much MessagePack.
 
-A recording is a directory of parts, `000001.records` and so on, each followed by the next once it
-is long enough. Part 1 begins with `Opened`. What the last part lacks of its last record was never
-written: the process was killed.
+A recording is a directory of parts, `000001.records` and so on; the next one begins once a part is
+long enough. Part 1 begins with `Opened`. An incomplete last record of the last part was never
+fully written: the process was killed.
 """
 
 import struct
@@ -24,7 +24,7 @@ class RecordingError(Exception):
 
 
 def encode(record: Record, encoder: msgspec.msgpack.Encoder) -> bytes:
-    """Return a record as it stands in a file."""
+    """Return a record as stored in a file."""
     body = encoder.encode(record)
     return _LENGTH.pack(len(body)) + body
 

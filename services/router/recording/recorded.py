@@ -1,4 +1,4 @@
-"""The fleet and its index, which also record what they are told."""
+"""The fleet and its index, with recording of their inputs."""
 
 from collections.abc import Collection, Iterable
 
@@ -42,7 +42,7 @@ class RecordedIndex(PrefixIndex):
 
 
 class RecordedFleet(Fleet):
-    """A fleet that records what it is told of instances, load and time."""
+    """A fleet that records its inputs: instances, load and time."""
 
     def __init__(
         self,
@@ -74,21 +74,21 @@ class RecordedFleet(Fleet):
         super().set_layouts(all_layouts)
 
     def apply_report(self, report: LoadReport, now: float) -> None:
-        """Take in a worker's load report."""
-        # Of a message's fields, which no encoder knows.
+        """Apply a worker's load report."""
+        # The fields of a message, which no encoder knows.
         tickets, sequences = list(report.tickets), list(report.ticket_sequences)
         plain = report._replace(tickets=tickets, ticket_sequences=sequences)
         self._write(ReportApplied(plain, now))
         super().apply_report(report, now)
 
     def mark_stale(self, worker_id: str) -> None:
-        """Use a worker only where no other is left."""
+        """Use a worker only if no other is left."""
         if not self._tending:
             self._write(WorkerStale(worker_id))
         super().mark_stale(worker_id)
 
     def tend(self, now: float) -> Tended:
-        """Do what is due with time; the workers that it marks stale are not recorded again."""
+        """Do periodic work; the workers that it marks stale are not recorded again."""
         self._write(FleetTended(now))
         self._tending = True
         try:

@@ -1,4 +1,4 @@
-"""The router's admission, which also records what is called on it and who was answered what."""
+"""The router's admission, with recording of its calls and outcomes."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ from services.router.recording.records import (
 
 
 def answer(number: int, outcome: AdmittedRequest | BatonError | None) -> RecordedAnswer:
-    """Return what is recorded of an answer; None: the request waits."""
+    """Return the recorded form of an outcome; None: the request waits."""
     if outcome is None:
         return RecordedAnswer(number)
     if isinstance(outcome, BatonError):
@@ -37,11 +37,11 @@ def answer(number: int, outcome: AdmittedRequest | BatonError | None) -> Recorde
 
 
 class RecordedAdmission(AdmissionController):
-    """Admission that is recorded, call by call, with the answers that each call gave.
+    """An admission controller that records each call and the outcomes that it produced.
 
     Args:
         write: takes records.
-        placements: what decides where requests go.
+        placements: decides where requests go.
         on_answer: as of `AdmissionController`.
         settings: of each model's queue.
     """
@@ -58,12 +58,12 @@ class RecordedAdmission(AdmissionController):
         self._tell = on_answer
         self._write = write
         self._answers: list[RecordedAnswer] = []
-        """Of the call that runs. Who is told one calls nothing here before the call has ended."""
+        """Outcomes of the current call. Receivers call nothing here before it has ended."""
         self._drains = False
 
     @property
     def policy(self) -> AdmissionPolicy:
-        """Of the classes; a new one holds from the next request on."""
+        """The policy of priority classes; a new one applies from the next request on."""
         return self._policy
 
     @policy.setter
@@ -74,7 +74,7 @@ class RecordedAdmission(AdmissionController):
     def submit(
         self, waiting: WaitingRequest, now: float, *, may_wait: bool = True
     ) -> AdmittedRequest | None:
-        """Place a request at once, or let it wait: None."""
+        """Place a request immediately, or enqueue it and return None."""
         as_given = dataclasses.replace(waiting)
         outcome: AdmittedRequest | BatonError | None = None
         try:
@@ -88,18 +88,18 @@ class RecordedAdmission(AdmissionController):
         return outcome
 
     def cancel(self, number: int) -> bool:
-        """Take a request out, which is not answered; return whether it waited."""
+        """Remove a request without an outcome; return whether it was waiting."""
         self._write(RequestCancelled(number))
         return super().cancel(number)
 
     def refuse(self, number: int, error: BatonError) -> None:
-        """Take a request out, and answer it with an error."""
+        """Remove a request and deliver an error as its outcome."""
         super().refuse(number, error)
         if not self._drains:
             self._write(RequestRefused(number, error.reason.name, self._take_answers()))
 
     def drain(self, error: BatonError) -> None:
-        """Answer all that waits with an error, and from now on what would have to wait."""
+        """Fail all waiting requests with an error, and later ones that would have to wait."""
         self._drains = True
         try:
             super().drain(error)
@@ -108,7 +108,7 @@ class RecordedAdmission(AdmissionController):
         self._write(AdmissionDrained(error.reason.name, self._take_answers()))
 
     def advance(self, now: float) -> None:
-        """Place what may go now, and give up what has waited for too long."""
+        """Place requests whose turn has come, and expire those that waited for too long."""
         if not len(self):
             return
         super().advance(now)
@@ -122,7 +122,7 @@ class RecordedAdmission(AdmissionController):
         super().return_tickets(session, tickets, usage)
 
     def end_session(self, session: int) -> list[WaitingRequest]:
-        """Take out what a session waits for, unanswered, and end its tickets."""
+        """Remove what a session waits for, without outcomes, and end its tickets."""
         self._write(SessionEnded(session))
         return super().end_session(session)
 

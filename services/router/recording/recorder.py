@@ -1,7 +1,7 @@
-"""Writes records beside the router's loop, within a limit of bytes.
+"""Writes records in the background of the router's loop, within a limit of bytes.
 
-A recording is of use only from its first record to one that is not missing: what cannot be written
-ends it, and the router goes on without.
+A recording is useful only up to the first missing record: a failed write ends it, and the router
+continues without it.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ log = get_logger(__name__)
 
 FLUSH_SECONDS = 0.2
 MAX_PENDING_BYTES = 64 * 1024 * 1024
-"""That wait to be written: a disk that is slower ends the recording."""
+"""Most bytes waiting to be written: a slower disk ends the recording."""
 PART_BYTES = 64 * 1024 * 1024
 
 
@@ -25,8 +25,8 @@ class Recorder:
     """Takes records on the loop, and writes them on a thread of the loop's pool.
 
     Args:
-        directory: of the recording; made here, and must not be there yet.
-        max_bytes: of all parts; then the recording ends.
+        directory: of the recording; created here, and must not exist yet.
+        max_bytes: of all parts; beyond that the recording ends.
         part_bytes: of a part, after which the next one begins.
     """
 
@@ -43,7 +43,7 @@ class Recorder:
         self._ended = False
 
     def write(self, record: Record) -> None:
-        """Take a record; nothing is done once the recording has ended."""
+        """Record something; no effect once the recording has ended."""
         if self._ended:
             return
         data = encode(record, self._encoder)
@@ -56,7 +56,7 @@ class Recorder:
             self._pending += data
 
     async def run(self) -> None:
-        """Write what was taken, again and again until cancelled; then the rest of it."""
+        """Write pending records repeatedly until cancelled, then the remaining ones."""
         try:
             while True:
                 await asyncio.sleep(FLUSH_SECONDS)
@@ -64,13 +64,13 @@ class Recorder:
                 try:
                     await asyncio.shield(writing)
                 finally:
-                    # Also where this is cancelled: what is written next comes after it.
+                    # Also when this is cancelled: later writes come after it.
                     self._check(await writing)
         finally:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was taken so far, at once."""
+        """Write pending records synchronously."""
         self._check(self._append(self._take()))
 
     def _take(self) -> bytearray:
@@ -78,7 +78,7 @@ class Recorder:
         return data
 
     def _append(self, data: bytearray) -> OSError | None:
-        """Append to the last part, or begin the next one; return why that failed."""
+        """Append to the last part, or begin the next one; return the error if that failed."""
         if not data:
             return None
         if self._part_length >= self._part_bytes:

@@ -1,7 +1,7 @@
-"""The records of a recording: each is a call that changed the router's state, with its answers.
+"""The records of a recording: each is a call that changed the router's state, with its outcomes.
 
-A recording is all of them in order, from the router's start on, so that the same calls on new
-objects give the same answers. Keys are those of KV blocks; no record holds text of a prompt.
+A recording contains all of them in order, from the router's start on, so that the same calls on new
+objects give the same outcomes. Keys are those of KV blocks; no record contains text of a prompt.
 """
 
 from collections.abc import Callable
@@ -20,15 +20,15 @@ FORMAT = 4
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
-    """A record; its class tells what was called."""
+    """A record; its class identifies the call."""
 
 
 class Opened(_Record, frozen=True, tag="open"):
-    """The first record: what the objects were made with."""
+    """The first record: the arguments that the objects were made with."""
 
     format: int
     router_id: str
-    """That ticket ids begin with."""
+    """Prefix of ticket ids."""
     policy: Policy
     bandwidths: Bandwidths
     silence_seconds: float
@@ -82,33 +82,33 @@ class BlocksChanged(_Record, frozen=True, tag="blocks"):
 
 
 class AdmissionOpened(_Record, frozen=True, tag="admission"):
-    """The second record: what the admission was made with."""
+    """The second record: the arguments that the admission was made with."""
 
     settings: QueueSettings
 
 
 class RecordedAnswer(NamedTuple):
-    """What a request was answered; where the last three fields are empty it waits."""
+    """The outcome of a request; if the last three fields are empty it waits."""
 
     number: int
-    """Of the request, as the router counts them."""
+    """Number of the request, as counted by the router."""
     ticket: str = ""
     prefill: str = ""
     """Id of the prefill worker; empty: none."""
     decode: str = ""
     refused: str = ""
-    """The reason's name."""
+    """Name of the error's reason."""
 
 
 class RequestSubmitted(_Record, frozen=True, tag="submit"):
     """`AdmissionController.submit`."""
 
     waiting: WaitingRequest
-    """As it was given."""
+    """The argument, unchanged."""
     now: float
     may_wait: bool
     answers: list[RecordedAnswer]
-    """Of requests that gave way to it, and then its own."""
+    """Outcomes of requests evicted for it, and then its own."""
 
 
 class RequestCancelled(_Record, frozen=True, tag="cancel"):
@@ -122,7 +122,7 @@ class RequestRefused(_Record, frozen=True, tag="refuse"):
 
     number: int
     reason: str
-    """The name of the error's."""
+    """Name of the error's reason."""
     answers: list[RecordedAnswer]
 
 
@@ -137,7 +137,7 @@ class AdmissionDrained(_Record, frozen=True, tag="drain"):
     """`AdmissionController.drain`."""
 
     reason: str
-    """The name of the error's."""
+    """Name of the error's reason."""
     answers: list[RecordedAnswer]
 
 

@@ -1,1 +1,1 @@
-"""What the router knows of workers and stores: load, rates, tickets, model cards."""
+"""The router's knowledge of workers and stores: load, rates, tickets, model cards."""

@@ -1,7 +1,7 @@
-"""The workers of one model as columns: a number of each worker per quantity, for array operations.
+"""The workers of one model as columns: a number per worker and quantity, for array operations.
 
-What changes with reports and tickets is written into the columns row by row; what a registration
-says does not change, and new columns are made when it does.
+Changes by reports and tickets are written into the columns row by row; registrations do not change
+rows: new columns are made when they do.
 """
 
 import math
@@ -24,13 +24,13 @@ N = TypeVar("N", str, bytes)
 
 _MAX_FITS = 1024
 _FEW = 8
-"""Rows that are written one by one sooner than as one array."""
+"""Up to this many rows are written one by one, more as one array."""
 
 
 class WorkerColumns:
     """One row per worker: those that only prefill, that do both, that only decode.
 
-    So rows of one role lie together, and are read as slices, without copies.
+    Rows of one role are therefore contiguous, and are read as slices, without copies.
 
     Args:
         workers: of one model.
@@ -38,7 +38,7 @@ class WorkerColumns:
 
     def __init__(self, workers: Iterable[Worker]) -> None:
         self.workers: Sequence[Worker] = sorted(workers, key=_role)
-        """Replaced, never changed, when one of them is: who has read them keeps what was."""
+        """Replaced, never mutated, when a worker changes: readers keep their snapshot."""
         rows = self.workers
         self.ids = [one.id for one in rows]
         self.rows = {name: row for row, name in enumerate(self.ids)}
@@ -50,12 +50,12 @@ class WorkerColumns:
         self.layout_ids, self.layouts = _numbered([one.layout_id for one in rows])
         """Layouts, and which of them each worker has."""
         self.store_ids, self.stores = _numbered([one.store_id for one in rows])
-        """Stores, and which of them is beside each worker."""
+        """Stores, and the local store of each worker."""
         self.has_store: Booleans = np.array([bool(one.store_id) for one in rows], bool)
         self.block_tokens: Floats = np.array([one.block_tokens for one in rows], float)
         self.block_sizes = sorted({one.block_tokens for one in rows})
         self._fits: dict[bytes | tuple[str, bytes], Booleans | None] = {}
-        """By tokenizer or adapter; None: all."""
+        """Masks by tokenizer or adapter; None: all workers."""
         self._holdings = HoldingsTable([(one.id, one.store_id) for one in rows], self.store_ids)
         self.values: Floats = np.empty((19, len(rows)))
         """[quantity, worker]."""
@@ -81,7 +81,7 @@ class WorkerColumns:
             self._room_pages,
         ) = self.values
         self.addresses = b""
-        """Of these arrays, as compiled code was told them."""
+        """Addresses of these arrays, as passed to compiled code."""
         self._write(range(len(rows)), rows)
         self.beside: Booleans = np.empty(len(rows), bool)
         self._set_usable()
@@ -92,7 +92,7 @@ class WorkerColumns:
         return len(self.workers)
 
     def update(self, workers: Sequence[Worker]) -> bool:
-        """Write rows of workers anew; their registrations are as they were.
+        """Rewrite the rows of workers whose registrations are unchanged.
 
         Returns:
             Whether all of them have rows; otherwise nothing is written.
@@ -123,7 +123,7 @@ class WorkerColumns:
         return True
 
     def queue_seconds(self, now: float) -> Floats:
-        """Return how long it is until the prompts that are queued at each worker are computed."""
+        """Return the seconds until the queued prompts of each worker are computed."""
         left: Floats = self.dry_at - np.minimum(self.computes_until, now)
         return np.maximum(left, 0.0, out=left)
 
@@ -131,7 +131,7 @@ class WorkerColumns:
         """Return the seconds between tokens that each worker's streams are to keep.
 
         Args:
-            default: of streams whose class says nothing, or is not known.
+            default: for streams whose class sets no target, or is not known.
         """
         limits: Floats = np.minimum(self._itl_targets, self._itl_targets_of_rest + default)
         return limits
@@ -143,13 +143,13 @@ class WorkerColumns:
         pages: int | Floats,
         held: Mapping[str, tuple[int, int]],
     ) -> Booleans:
-        """Return which workers have room for all choices of a request that decode there.
+        """Return which workers have space for all choices of a request that decodes there.
 
         Args:
             rows: of the workers.
-            choices: how many.
-            pages: that they need together, at any worker or at each of all.
-            held: choices and pages, by worker, that are kept for others.
+            choices: number of choices.
+            pages: pages that they need together, at any worker or at each worker.
+            held: choices and pages, by worker, that are held for others.
         """
         at_once, places = self._at_once[rows], self._places[rows]
         room_pages = self._room_pages[rows]
@@ -167,16 +167,16 @@ class WorkerColumns:
 
     @property
     def have_place(self) -> Booleans:
-        """Which workers take one more sequence, to run or to wait."""
+        """Which workers accept one more sequence, to run or to wait."""
         places: Booleans = self._places >= 1
         return places
 
     def holdings(self, match: Match) -> RunHoldings:
-        """Return who holds the runs of a match; the layout of others' rows is not asked."""
+        """Return the holders of a match's runs; ignores the layouts of rows."""
         return self._holdings.of(match)
 
     def with_tokenizer(self, digest: bytes) -> Booleans | None:
-        """Return the workers that have a tokenizer; None: all. Kept, for few are asked for."""
+        """Return the workers that have a tokenizer; None: all. Cached, as few are requested."""
         if digest not in self._fits:
             self._keep_fit(digest, [one.tokenizer_digest == digest for one in self.workers])
         return self._fits[digest]
@@ -206,19 +206,19 @@ class WorkerColumns:
         self.active: Booleans = np.array([not one.draining for one in rows], bool)
         self.stale: Booleans = np.array([one.stale for one in rows], bool)
         self.kept_rows: Any = None
-        """What was made of these, for the next query."""
+        """Cached rows of these columns, for the next query."""
 
     def _set_flags(self) -> None:
         rows = self.workers
         self.beside[:] = [one.streams_beside for one in rows]  # in place: its address is known
         self.any_beside = bool(self.beside.any())
         self.least_pages = min((one.total_pages for one in rows), default=0)
-        """Of all workers, as the next."""
+        """Fewest pages of all workers; the next one likewise."""
         self.least_sequences = min((one.max_sequences for one in rows), default=math.inf)
 
 
 def span(rows: Integers) -> slice | Integers:
-    """Return rows in order as a slice where they lie together, for that copies nothing."""
+    """Return ordered rows as a slice if they are contiguous, which avoids copies."""
     if not len(rows):
         return rows
     begin, end = int(rows[0]), int(rows[-1]) + 1

@@ -1,4 +1,4 @@
-"""The requests that frontends run under ids of their clients, and those that ended a moment ago."""
+"""Executions under ids chosen by clients: running ones, and those that ended a moment ago."""
 
 from collections import OrderedDict
 from typing import NamedTuple
@@ -7,20 +7,21 @@ from baton.request.executions import MAX_EXECUTIONS, ExecutionTable
 
 
 class ExecutionClaim(NamedTuple):
-    """That a request runs, of all that have its key."""
+    """The claim of one execution on a key."""
 
     key: bytes
     execution: int
     """The same in all queries of one execution."""
     take_over: bool = False
-    """Take over from an execution that runs, instead of being refused."""
+    """Supersede a running execution, instead of being rejected."""
 
 
 class Executions:
-    """One execution per claim, which lives on its tickets. Pure but for time, which is an argument.
+    """One execution per claim, alive while it has tickets. Pure: time is an argument.
 
-    Bounded: of more than `MAX_EXECUTIONS` tickets the oldest is forgotten, and its claim with it
-    as soon as another execution asks.
+    Bounded: beyond `MAX_EXECUTIONS` tickets the oldest is forgotten, and its claim as soon as
+        another
+    execution claims the key.
     """
 
     def __init__(self) -> None:
@@ -29,7 +30,7 @@ class Executions:
         """Session, key and execution by ticket."""
 
     def __len__(self) -> int:
-        """Return the number of executions that run."""
+        """Return the number of running executions."""
         return len(self._table)
 
     def check(self, claim: ExecutionClaim, now: float) -> None:
@@ -42,7 +43,7 @@ class Executions:
             self._table.check(claim.key, claim.execution, now)
 
     def begin(self, claim: ExecutionClaim, session: int, ticket: str) -> tuple[int, int] | None:
-        """Note that a claim was placed; return the session and execution that it took over from."""
+        """Record that a claim was placed; return the session and execution that it superseded."""
         if len(self._tickets) >= MAX_EXECUTIONS:
             _, (_, key, execution) = self._tickets.popitem(last=False)
             self._table.end(key, execution, 0.0, finished=False)
@@ -51,14 +52,14 @@ class Executions:
         return None if replaced is None else (replaced[1], replaced[0])
 
     def end_ticket(self, session: int, ticket: str, now: float, *, finished: bool) -> None:
-        """Note that a ticket was returned, of a request that finished or did not."""
+        """Record that a ticket was returned, of a request that finished or did not."""
         known = self._tickets.get(ticket)
         if known is not None and known[0] == session:
             del self._tickets[ticket]
             self._table.end(known[1], known[2], now, finished=finished)
 
     def end_session(self, session: int) -> None:
-        """Forget what a frontend ran."""
+        """Forget the executions of a session."""
         for ticket in [one for one, known in self._tickets.items() if known[0] == session]:
             del self._tickets[ticket]
         self._table.end_owner(session)

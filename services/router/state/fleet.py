@@ -1,8 +1,8 @@
 """The workers and stores that placements choose from, always up to date.
 
-Plain state without I/O and without a clock: discovery says which instances live, load streams how
-busy they are, and tickets what is on its way to them. A `Worker` is rebuilt only when something
-about it changed.
+Plain state without I/O or a clock: discovery says which instances live, load streams how busy they
+are, and tickets what is in flight to them. A `Worker` is rebuilt only when something about it
+changed.
 """
 
 import math
@@ -24,29 +24,29 @@ from services.router.state.worker import RegisteredWorker, Worker
 SILENCE_SECONDS = 2.0
 _MAX_NAMES = 1024
 _SWEEP_KEYS = 4096
-"""Blocks of holders that left which are taken out at once: a few milliseconds."""
+"""Most blocks of departed holders removed per call: a few milliseconds."""
 
 
 class Tended(NamedTuple):
-    """What `Fleet.tend` did."""
+    """The result of `Fleet.tend`."""
 
     expired: frozenset[str]
-    """Workers of which load was given up that no report acknowledged."""
+    """Workers with expired load that no report acknowledged."""
     silent: tuple[str, ...]
-    """Workers that became stale, for their reports stopped."""
+    """Workers that became stale because their reports stopped."""
     more: bool
-    """Whether blocks of holders that left are still to be taken out: call it again soon."""
+    """Whether blocks of departed holders are left to remove: call it again soon."""
 
 
 class Fleet:
-    """Everything that a placement depends on. One loop owns it.
+    """The state that placements depend on. Owned by one event loop.
 
     Args:
         index: which holder has which blocks.
-        tickets: what is on its way to workers.
-        bandwidths: what is expected of KV transfers before any was measured.
-        silence_seconds: a worker that has not reported for so long is stale; and no worker is taken
-            to have computed for longer where no report said so.
+        tickets: work in flight to workers.
+        bandwidths: expected bandwidths of KV transfers before any was measured.
+        silence_seconds: a worker without a report for this long is stale; and no worker is assumed
+            to compute for longer without a report.
     """
 
     def __init__(
@@ -64,25 +64,25 @@ class Fleet:
         self._instances: dict[str, InstanceState] = {}
         self._reports: dict[str, LoadReport] = {}
         self._backlogs: dict[str, Backlog] = {}
-        """Of workers that have reported."""
+        """Backlogs of workers that have reported."""
         self._reported_at: OrderedDict[str, float] = OrderedDict()
-        """Of workers that are not stale, the longest silent first."""
+        """Time of the last report of each worker that is not stale, the oldest first."""
         self._stale: set[str] = set()
         self._ended: dict[str, int] = {}
-        """By worker, sequences that its last report contains and whose tickets were returned."""
+        """By worker, sequences in its last report whose tickets were returned since."""
         self._layouts: dict[tuple[str, bytes], ModelLayout] = {}
         """By model and layout."""
         self._by_model: dict[str, list[str]] = {}
         """Ids of workers, in order."""
         self._by_store: dict[str, set[str]] = {}
-        """Ids of the workers of each store, whether or not it lives."""
+        """Ids of the workers of each store, whether or not the store is alive."""
         self._workers: dict[str, Worker] = {}
         self._registered: dict[str, RegisteredWorker] = {}
-        """Of workers that were asked for since an instance or layout came, went or changed."""
+        """Cache of registrations since an instance or layout was added, removed or changed."""
         self._columns: dict[str, WorkerColumns] = {}
-        """By model. New ones are made when a worker comes or goes, or is registered anew."""
+        """Columns by model; replaced when a worker is added, removed or registered again."""
         self._changed: dict[str, set[str]] = {}
-        """By model, workers whose rows there are to be written anew."""
+        """By model, workers whose rows are to be rewritten."""
         self._model_names: dict[str, None] = {}
 
     def put(self, instance: InstanceState) -> None:
@@ -98,7 +98,7 @@ class Fleet:
         self._forget_registrations()
 
     def remove(self, instance_id: str) -> None:
-        """Remove an instance that left the cluster, and all that is known of it."""
+        """Remove an instance that left the cluster, with all of its state."""
         self._unlist(instance_id)
         self._instances.pop(instance_id, None)
         self._reports.pop(instance_id, None)
@@ -121,7 +121,7 @@ class Fleet:
         self._forget_registrations()
 
     def apply_report(self, report: LoadReport, now: float) -> None:
-        """Take in a worker's load report. One of an earlier incarnation is dropped.
+        """Apply a worker's load report. One of an earlier incarnation is dropped.
 
         Args:
             report: as received.
@@ -147,7 +147,7 @@ class Fleet:
         self._changed.setdefault(instance.model, set()).add(worker_id)
 
     def mark_stale(self, worker_id: str) -> None:
-        """Use a worker only where no other is left: its load stream broke."""
+        """Use a worker only if no other is left: its load stream broke."""
         self._reported_at.pop(worker_id, None)
         self._stale.add(worker_id)
         self._invalidate(worker_id)
@@ -162,7 +162,7 @@ class Fleet:
         """Open a ticket for a placement and return its id.
 
         Args:
-            session: the frontend's session that it ends with.
+            session: the frontend's session that the ticket ends with.
             now: a monotonic clock, in seconds.
             loads: by worker.
             placement: of its streams; None: it has none.
@@ -176,10 +176,10 @@ class Fleet:
         return ticket
 
     def return_tickets(self, session: int, ticket_ids: Sequence[str]) -> None:
-        """End tickets of a session; unknown ones and those of other sessions are left alone.
+        """End tickets of a session; unknown ones and those of other sessions are ignored.
 
-        What a worker's last report has of them is room from now on: the work has ended, and the
-        next report comes later.
+        The sequences of these tickets in a worker's last report count as free space from now on:
+        the work has ended, and the next report comes later.
         """
         tickets, ended = self.tickets, set[str]()
         for ticket_id in ticket_ids:
@@ -205,13 +205,11 @@ class Fleet:
         return report.ticket_sequences[at]
 
     def tend(self, now: float) -> Tended:
-        """Do a bounded piece of what is due with time; a router does it twice a second.
+        """Do a bounded piece of the periodic work; a router calls it twice a second.
 
-        Takes out some blocks of holders that left, ends load that no report acknowledged in time,
+        Removes some blocks of departed holders, expires load that no report acknowledged in time,
         and marks workers stale that have not reported for `silence_seconds`. Silence does not count
-        where the router itself did nothing for so long: reports may wait to be read.
-
-        Args:
+        if the router itself was suspended for that long: reports may wait to be read. Args:
             now: a monotonic clock, in seconds.
         """
         more = self.index.sweep(_SWEEP_KEYS)
@@ -239,9 +237,9 @@ class Fleet:
         return workers
 
     def columns(self, model: str) -> WorkerColumns:
-        """Return the workers of a model that have reported, as columns that are up to date.
+        """Return the workers of a model that have reported, as up-to-date columns.
 
-        They change when something is heard of a worker.
+        They change when a worker reports.
         """
         columns = self._columns.get(model)
         changed = self._changed.pop(model, ())
@@ -272,7 +270,7 @@ class Fleet:
         return bool(self._reports)
 
     def store_address(self, store_id: str) -> str | None:
-        """Return a store's address; None for one that is not in the cluster."""
+        """Return a store's address; None: it is not in the cluster."""
         store = self._instances.get(store_id)
         return store.address if store is not None else None
 
@@ -313,7 +311,7 @@ class Fleet:
         return worker
 
     def _register(self, worker_id: str) -> RegisteredWorker | None:
-        """Return what is registered of a worker; None: its layout is not known."""
+        """Return the registration of a worker; None: its layout is not known."""
         instance = self._instances[worker_id]
         layout = self._layouts.get((instance.model, instance.layout_id))
         if layout is None or layout.block_tokens <= 0:
@@ -335,7 +333,7 @@ class Fleet:
         return registered
 
     def _unlist(self, instance_id: str) -> None:
-        """Take a worker out of the lists of its model and its store."""
+        """Remove a worker from the lists of its model and its store."""
         known = self._instances.get(instance_id)
         if known is None or not known.role.is_worker:
             return
@@ -365,7 +363,7 @@ class Fleet:
             changed.add(worker_id)
 
     def _remember(self, model: str) -> None:
-        """Keep a model's name after its last worker left; the oldest goes beyond the limit."""
+        """Keep a model's name once its last worker left; beyond the limit drop the oldest."""
         if model and model not in self._model_names:
             if len(self._model_names) >= _MAX_NAMES:
                 del self._model_names[next(iter(self._model_names))]
@@ -373,6 +371,6 @@ class Fleet:
 
 
 def _decode_chunk(report: LoadReport) -> int:
-    """Return how much of a prompt a step computes beside streams: never more than without."""
+    """Return the prompt tokens that a step computes next to streams: never more than without."""
     chunk, beside = report.chunk_tokens, report.decode_chunk_tokens
     return min(beside, chunk) if beside and chunk else beside or chunk

@@ -1,6 +1,6 @@
-"""Which workers hold the runs of a match, as arrays that are kept for matches of the same sets.
+"""Which workers hold the runs of a match, as arrays cached for matches of the same sets.
 
-Sets of holders are few, and so are the sequences of them that prompts meet: what they mean to each
+Sets of holders are few, and so are the sequences of them that prompts meet: their meaning for each
 worker is computed once, and a match only says how many blocks each run has.
 """
 
@@ -14,29 +14,29 @@ from services.router.prefix_index.holders import DRAM, ENGINE, HolderTable
 from services.router.prefix_index.match import Match
 
 _MAX_ENTRIES = 33_554_432
-"""Of all arrays that are kept: 32 MB."""
+"""Entries of all cached arrays: 32 MB."""
 
 
 class RunHoldings(NamedTuple):
-    """How each worker would get at each run of a match: 1 where it would, 0 where not."""
+    """How each worker would obtain each run of a match: 1 if it would, otherwise 0."""
 
     kinds: NDArray[np.uint8]
     """[run, kind, worker]; kinds: in its own pages, in its store's memory, elsewhere, any."""
     moves: bool
     """Whether any worker would fetch any of it."""
     sole_stores: NDArray[np.int64]
-    """By run: the number of the only store that has it; -1: there are others, or none, or no worker
-    is beside it."""
+    """By run: the number of the only store that has it; -1: there are several, or none, or it is no
+    worker's local store."""
     addresses: tuple[int, int]
-    """Of both arrays, for compiled code."""
+    """Addresses of both arrays, for compiled code."""
 
 
 class HoldingsTable:
-    """What sequences of holder sets mean to workers. One loop owns it.
+    """What sequences of holder sets mean to workers. Owned by one event loop.
 
     Args:
         workers: id and store of each; a worker without a store fetches nothing.
-        stores: the numbers of their stores; of others none is told.
+        stores: the numbers of their stores; other stores have none.
     """
 
     def __init__(self, workers: Sequence[tuple[str, str]], stores: Mapping[str, int]) -> None:
@@ -49,7 +49,7 @@ class HoldingsTable:
         self._entries = 0
 
     def of(self, match: Match) -> RunHoldings:
-        """Return who holds the runs of a match."""
+        """Return the holders of a match's runs."""
         holders = match.holders
         if holders is not self._holders or holders.version != self._version:
             self._begin(holders)
@@ -65,11 +65,11 @@ class HoldingsTable:
         return known
 
     def _begin(self, holders: HolderTable) -> None:
-        """Forget what was known: bits mean other holders now."""
+        """Clear the cache: bits mean other holders now."""
         self._holders, self._version = holders, holders.version
         self._known.clear()
         self._entries = 0
-        # A bit that no set has stands for what a worker does not have.
+        # A bit that no set has stands for what a worker lacks.
         self._width = none = holders.bits_made
         engines, stores = holders.bits[ENGINE], holders.bits[DRAM]
         bits = [(engines.get(worker, 0), stores.get(store, 0)) for worker, store in self._workers]

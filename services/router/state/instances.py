@@ -1,4 +1,4 @@
-"""What the cluster says of its workers and stores, in plain values."""
+"""Workers and stores as the cluster registers them, in plain values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Role(StrEnum):
-    """What an instance does, of those that placements choose from."""
+    """The role of an instance that placements choose from."""
 
     PREFILL = "prefill"
     """Prefills for decode workers."""
@@ -32,14 +32,14 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InstanceState:
-    """A live worker or store, as it is registered. Fields after `address` are a worker's."""
+    """A live worker or store, as registered. Fields after `address` are a worker's."""
 
     id: str
     role: Role
     incarnation: str = ""
-    """Tells a restarted process from the one before."""
+    """Distinguishes a restarted process from its predecessor."""
     address: str = ""
-    """Of its gRPC server, `host:port`."""
+    """Address of its gRPC server, `host:port`."""
     model: str = ""
     layout_id: bytes = b""
     store_id: str = ""
@@ -61,35 +61,35 @@ class ModelLayout:
 
 
 class LoadReport(NamedTuple):
-    """How busy a worker is, and how fast it has been of late."""
+    """A worker's load, and its recent rates."""
 
     worker_id: str
     incarnation: str = ""
     running: int = 0
     """Sequences in the running batch."""
     waiting: int = 0
-    """Sequences that wait for a place in it."""
+    """Sequences that wait to join it."""
     pending_prompt_tokens: int = 0
-    """Still to be computed, running and waiting, without those that are expected to be found."""
+    """Tokens still to be computed, running and waiting, without those expected to be cached."""
     free_pages: int = 0
     total_pages: int = 0
     prefill_tokens_per_second: float = 0.0
-    """0, as of the next two: not known yet."""
+    """0, as for the next two: not known yet."""
     decode_step_seconds: float = 0.0
     fetch_bytes_per_second: float = 0.0
     tickets: Sequence[str] = ()
-    """Of the work that lives there."""
+    """Tickets of the work that it has."""
     draining: bool = False
     chunk_tokens: int = 0
-    """Most prompt tokens that a step computes where no stream runs; 0: unknown."""
+    """Most prompt tokens per step when no stream runs; 0: unknown."""
     decode_chunk_tokens: int = 0
-    """Most prompt tokens that a step computes beside running streams; 0: as many as without."""
+    """Most prompt tokens per step next to running streams; 0: as many as without."""
     max_running: int = 0
-    """Sequences that run at once, at most; 0, as of the next: unknown."""
+    """Most sequences that run at the same time; 0, as for the next: unknown."""
     max_sequences: int = 0
-    """Sequences that it takes, running and waiting; of more it hands streams back."""
+    """Most sequences that it accepts, running and waiting; it returns streams beyond that."""
     reserved_pages: int = 0
-    """Of the free pages, those that its work is counted for and does not hold yet."""
+    """Free pages that are reserved for its work and not held yet."""
     ticket_sequences: Sequence[int] = ()
-    """As many as tickets, which are sorted: of each, the sequences among running and waiting.
-    Empty: unknown."""
+    """Parallel to `tickets`, which are sorted: the number of each one's sequences, running and
+    waiting. Empty: unknown."""

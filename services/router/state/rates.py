@@ -1,8 +1,7 @@
 """How fast each worker is: learned from its reports, estimated from its peers until it has some.
 
-Workers report moving averages of their own, and 0 for what they don't know yet. An unknown rate
-is the median over workers of the same layout that know theirs, and a cautious constant where none
-does.
+Workers report their own moving averages, and 0 for what they do not know yet. An unknown rate is
+the median over workers of the same layout that know theirs, and a cautious constant if none does.
 """
 
 from bisect import bisect_left, insort
@@ -30,14 +29,14 @@ class Bandwidths:
     remote: float = REMOTE_BYTES_PER_SECOND
     """From another store, until fetches were measured; at most half of `local` is expected."""
     local: float = LOCAL_BYTES_PER_SECOND
-    """From the store beside it, at least."""
+    """From its local store, at least."""
 
 
 DEFAULT_BANDWIDTHS = Bandwidths()
 
 
 class WorkerRates(NamedTuple):
-    """What a worker is expected to do."""
+    """The rates expected of a worker."""
 
     prefill_tokens_per_second: float = PREFILL_TOKENS_PER_SECOND
     decode_step_seconds: float = DECODE_STEP_SECONDS
@@ -54,14 +53,14 @@ class _Observed:
 
 
 class _Known:
-    """The values of one quantity that the workers of one layout know.
+    """The known values of one quantity among the workers of one layout.
 
-    They are kept in order while medians are asked for, so that a change costs O(log n) steps; where
-    all workers know their own, none is, and a change costs nothing.
+    They are kept in order while medians are requested, so that a change costs O(log n) steps; if
+    all workers know their own, none is requested, and a change costs nothing.
 
     Args:
-        workers: what was observed of each.
-        value: reads the quantity of one; 0: it knows none.
+        workers: the observations of each worker.
+        value: reads the quantity of one worker; 0: not known.
     """
 
     __slots__ = ("_changes", "_ordered", "_value", "_workers")
@@ -73,16 +72,16 @@ class _Known:
         self._value = value
         self._ordered: list[float] | None = None
         self._changes = 0
-        """Since a median was asked for."""
+        """Number of changes since a median was requested."""
 
     def replace(self, old: float, new: float) -> None:
-        """Take a worker's new value for its old one."""
+        """Replace a worker's old value by its new one."""
         values = self._ordered
         if values is None:
             return
         self._changes += 1
         if self._changes > len(values):
-            self._ordered = None  # to sort them again costs less by now
+            self._ordered = None  # sorting them again costs less by now
             return
         if old:
             del values[bisect_left(values, old)]
@@ -102,7 +101,7 @@ class _Known:
 
 
 class _Layout:
-    """What the workers of one layout know."""
+    """Known values of the workers of one layout."""
 
     __slots__ = ("fetch", "prefill", "step", "workers")
 
@@ -114,10 +113,10 @@ class _Layout:
 
 
 class RateEstimator:
-    """Rates by worker, as observed or estimated. One loop owns it.
+    """Rates by worker, as observed or estimated. Owned by one event loop.
 
     Args:
-        bandwidths: what is expected of KV transfers before any was measured.
+        bandwidths: expected bandwidths of KV transfers before any was measured.
     """
 
     def __init__(self, bandwidths: Bandwidths = DEFAULT_BANDWIDTHS) -> None:
@@ -126,7 +125,7 @@ class RateEstimator:
         self._layouts: dict[bytes, _Layout] = {}
 
     def observe(self, worker_id: str, layout_id: bytes, report: LoadReport) -> None:
-        """Take in a report; a new value counts half, what was known before the other half."""
+        """Apply a report; a new value and the previous average weigh half each."""
         known = self._observed.get(worker_id)
         if known is None or known.layout_id != layout_id:
             known = self._add(worker_id, layout_id)

@@ -1,11 +1,11 @@
 """The load that placements put on workers before the workers' own load reports show it.
 
 A placement sends work to one or two workers. Until a worker's report acknowledges the ticket, its
-in-flight load is added to what the worker reports; from then on the report itself contains the
-work. In-flight load also ends with its worker, and after a while if no report ever acknowledges it.
-A ticket ends when its frontend returns it or when its session ends. Sums are integers, so that they
-are exactly zero when no ticket is open. What its streams' class wants counts until then, whether or
-not its load is acknowledged.
+in-flight load is added to the reported load; from then on the report itself contains the work.
+In-flight load also ends with its worker, and after a timeout if no report ever acknowledges it. A
+ticket ends when its frontend returns it or when its session ends. Sums are integers, so that they
+are exactly zero when no ticket is open. The targets of its streams count until then, whether or not
+its load is acknowledged.
 """
 
 import math
@@ -20,13 +20,13 @@ from services.router.state.stream_targets import StreamPlacement, StreamTargets
 
 @dataclass(slots=True, unsafe_hash=True)
 class InFlightLoad:
-    """Work that is on its way to a worker.
+    """Work in flight to a worker.
 
-    It is never changed: not frozen, for that takes three times as long to make.
+    Immutable by convention: `frozen` would make construction take three times as long.
     """
 
     prompt_tokens: int = 0
-    """To be computed there."""
+    """Prompt tokens to be computed there."""
     sequences: int = 0
     pages: int = 0
 
@@ -61,23 +61,23 @@ class IssuedTicket(NamedTuple):
 class _Ticket:
     session: int
     workers: tuple[str, ...]
-    """That its work was sent to."""
+    """Workers that its work was sent to."""
     unacknowledged: dict[str, InFlightLoad]
     """By worker: load that no report has acknowledged."""
     placement: StreamPlacement | None
     targets: StreamTargets | None
-    """Those that its streams are counted in; None as the one before: it has none."""
+    """The targets that its streams are counted in; None, like the one before: it has none."""
 
 
 @dataclass(slots=True)
 class _WorkerLoad:
     total: InFlightLoad = NOTHING
     tickets: set[str] = field(default_factory=set)
-    """Ids of those that the worker has not acknowledged."""
+    """Ids of tickets that the worker has not acknowledged."""
 
 
 class TicketTable:
-    """All open tickets of one router. Not thread-safe: one loop owns it."""
+    """All open tickets of one router. Not thread-safe: owned by one event loop."""
 
     def __init__(self, router_id: str, *, limit: int = 100_000, expiry: float = 10.0) -> None:
         """Start with no tickets.
@@ -85,19 +85,19 @@ class TicketTable:
         Args:
             router_id: makes ticket ids unique across routers and their restarts.
             limit: most open tickets. One more ends the oldest: its load is forgotten, its work
-                goes on.
-            expiry: seconds after which load that was never acknowledged is not counted any more.
+                continues.
+            expiry: seconds after which load that was never acknowledged no longer counts.
         """
         self._router_id = router_id
         self._limit = limit
         self._expiry = expiry
         self._tickets: OrderedDict[str, _Ticket] = OrderedDict()
         self._issued_at: OrderedDict[str, float] = OrderedDict()
-        """Of tickets that are not wholly acknowledged."""
+        """Time of issue of tickets that are not wholly acknowledged."""
         self._sessions: dict[int, set[str]] = {}
         self._workers: dict[str, _WorkerLoad] = {}
         self._targets: dict[str, StreamTargets] = {}
-        """By worker, of streams of open tickets. A worker that comes back has new ones."""
+        """Targets of open tickets' streams, by worker. A returning worker starts with new ones."""
         self._issued = 0
 
     def __len__(self) -> int:
@@ -105,7 +105,7 @@ class TicketTable:
         return len(self._tickets)
 
     def in_flight(self, worker_id: str) -> InFlightLoad:
-        """Return the work on its way to a worker that its reports do not contain."""
+        """Return the work in flight to a worker that its reports do not contain."""
         worker = self._workers.get(worker_id)
         return worker.total if worker is not None else NOTHING
 
@@ -123,7 +123,7 @@ class TicketTable:
         """Open a ticket for a placement.
 
         Args:
-            session: the frontend's session that it ends with.
+            session: the frontend's session that the ticket ends with.
             now: a monotonic clock, in seconds.
             loads: by worker.
             placement: of its streams; None: it has none.
@@ -156,10 +156,10 @@ class TicketTable:
         return [one for one in ticket.workers if one not in ticket.unacknowledged]
 
     def return_tickets(self, session: int, ticket_ids: Iterable[str]) -> set[str]:
-        """End tickets of a session; unknown ones and those of other sessions are left alone.
+        """End tickets of a session; unknown ones and those of other sessions are ignored.
 
         Returns:
-            Workers whose in-flight load changed, or what their streams are to keep.
+            Workers whose in-flight load or stream targets changed.
         """
         changed: set[str] = set()
         for ticket_id in ticket_ids:
@@ -175,10 +175,10 @@ class TicketTable:
     def acknowledge(self, worker_id: str, ticket_ids: Iterable[str]) -> InFlightLoad:
         """Stop counting the load of these tickets on a worker: its report contains their work.
 
-        Tickets of other routers are not known here, and the report holds their work already.
+        Tickets of other routers are not known here, and the report already contains their work.
 
         Returns:
-            The load that is not counted any more.
+            The load that no longer counts.
         """
         worker = self._workers.get(worker_id)
         if worker is None:
@@ -189,7 +189,7 @@ class TicketTable:
         return before - worker.total
 
     def remove_worker(self, worker_id: str) -> None:
-        """Stop counting all load of a worker that left the cluster, and its streams."""
+        """Stop counting the load and streams of a worker that left the cluster."""
         self._targets.pop(worker_id, None)
         worker = self._workers.get(worker_id)
         if worker is not None:
@@ -221,12 +221,12 @@ class TicketTable:
         return changed
 
     def _end_streams(self, placement: StreamPlacement, targets: StreamTargets) -> set[str]:
-        """Return the worker if what its streams are to keep may be another now."""
+        """Return the worker if the strictest target of its streams may have changed."""
         worker_id = placement.worker_id
         matters = targets.strictest < math.inf
         targets.end(placement.itl_target, placement.streams)
         if self._targets.get(worker_id) is not targets:
-            return set()  # the worker left, and they with it
+            return set()  # the worker left, with its streams
         if not targets.streams:
             del self._targets[worker_id]
         return {worker_id} if matters else set()

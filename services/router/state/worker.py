@@ -1,4 +1,4 @@
-"""One worker as placements see it."""
+"""One worker as seen by placements."""
 
 import math
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from services.router.state.room import UNBOUNDED, Room
 
 @dataclass(slots=True, eq=False)
 class RegisteredWorker:
-    """What a worker's registration says: the same until it registers anew, or its store goes."""
+    """A worker's registration; unchanged until it registers again, or its store leaves."""
 
     id: str
     incarnation: str
@@ -24,7 +24,7 @@ class RegisteredWorker:
     block_tokens: int
     block_bytes: int
     tokenizer_digest: bytes = b""
-    """Which tokenizer made the tokens that its model understands."""
+    """Digest of the tokenizer of its model."""
     adapters: frozenset[tuple[str, bytes]] = frozenset()
     """Name and digest of each adapter that it serves."""
     draining: bool = False
@@ -37,10 +37,10 @@ class RegisteredWorker:
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """A worker at this moment: its last load report plus the in-flight load of later placements.
+    """A worker at one moment: its last load report plus the in-flight load of later placements.
 
-    It is made anew for every report and placement, and never changed: not frozen, for that takes
-    three times as long to make.
+    Made anew for every report and placement, and immutable by convention: `frozen` would make
+    construction take three times as long.
     """
 
     registered: RegisteredWorker
@@ -48,42 +48,42 @@ class Worker:
     running: int
     waiting: int
     pending_prompt_tokens: int
-    """As reported and sent since."""
+    """Prompt tokens to compute, as reported and sent since."""
     free_pages: int
     total_pages: int
     decode_chunk_tokens: int = 0
-    """Most prompt tokens that a step computes beside running streams; 0: unknown."""
+    """Most prompt tokens per step next to running streams; 0: unknown."""
     draining: bool = False
     stale: bool = False
     """Its load stream is broken: the worker may be dead, and the numbers are old."""
     computed_seconds: float = 0.0
-    """Of its pending prompts, that it is taken to have computed until `computed_at`."""
+    """Seconds of its pending prompts that it is assumed to have computed by `computed_at`."""
     computed_at: float = 0.0
     computes_until: float = 0.0
-    """Until then it is taken to compute on. Times are of a monotonic clock, in seconds."""
+    """It is assumed to compute until then. Times are of a monotonic clock, in seconds."""
     itl_target: float = math.inf
-    """The strictest of the classes of streams that run here, in seconds between tokens; infinite:
-    none says any."""
+    """The strictest target of the streams that run here, in seconds between tokens; infinite: no
+    class sets any."""
     itl_target_of_all: bool = False
-    """Whether the class of each stream says one; otherwise the policy's is to be kept, too."""
+    """Whether each stream's class sets a target; otherwise the policy's applies, too."""
     max_sequences: float = math.inf
-    """That it takes, running and waiting; infinite: it does not say."""
+    """Most sequences that it accepts, running and waiting; infinite: not reported."""
     room: Room = UNBOUNDED
-    """What it may be sent; `free_pages` are those that work here and on its way is not counted
+    """Its free space; `free_pages` excludes pages that work here, or in flight to it, is counted
     for."""
     streams_beside: bool = field(init=False)
-    """Prompts are computed here beside running streams, in chunks that are known."""
+    """Whether prompts are computed here next to running streams, in chunks that are known."""
     prefill_token_seconds: float = field(init=False)
-    """To compute a token of a prompt, beside the streams that run: each chunk takes a step too."""
+    """Seconds per prompt token next to the running streams: each chunk takes a step too."""
     pending_seconds: float = field(init=False)
-    """To compute its pending prompts, from their beginning."""
+    """Seconds to compute its pending prompts, from their beginning."""
     dry_at: float = field(init=False)
     """When they are computed, if that is before `computes_until`."""
 
     def __post_init__(self) -> None:
         rates, chunk = self.rates, self.decode_chunk_tokens
         seconds = 1.0 / rates.prefill_tokens_per_second
-        # What a worker runs that does not decode are the prompts that it computes.
+        # The sequences of a worker that does not decode are the prompts that it computes.
         self.streams_beside = beside = chunk > 0 and self.running > 0 and self.registered.can_decode
         if beside:
             seconds += rates.decode_step_seconds / chunk
@@ -133,19 +133,19 @@ class Worker:
         return self.registered.adapters
 
     def queue_seconds(self, now: float) -> float:
-        """Return how long it is from now until the prompts that are queued here are computed."""
+        """Return the seconds from now until the prompts that are queued here are computed."""
         until = self.computes_until
         left = self.dry_at - (now if now < until else until)
         return left if left > 0.0 else 0.0
 
     def itl_limit(self, default: float) -> float:
-        """Return the seconds between tokens that the streams here are to keep.
+        """Return the target time between tokens of the streams here, in seconds.
 
         Args:
-            default: of streams whose class says nothing, or is not known.
+            default: for streams whose class sets no target, or is not known.
         """
         return self.itl_target if self.itl_target_of_all else min(self.itl_target, default)
 
     def pages(self, tokens: int) -> int:
-        """Return how many KV pages hold so many tokens."""
+        """Return how many KV pages hold the given tokens."""
         return -(-tokens // self.registered.block_tokens)

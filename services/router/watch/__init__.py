@@ -1,1 +1,1 @@
-"""What keeps the state true: discovery, and the streams of each worker and store."""
+"""Keeps the state current: discovery, and the streams of each worker and store."""

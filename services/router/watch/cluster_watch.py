@@ -1,4 +1,4 @@
-"""Keeps a fleet equal to the cluster: which instances live, their load, the KV they hold."""
+"""Keeps a fleet equal to the cluster: live instances, their load, and the KV they hold."""
 
 import asyncio
 import time
@@ -21,9 +21,9 @@ _SYNC_SECONDS = 60.0
 
 
 class ClusterWatch:
-    """Watches discovery, and one set of streams per live worker and store. One loop owns it.
+    """Watches discovery, and one set of streams per live worker and store. Owned by one event loop.
 
-    An etcd outage changes nothing here: the streams go on, and a broken one makes discovery probe
+    An etcd outage has no effect here: the streams continue, and a broken one makes discovery probe
     its instance.
 
     Args:
@@ -32,7 +32,7 @@ class ClusterWatch:
         settings: when a stream is broken.
         router_id: instance id of this router.
         on_change: called when something changed that a placement depends on.
-        on_tended: called after each time that the fleet was tended.
+        on_tended: called after each call of `Fleet.tend`.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class ClusterWatch:
         """Wait until the cluster is known: etcd was listed and every worker reported its load.
 
         Args:
-            limit: seconds to wait for all workers to report, once etcd was listed. For one of them
-                it waits as long as there are any.
+            limit: seconds to wait for all workers to report, once etcd was listed. Then it waits
+                for one of them, as long as there are any.
         """
         while not self._discovery.synced:
             with suppress(TimeoutError):

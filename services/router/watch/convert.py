@@ -1,4 +1,4 @@
-"""From messages of workers and of discovery to the plain values that the fleet takes."""
+"""Conversion of messages of workers and discovery to the fleet's plain values."""
 
 from baton.internal.v1 import cluster_pb2, worker_pb2
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
@@ -9,7 +9,7 @@ ROLES = {
     cluster_pb2.ROLE_COMBINED: Role.COMBINED,
     cluster_pb2.ROLE_KVSTORE: Role.KVSTORE,
 }
-"""Of the instances that placements choose from."""
+"""Roles of the instances that placements choose from."""
 
 
 def instance_from_proto(instance: cluster_pb2.Instance) -> InstanceState:
@@ -34,9 +34,10 @@ def layout_from_proto(card: cluster_pb2.ModelCard) -> ModelLayout:
 
 
 def report_from_proto(report: worker_pb2.LoadReport) -> LoadReport:
-    """Return a report; its tickets are read where they are, for most are known already.
+    """Return a report; its tickets are read in place, as most are known already.
 
-    Workers of the release before do not know what of their queue they will find: all of it counts.
+    Workers of the previous release do not report what of their queue they will find cached: all of
+    it counts as uncached.
     """
     return LoadReport(
         report.instance_id,

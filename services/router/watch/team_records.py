@@ -1,8 +1,7 @@
-"""Tenants' shares and the classes' policies, as their records in etcd have them.
+"""Tenants' shares and the classes' policies, from their records in etcd.
 
-In force from the next request on, within a moment of each change. What is not listed stays as it
-was, so that an etcd that lost its data changes nothing; a record that is deleted is as if it had
-never been.
+Applied from the next request on, within a moment of each change. What is not listed keeps its
+value, so that an etcd that lost its data changes nothing; a deleted record counts as never set.
 """
 
 import math
@@ -25,7 +24,7 @@ class TenantRecords:
     """A `baton.cluster.follow.Listener` of tenants. Lives on the event loop.
 
     Args:
-        shares: what to keep true.
+        shares: the shares to keep current.
     """
 
     def __init__(self, shares: TenantShares) -> None:
@@ -56,7 +55,7 @@ class ClassRecords:
     """A `baton.cluster.follow.Listener` of priority classes. Lives on the event loop.
 
     Args:
-        on_change: is given the policy of all classes that holds from now on.
+        on_change: called with the new policy of all classes.
     """
 
     def __init__(self, on_change: Callable[[AdmissionPolicy], None]) -> None:
@@ -86,7 +85,7 @@ class ClassRecords:
         self._tell()
 
     def _tell(self) -> None:
-        """Say what changed; floors that cannot be kept together leave all as it was."""
+        """Report a change; floors that cannot all be kept leave the policy unchanged."""
         try:
             policy = AdmissionPolicy(dict(self._classes))
         except ValueError as error:
@@ -98,7 +97,7 @@ class ClassRecords:
 
 
 def policy_of(record: class_record.ClassPolicy) -> ClassAdmission:
-    """Return what a record says, where 0 says nothing."""
+    """Return the policy of a record, in which 0 means unset."""
     default = ClassAdmission()
     return ClassAdmission(
         floor=record.floor,

@@ -25,7 +25,7 @@ log = get_logger(__name__)
 
 _FIRST_RETRY_SECONDS = 0.1
 _SLICE_KEYS = 4096
-"""Blocks that are taken into the index at once: a few milliseconds of the event loop."""
+"""Blocks added to the index per slice: a few milliseconds of the event loop."""
 
 
 async def watch_instance(
@@ -43,7 +43,7 @@ async def watch_instance(
         fleet: what to keep up to date; it knows the instance already.
         on_broken: called with the instance's id whenever a stream from it broke.
         on_report: called when a worker has reported its load.
-        settings: when a stream is broken, and how soon it is opened again.
+        settings: when a stream counts as broken, and how soon it is reopened.
         router_id: of this router: a worker counts as ready once it is watched by all.
     """
     channel = Channel(instance.address)
@@ -119,7 +119,7 @@ async def _watch(
     on_broken: Callable[[str], None],
     settings: WatchSettings,
 ) -> None:
-    """Apply a stream's messages for ever; reopen it when it breaks or `apply` returns False."""
+    """Apply a stream's messages; reopen it when it breaks or `apply` returns False. Endless."""
     backoff = Backoff(_FIRST_RETRY_SECONDS, settings.retry_seconds)
     is_broken = False
     while True:

@@ -1,1 +1,1 @@
-"""Scores of placements in compiled code: what array operations would say, in one call."""
+"""Placement scores in compiled code: the result of the array operations, in one call."""

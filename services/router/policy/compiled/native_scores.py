@@ -1,4 +1,4 @@
-"""Scores of placements by the function of `scores.c`."""
+"""Placement scores computed by the function in `scores.c`."""
 
 import struct
 from ctypes import CDLL, byref, c_char, c_char_p, c_int, c_int64, c_void_p
@@ -15,7 +15,7 @@ from services.router.policy.scores import Adapted, PairScores, Picked, Scores
 from services.router.policy.usable import Usable
 from services.router.state.columns import Floats, WorkerColumns
 
-# The structures of scores.c.
+# The structs of scores.c.
 _WORKERS = struct.Struct("=qq8Q")
 _ROWS = struct.Struct("=QqQQqQq")
 _QUERY = struct.Struct("=9q8d")
@@ -28,10 +28,10 @@ _MIN_FOUND = 64
 
 
 class NativeScorer:
-    """A `Scorer` that gives what array operations give, to the last bit. One loop owns it.
+    """A `Scorer` whose results equal the array operations' bit for bit. Owned by one event loop.
 
     Args:
-        library: as `build` made it.
+        library: the compiled library, made by `build`.
 
     Raises:
         OSError: it cannot be loaded.
@@ -52,7 +52,7 @@ class NativeScorer:
         """Score all placements, and choose one.
 
         Raises:
-            MemoryError: there is none for what is computed.
+            MemoryError: there is no memory for the computation.
         """
         handover, workers = usable.handover, len(columns)
         decodes, takers = len(usable.decode), len(handover.decode)
@@ -134,7 +134,7 @@ class NativeScorer:
 
 
 def _held(query: PlacementQuery, columns: WorkerColumns) -> tuple[int, int, bytes]:
-    """Return how many layouts have held runs, how many these are, and what the function is told."""
+    """Return the number of layouts with held runs, the number of runs, and their descriptors."""
     told, blocks = b"", list[int]()
     for layout_id, number in columns.layout_ids.items():
         match = query.matches.get(layout_id)
@@ -156,7 +156,7 @@ def _turns(query: PlacementQuery, columns: WorkerColumns, policy: Policy) -> byt
 
 
 def _tell_workers(columns: WorkerColumns) -> bytes:
-    """Note where the arrays of columns are, which stay there as long as these live."""
+    """Return the addresses of the columns' arrays, which are stable for the columns' lifetime."""
     columns.addresses = _WORKERS.pack(
         len(columns),
         len(columns.layout_ids) > 1,
@@ -178,7 +178,7 @@ def _tell_workers(columns: WorkerColumns) -> bytes:
 
 
 def _tell_rows(usable: Usable) -> bytes:
-    """Note where rows are, which stay there as long as they live."""
+    """Return the addresses of the rows, which are stable for the rows' lifetime."""
     handover = usable.handover
     usable.addresses = _ROWS.pack(
         usable.decode.ctypes.data,

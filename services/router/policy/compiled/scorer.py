@@ -8,5 +8,5 @@ from services.router.policy.scores import Scorer
 
 
 def choose_scorer() -> CompiledChoice[Scorer]:
-    """Return the compiled one where it was built for this machine, or array operations."""
+    """Return the compiled scorer if it was built for this machine, otherwise array operations."""
     return choose(library(), NativeScorer, lambda: score_arrays)

@@ -1,1 +1,1 @@
-"""Which set of holders each block has: in a dict, or in a compiled table a quarter its size."""
+"""The holder set of each block: in a dict, or in a compiled table a quarter its size."""

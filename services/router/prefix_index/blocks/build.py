@@ -1,4 +1,4 @@
-"""Compile the table of blocks: run this file; it needs a C compiler."""
+"""Compile the table of blocks: run this file; requires a C compiler."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from baton.compiled.script import build_main
 
 
 def library() -> Library:
-    """Return what the library is made of."""
+    """Return the sources and options of the library."""
     return c_library("blocks", Path(__file__), "table.c")
 
 

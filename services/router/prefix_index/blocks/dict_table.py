@@ -8,11 +8,11 @@ from services.router.prefix_index.holder_sets import EMPTY, SetTransitions
 
 
 class DictTable:
-    """The blocks that somebody holds. One loop owns it. A block takes about 110 bytes."""
+    """Blocks with at least one holder. Owned by one event loop. A block takes about 110 bytes."""
 
     def __init__(self) -> None:
         self._set_of: dict[bytes, int] = {}
-        """Never the empty set."""
+        """The number of each block's set, never the empty one."""
         self._unswept: list[bytes] = []
 
     def __len__(self) -> int:
@@ -46,14 +46,14 @@ class DictTable:
         return self.match(unpack(keys))
 
     def add(self, keys: Collection[bytes], after: SetTransitions) -> None:
-        """Give each key the set that its set becomes, which is never empty."""
+        """Replace each key's set by its successor, which is never empty."""
         set_of = self._set_of
-        # Without a step of Python per block: each is looked up just before it is written.
+        # Without a Python step per block: each is looked up just before it is written.
         before = map(set_of.get, keys, repeat(EMPTY))
         set_of.update(zip(keys, map(after.__getitem__, before), strict=True))
 
     def replace(self, keys: Iterable[bytes], after: SetTransitions) -> None:
-        """Give each known key the set that its set becomes; it goes where that is empty."""
+        """Replace each known key's set by its successor; remove the key if that is empty."""
         set_of = self._set_of
         for key in keys:
             before = set_of.get(key)
@@ -66,7 +66,7 @@ class DictTable:
                 del set_of[key]
 
     def begin_sweep(self) -> None:
-        """Begin to `sweep` the blocks that there are: 10 ms with a million of them."""
+        """Begin to `sweep` the current blocks: 10 ms with a million of them."""
         self._unswept = list(self._set_of)
 
     def sweep(self, limit: int, after: SetTransitions) -> bool:
@@ -77,5 +77,5 @@ class DictTable:
         return bool(self._unswept)
 
     def used(self) -> set[int]:
-        """Return the numbers of the sets that blocks have."""
+        """Return the numbers of the sets in use."""
         return set(self._set_of.values())

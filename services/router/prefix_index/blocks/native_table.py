@@ -25,12 +25,12 @@ _MIN_RUNS = 256
 
 
 class NativeTable:
-    """The blocks that somebody holds. One loop owns it. A block takes 18 to 36 bytes.
+    """Blocks with at least one holder. Owned by one event loop. A block takes 18 to 36 bytes.
 
-    It tells keys apart by 8 bytes that are mixed from their 16.
+    Keys are distinguished by 8 bytes that are mixed from their 16.
 
     Args:
-        library: as `build` made it.
+        library: the compiled library, made by `build`.
 
     Raises:
         OSError: it cannot be loaded.
@@ -45,7 +45,7 @@ class NativeTable:
         self._asked = c_uint32()
         self._runs = (c_uint32 * (2 * _MIN_RUNS))()
         self._sets = 0
-        """More than any number that a block has had."""
+        """More than any set number that a block has had."""
 
     def __len__(self) -> int:
         """Return the number of blocks."""
@@ -65,11 +65,11 @@ class NativeTable:
         return list(zip(numbers[::2], numbers[1::2], strict=True))
 
     def add(self, keys: Collection[bytes], after: SetTransitions) -> None:
-        """Give each key the set that its set becomes, which is never empty."""
+        """Replace each key's set by its successor, which is never empty."""
         self.replace(keys, after)
 
     def replace(self, keys: Iterable[bytes], after: SetTransitions) -> None:
-        """Give each key the set that its set becomes; it goes where that is empty.
+        """Replace each known key's set by its successor; remove the key if that is empty.
 
         Raises:
             MemoryError: the table cannot grow.
@@ -89,7 +89,7 @@ class NativeTable:
             self._learn(after)
 
     def begin_sweep(self) -> None:
-        """Begin to `sweep` the blocks that there are."""
+        """Begin to `sweep` the current blocks."""
         self._library.table_begin_sweep(self._table)
 
     def sweep(self, limit: int, after: SetTransitions) -> bool:
@@ -102,7 +102,7 @@ class NativeTable:
             self._learn(after)
 
     def used(self) -> set[int]:
-        """Return the numbers of the sets that blocks have."""
+        """Return the numbers of the sets in use."""
         used = (c_uint8 * (self._sets + 1))()
         self._library.table_used(self._table, used)
         return {number for number, is_used in enumerate(used) if number and is_used}
@@ -112,7 +112,7 @@ class NativeTable:
 
 
 _ASKS = 2
-"""What `table_sweep` returns where a number is not known."""
+"""Result of `table_sweep` when the successor of a set is not known."""
 
 
 @cache

@@ -9,5 +9,5 @@ BlockTable = DictTable | NativeTable
 
 
 def choose_table() -> CompiledChoice[BlockTable]:
-    """Return an empty table: the compiled one where it was built for this machine, or a dict."""
+    """Return an empty table: the compiled one if it was built for this machine, or a dict."""
     return choose(library(), NativeTable, DictTable)
