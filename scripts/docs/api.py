@@ -11,7 +11,8 @@ from baton.v1 import common_pb2, inference_pb2
 from scripts.docs.table import code, table
 from services.frontend.admin.routes import OrganizationRoutes
 from services.frontend.openai.handlers import Handlers
-from services.frontend.openai.request.fields import FIELDS, Field
+from services.frontend.openai.request.field import Field
+from services.frontend.openai.request.fields import FIELDS
 from services.frontend.routes import route_table
 
 PROTOS = Path(__file__).resolve().parents[2] / "protos"

@@ -11,7 +11,8 @@ from baton.sampling import PARAMETERS, Limits
 from services.frontend.http.asgi import Receive, Scope, Send
 from services.frontend.http.responses import encode, send_bytes
 from services.frontend.http.routes import Route
-from services.frontend.openai.request.fields import FIELDS, Body, Treatment
+from services.frontend.openai.request.field import Body, Treatment
+from services.frontend.openai.request.fields import FIELDS
 from services.frontend.openai.request.schema import CHAT, COMPLETION, DetokenizeBody, TokenizeBody
 
 _REF = "#/components/schemas/{name}"

@@ -2,7 +2,7 @@
 together. The validator of `requests` checks values."""
 
 from baton.errors import invalid_field
-from services.frontend.openai.request.fields import Body, Treatment
+from services.frontend.openai.request.field import Body, Treatment
 from services.frontend.openai.request.schema import ChatBody, CompletionBody, unserved
 from services.frontend.requests.refusals import unsupported
 

@@ -7,44 +7,8 @@ docs/api.md. The parameters of `baton.sampling` are fields, with the text of its
 in OTHER_SHAPE. Any other field is an error that names it, unless `http.unknown_fields` is `ignore`.
 """
 
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any
-
 from baton.sampling import PARAMETERS
-
-
-class Treatment(Enum):
-    """Whether a field is supported."""
-
-    SERVED = "supported"
-    IGNORED = "ignored"
-    REFUSED = "not supported"
-
-
-class Body(Enum):
-    """The requests that have the field."""
-
-    CHAT = "chat"
-    COMPLETION = "completions"
-    BOTH = "both"
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field of a body."""
-
-    name: str
-    body: Body
-    treatment: Treatment
-    note: str
-    """What it does, why it changes nothing, or what to do instead: part of a sentence."""
-    nothing: tuple[Any, ...] = ()
-    """Of a refused field: the values, besides null, that ask for nothing."""
-
-    def belongs_to(self, body: Body) -> bool:
-        return self.body in (body, Body.BOTH)
-
+from services.frontend.openai.request.field import Body, Field, Treatment
 
 _SERVED, _IGNORED, _REFUSED = Treatment.SERVED, Treatment.IGNORED, Treatment.REFUSED
 _CHAT, _COMPLETION, _BOTH = Body.CHAT, Body.COMPLETION, Body.BOTH

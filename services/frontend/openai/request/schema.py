@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 import msgspec
 
 from baton.sampling import PARAMETERS
-from services.frontend.openai.request.fields import FIELDS, OTHER_SHAPE, Body, Field, Treatment
+from services.frontend.openai.request.field import Body, Field, Treatment
+from services.frontend.openai.request.fields import FIELDS, OTHER_SHAPE
 
 
 class StreamOptions(msgspec.Struct):

@@ -11,7 +11,8 @@ from openai.types.chat import completion_create_params as openai_chat
 
 from baton.errors import BatonError, Reason
 from services.frontend.openai.request.decode import read_chat, read_completion
-from services.frontend.openai.request.fields import FIELDS, Body, Field, Treatment
+from services.frontend.openai.request.field import Body, Field, Treatment
+from services.frontend.openai.request.fields import FIELDS
 from services.frontend.openai.request.schema import CHAT, COMPLETION, ChatBody, CompletionBody
 
 # Of vLLM 0.32's ChatCompletionRequest and CompletionRequest.

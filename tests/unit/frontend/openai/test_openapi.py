@@ -9,7 +9,8 @@ import msgspec
 from services.frontend.admin.routes import OrganizationRoutes
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.openapi import document
-from services.frontend.openai.request.fields import FIELDS, Body
+from services.frontend.openai.request.field import Body
+from services.frontend.openai.request.fields import FIELDS
 from services.frontend.routes import route_table
 
 
