@@ -274,7 +274,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         ways = {"placement": placement(roles), "queue": queue(roles), "pure": pure(roles)}
         for how, rate in rates(ways, options.seconds).items():
             note(name, how, rate)
-        for in_flight in (1, 16, 128):
+        for in_flight in options.in_flight:
             async with helper("bench.router.place_server", name) as server:
                 address = await server.receive()
                 rate = await ask(address, server.pid, in_flight, options.seconds)
@@ -284,8 +284,11 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="how long to measure each")
+    parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 16, 128], help="questions")
     parser.add_argument("--fleets", nargs="+", choices=FLEETS, default=list(FLEETS))
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, smallest='--seconds 0.5 --fleets "8 combined"')
+    cli.main(
+        measure, __doc__, arguments, smallest='--seconds 0.5 --in-flight 16 --fleets "8 combined"'
+    )

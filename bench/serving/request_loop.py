@@ -52,8 +52,6 @@ from services.frontend.workers.workers import Workers
 
 CLIENTS = 64
 TOKENS = 8
-BURSTS = 30
-"""Per round; the first one warms up."""
 
 
 class KnownSalts(Salts):
@@ -246,7 +244,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, float]]:
     found = []
     for number in range(options.rounds):
         with profiled(options.profile):
-            costs = [await burst(frontend, worker, requests) for _ in range(BURSTS)]
+            costs = [await burst(frontend, worker, requests) for _ in range(options.bursts)]
         start, rest = (min(part) / CLIENTS * 1e6 for part in zip(*costs, strict=True))
         found.append({"to_start_us": start, "us": start + rest})
         print(
@@ -258,8 +256,9 @@ async def measure(options: argparse.Namespace) -> list[dict[str, float]]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--bursts", type=int, default=30, help="of a round; default: 30")
     parser.add_argument("--profile", action="store_true", help="print where the time goes")
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, rounds=5, smallest="--rounds 1")
+    cli.main(measure, __doc__, arguments, rounds=5, smallest="--rounds 1 --bursts 3")

@@ -35,13 +35,9 @@ from bench.harness.releases.later import later
 from bench.harness.releases.released import released
 from bench.harness.table import Table
 
-DRAIN_SECONDS = 4
-STEP_SECONDS = 0.02
 LONG_OUTPUT_TOKENS = (250, 350)
-"""5 to 7 s."""
+"""5 to 7 s by default."""
 SETTINGS = {
-    "BATON_DRAIN_SECONDS": str(DRAIN_SECONDS),
-    "BATON_ENGINE_SIM_DECODE_STEP_SECONDS": str(STEP_SECONDS),
     "BATON_STORE_ARENA_BYTES": "64MiB",
     "BATON_STORE_DRAIN_QUIET_SECONDS": "1",
 }
@@ -55,7 +51,12 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         directory = Path(name)
         (directory / "etcd").mkdir()
         async with LocalEtcd(directory / "etcd") as etcd:
-            settings = {**cluster_settings(options.engine, DTYPE), **SETTINGS}
+            settings = {
+                **cluster_settings(options.engine, DTYPE),
+                **SETTINGS,
+                "BATON_DRAIN_SECONDS": str(options.drain),
+                "BATON_ENGINE_SIM_DECODE_STEP_SECONDS": str(options.step),
+            }
             fleet = Fleet(directory, etcd, settings, options.counts, {})
             for frontend in fleet.frontends:
                 frontend.settings.update(FRONTEND_SETTINGS)
@@ -154,6 +155,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--roles", default=",".join(SERVICES), help="whose processes are replaced")
     parser.add_argument("--versions", default="checkout", help="what they are, one after the other")
     parser.add_argument("--streams", type=int, default=8, help="at once, of each API")
+    parser.add_argument("--drain", type=float, default=4.0, help="seconds, but of frontends: 60")
+    parser.add_argument("--step", type=float, default=0.02, help="seconds per decode step")
     parser.add_argument("--pause", type=float, default=2.0, help="seconds between two processes")
     add_counts(parser, COUNTS)
     parser.add_argument("--seed", type=int, default=1, help="of what is asked")
@@ -164,5 +167,6 @@ if __name__ == "__main__":
         measure,
         __doc__,
         arguments,
-        smallest="--requests 4 --roles decode --counts 1,1,1,2,1 --streams 2 --pause 0",
+        smallest="--requests 4 --roles decode --counts 1,1,1,2,1 --streams 2 --pause 0 "
+        "--drain 1 --step 0.005",
     )

@@ -113,7 +113,8 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         ("most tokens", "11d"),
     )
     found = []
-    for name, schema in SCHEMAS.items():
+    for name in options.schemas:
+        schema = SCHEMAS[name]
         for way, sampling in WAYS.items():
             row = answers(engine, schema, sampling, options.count)
             table.row(name, way, row.asked, row.ended, row.valid, row.most_tokens)
@@ -124,7 +125,8 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=Path, default=MODEL, help="with Baton Tiny's tokenizer")
     parser.add_argument("--count", type=int, default=10, help="seeds per row")
+    parser.add_argument("--schemas", nargs="+", choices=SCHEMAS, default=list(SCHEMAS))
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, smallest="--count 1")
+    cli.main(measure, __doc__, arguments, smallest="--count 1 --schemas number")

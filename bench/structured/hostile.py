@@ -248,4 +248,4 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, _arguments, rounds=3, smallest="--rounds 1 --every 25")
+    cli.main(measure, __doc__, _arguments, rounds=3, smallest="--rounds 1 --every 24")

@@ -94,7 +94,10 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         model = random_llama(options.size, vocab)
         engine = create_engine(
             EngineSettings(
-                model=model, native=options.native, threads=options.threads, kv_bytes=1 << 30
+                model=model,
+                native=options.native,
+                threads=options.threads,
+                kv_bytes=options.kv_bytes,
             )
         )
         engine.warm_up()
@@ -134,6 +137,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", choices=SIZES, default="292M", help="of the model")
     parser.add_argument("--native", default="auto", choices=("auto", "off", "required"))
     parser.add_argument("--threads", type=int, default=2, help="default: 2")
+    parser.add_argument("--kv-bytes", type=int, default=1 << 30, help="default: 1 GiB")
     parser.add_argument("--alone", action="store_true", help="without vLLM")
 
 
@@ -143,5 +147,6 @@ if __name__ == "__main__":
         __doc__,
         _arguments,
         rounds=3,
-        smallest="--rounds 1 --size 6M --vocab 4096 --alone --native off --threads 1",
+        smallest="--rounds 1 --size 6M --vocab 4096 --alone --native off --threads 1 "
+        "--kv-bytes 33554432",
     )

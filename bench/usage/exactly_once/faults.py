@@ -87,11 +87,16 @@ class Faults:
 
     async def run(self, requests: int) -> None:
         """Do all faults while so many requests are made; return once all is mended."""
-        more = max(1, requests // 600)
+        more = requests // 600
         frontends = [AGAIN, FRONTEND, *self._draw.choices((FRONTEND, FRONTEND, AGAIN), k=more)]
         postgres = [POSTGRES, POSTGRES_FROZEN]
-        postgres += self._draw.choices((POSTGRES, POSTGRES, POSTGRES_FROZEN), k=more - 1)
-        broker = [FROZEN, RESETS, HOLE, *self._draw.choices((FROZEN, RESETS, HOLE), k=more - 1)]
+        postgres += self._draw.choices((POSTGRES, POSTGRES, POSTGRES_FROZEN), k=max(0, more - 1))
+        broker = [
+            FROZEN,
+            RESETS,
+            HOLE,
+            *self._draw.choices((FROZEN, RESETS, HOLE), k=max(0, more - 1)),
+        ]
         async with asyncio.TaskGroup() as group:
             for kinds in (frontends, postgres, broker):
                 self._draw.shuffle(kinds)
