@@ -1,1 +1,1 @@
-"""Who is alive, and what the cluster agrees on: etcd, registration, discovery, tenants."""
+"""Cluster membership and shared state: etcd, registration, discovery, tenants."""

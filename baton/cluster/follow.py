@@ -1,4 +1,4 @@
-"""Follows what etcd holds under a prefix, across outages, for as long as a process lives."""
+"""Follow the keys that etcd holds under a prefix, across outages, for the life of a process."""
 
 import asyncio
 from contextlib import aclosing
@@ -12,26 +12,26 @@ _LAST_RETRY_SECONDS = 1.0
 
 
 class Listener(Protocol):
-    """Is told what there is, then each change; then again what there is, after an outage."""
+    """Receives all keys, then each change; after an outage it receives all keys again."""
 
     def begin(self, revision: int) -> None:
-        """Hear that all there is follows, as of a revision of etcd."""
+        """Start a full list, as of an etcd revision."""
 
     def take(self, name: str, value: bytes) -> None:
-        """Hear of one key; `name` is what follows the prefix."""
+        """Receive one key; `name` is what follows the prefix."""
 
     def end(self) -> None:
-        """Hear that this was all: what was known and not named is gone."""
+        """Finish a full list: keys known earlier and not listed no longer exist."""
 
     def change(self, name: str, value: bytes | None, revision: int) -> None:
-        """Hear that a key was written, or deleted (None)."""
+        """Receive that a key was written, or deleted (None)."""
 
 
 async def follow(etcd: Etcd, prefix: str, listener: Listener) -> NoReturn:
-    """List and watch a prefix for ever. While etcd is away nothing is told: what was told stands.
+    """List and watch a prefix forever. While etcd is unavailable, the last known state stands.
 
-    All is listed again after every outage: it may be another etcd that answers then, or the same
-    without its data. Pages of a list are told with turns of the loop between them.
+    Everything is listed again after every outage: another etcd may answer then, or the same one
+    without its data. The event loop runs other tasks between the pages of a list.
     """
     backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS)
     while True:
@@ -43,7 +43,7 @@ async def follow(etcd: Etcd, prefix: str, listener: Listener) -> NoReturn:
                     for event in events:
                         name = event.key.removeprefix(prefix)
                         listener.change(name, event.value, event.revision)
-        except EtcdError:  # discovery says that it is away
+        except EtcdError:  # discovery logs that it is unavailable
             await asyncio.sleep(backoff.next())
 
 

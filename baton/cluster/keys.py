@@ -1,4 +1,4 @@
-"""Where records live in etcd, and how they are written: protobuf JSON under `/baton/<cluster>/`."""
+"""Where records are stored in etcd, and how: protobuf JSON under `/baton/<cluster>/`."""
 
 from typing import TypeVar
 
@@ -19,12 +19,12 @@ def cluster(name: str) -> str:
 
 
 def cluster_of(key: str) -> str:
-    """Return the name of the cluster that a key is of."""
+    """Return the name of the cluster that a key belongs to."""
     return key.removeprefix(ROOT).partition("/")[0]
 
 
 def instances(cluster: str) -> str:
-    """Return the prefix of `Instance` records; the id follows."""
+    """Return the prefix of `Instance` records; the instance ID follows."""
     return f"/baton/{cluster}/instances/"
 
 
@@ -42,15 +42,16 @@ def model(cluster: str, name: str, variant: str) -> str:
 
 
 def model_variant(served: Instance | ModelCard) -> str:
-    """Return which of the cards of its name describes a worker, or a card is.
+    """Return the variant of the model card that describes a worker, or of a card.
 
-    Workers of one name may differ: in layout, or while a model is replaced, in the tokenizer.
+    Workers that serve one model name may differ: in KV layout or, while a model is replaced, in
+    the tokenizer.
     """
     return f"{served.layout_id.hex()}.{served.tokenizer_digest.hex()}"
 
 
 def salts(cluster: str) -> str:
-    """Return the prefix of `TenantPolicy` records, which are secret; the tenant's id follows."""
+    """Return the prefix of `TenantPolicy` records, which are secret; the tenant's ID follows."""
     return f"/baton/{cluster}/tenants/"
 
 
@@ -60,12 +61,12 @@ def tenant(cluster: str, name: str) -> str:
 
 
 def tenancy(cluster: str) -> str:
-    """Return the prefix of the records of `baton.tenancy`; kind and id follow."""
+    """Return the prefix of the records of `baton.tenancy`; kind and ID follow."""
     return f"/baton/{cluster}/tenancy/"
 
 
 def tenants(cluster: str) -> str:
-    """Return the prefix of `Tenant` records, which name no secret; the tenant's id follows."""
+    """Return the prefix of `Tenant` records, which contain no secrets; the tenant's ID follows."""
     return f"{tenancy(cluster)}tenants/"
 
 
@@ -75,34 +76,34 @@ def classes(cluster: str) -> str:
 
 
 def key_uses(cluster: str) -> str:
-    """Return the prefix of when API keys were used last; the key's id follows."""
+    """Return the prefix of the times at which API keys were last used; the key's ID follows."""
     return f"/baton/{cluster}/uses/"
 
 
 def audit(cluster: str, tenant: str) -> str:
-    """Return the key of the last change of a tenant; its audit records follow it after a slash."""
+    """Return the key of a tenant's latest change; its audit records follow it after a slash."""
     return f"/baton/{cluster}/audit/{tenant}"
 
 
 def spending(cluster: str) -> str:
-    """Return the prefix of what was spent of budgets; month, whose it is and its id follow."""
+    """Return the prefix of budget spending; the month, the subject and its ID follow."""
     return f"/baton/{cluster}/spending/"
 
 
 def spent(cluster: str, month: int, subject: str, ident: str) -> str:
-    """Return the key of what was spent of one budget in a month."""
+    """Return the key of the amount spent from one budget in a month."""
     return f"{spending(cluster)}{month}/{subject}/{ident}"
 
 
 def refused(cluster: str) -> str:
-    """Return the prefix of requests that are refused; the hexadecimal digest of one follows."""
+    """Return the prefix of rejected requests; the hexadecimal digest of one follows."""
     return f"/baton/{cluster}/refused/"
 
 
 def members_range(cluster: str) -> tuple[str, str]:
     """Return the start and end (exclusive) of the range of instances and models.
 
-    One range, so that one watch yields both in the order in which they were written.
+    One range, so that one watch yields both in write order.
     """
     return instances(cluster), prefix_end(models(cluster))
 
@@ -113,7 +114,7 @@ def prefix_end(prefix: str) -> str:
 
 
 def encode(record: Message) -> bytes:
-    """Return a record as it is stored."""
+    """Return a record in its stored form."""
     text = json_format.MessageToJson(record, preserving_proto_field_name=True, indent=None)
     return text.encode()
 

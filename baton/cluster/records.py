@@ -23,20 +23,20 @@ class RecordCache:
         self._decoded: dict[str, tuple[bytes, Instance | ModelCard]] = {}
 
     def instance_id(self, key: str) -> str | None:
-        """Return the id of the instance whose record is at a key; None: it is no such key."""
+        """Return the ID of the instance whose record is at a key; None: not an instance key."""
         if not key.startswith(self._instances):
             return None
         return key.removeprefix(self._instances)
 
     def card_key(self, key: str) -> CardKey | None:
-        """Return the model's name and variant whose card is at a key; None: it is no such key."""
+        """Return the model's name and variant whose card is at a key; None: not a card key."""
         if not key.startswith(self._models):
             return None
         name, _, variant = key.removeprefix(self._models).rpartition("/")
         return name, variant
 
     def decode(self, key: str, value: bytes) -> Instance | ModelCard | None:
-        """Return the record at a key; None: it is none of ours or unreadable."""
+        """Return the record at a key; None: it is of another kind or unreadable."""
         known = self._decoded.get(key)
         if known is not None and known[0] == value:
             return known[1]
@@ -57,9 +57,9 @@ class RecordCache:
         return record
 
     def delete(self, key: str) -> None:
-        """Forget a key that etcd does not hold any more."""
+        """Forget a key that etcd no longer holds."""
         self._decoded.pop(key, None)
 
     def retain(self, held: set[str]) -> None:
-        """Forget every key that is not among these."""
+        """Forget every key that is not in this set."""
         self._decoded = {key: known for key, known in self._decoded.items() if key in held}

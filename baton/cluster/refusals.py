@@ -1,4 +1,4 @@
-"""Requests that every frontend of a cluster refuses, by digest."""
+"""Requests that every frontend of a cluster rejects, by digest."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from baton.rpc.timing.backoff import Backoff
 from baton.telemetry.logs import get_logger
 
 MAX_UNWRITTEN = 64
-"""Digests that wait for etcd; the oldest goes."""
+"""Digests that wait for etcd; beyond this the oldest is dropped."""
 _FIRST_RETRY_SECONDS = 0.2
 _LAST_RETRY_SECONDS = 5.0
 
@@ -19,17 +19,17 @@ log = get_logger(__name__)
 
 
 class SharedRefusals:
-    """Keeps digests in etcd, each under a lease, and tells those that others keep.
+    """Shares the digests of rejected requests between frontends: in etcd, each under a lease.
 
-    Lives on the event loop. While etcd is away what was told stays, and what is added is written
-    afterwards. Deleting a key takes the refusal back everywhere.
+    Lives on the event loop. While etcd is unavailable, the last known digests stay in force, and
+    new ones are written afterwards. Deleting a key lifts the rejection everywhere.
 
     Args:
         etcd: the connection; the caller closes it, after this.
         cluster: the cluster's name.
-        seconds: how long a refusal holds.
-        on_refused: is given each digest that is in etcd, as it is seen.
-        on_lifted: is given each that is not any more.
+        seconds: how long a rejection lasts.
+        on_refused: receives each digest that appears in etcd.
+        on_lifted: receives each digest that is removed from etcd.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SharedRefusals:
         await asyncio.wait(self._tasks)
 
     def add(self, digest: bytes) -> None:
-        """Have every frontend refuse a request, soon."""
+        """Have every frontend reject a request, soon."""
         if len(self._unwritten) >= MAX_UNWRITTEN:
             del self._unwritten[next(iter(self._unwritten))]
         self._unwritten[digest] = None
@@ -98,7 +98,7 @@ class SharedRefusals:
                         for event in events:
                             lifted = event.value is None
                             self._tell(event.key, self._on_lifted if lifted else self._on_refused)
-            except EtcdError:  # discovery says that it is away
+            except EtcdError:  # discovery logs that it is unavailable
                 await asyncio.sleep(backoff.next())
 
     def _tell(self, key: str, listener: Callable[[bytes], None]) -> None:

@@ -1,18 +1,17 @@
-"""Which clusters an etcd knows."""
+"""The clusters that an etcd holds records of."""
 
 from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd
 
 
 async def process_counts(etcd: Etcd) -> dict[str, int]:
-    """Return how many processes are registered of each cluster that has any record, by the
-    cluster's name.
+    """Return the number of registered processes per cluster, by cluster name.
 
-    One request per cluster finds its name, whatever number of records it has, and one counts its
-    processes.
+    Clusters that have any record are included. Each takes one request to find its name, however
+    many records it has, and one to count its processes.
 
     Raises:
-        EtcdError: etcd does not answer.
+        EtcdError: etcd does not respond.
     """
     found: dict[str, int] = {}
     start = keys.ROOT

@@ -5,13 +5,13 @@ from hashlib import blake2b
 
 
 def choose(key: bytes, ids: Iterable[str]) -> str:
-    """Return the id with the highest hash: one that leaves changes only its own keys.
+    """Return the ID with the highest hash; removing an ID moves only the keys that belonged to it.
 
     Args:
         key: at most 64 bytes.
-        ids: of the instances, in any order.
+        ids: IDs of the instances, in any order.
 
     Raises:
-        ValueError: there are none.
+        ValueError: `ids` is empty.
     """
     return max(ids, key=lambda one: blake2b(one.encode(), key=key).digest())

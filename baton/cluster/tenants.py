@@ -1,4 +1,4 @@
-"""What the cluster keeps of tenants: the secret salt of their KV keys."""
+"""Per-tenant secrets in etcd: the salt of a tenant's KV keys."""
 
 import asyncio
 import secrets
@@ -14,24 +14,24 @@ from baton.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 DEFAULT_TENANT = "default"
-"""The tenant of every request that no API key gives another one."""
+"""The tenant of requests whose API key does not name another one."""
 SALT_BYTES = 32
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.2, 5.0
 
 
 class Salts(Protocol):
-    """Salts by tenant: `CacheSalts`, or a stand-in of a benchmark."""
+    """Salts by tenant: `CacheSalts`, or a substitute in benchmarks."""
 
     async def get(self, tenant: str) -> bytes:
         """Return the salt of a tenant, 32 bytes; raise as `CacheSalts.get` does."""
 
 
 class CacheSalts:
-    """Salts by tenant, which are the same in every process and for ever.
+    """Salts by tenant, which are the same in every process and never change.
 
-    A process has one. What `follow` tells it of the prefix of salts is in force at once: it knows
-    those of all tenants, and a salt that is replaced. etcd may go away afterwards, and come back
-    without its data: see `keep`.
+    One per process. Changes that `follow` delivers for the prefix of salts apply immediately, so
+    all tenants' salts are known, including replaced ones. etcd may become unavailable afterwards,
+    and return without its data: see `keep`.
     """
 
     def __init__(self, etcd: Etcd, cluster: str) -> None:
@@ -43,8 +43,8 @@ class CacheSalts:
         """Return the salt of a tenant, 32 bytes; the first process that needs it creates it.
 
         Raises:
-            BatonError: UNAVAILABLE, it is not known yet, and etcd is away or the tenant's policy is
-                unreadable or has no salt; the cause says which.
+            BatonError: UNAVAILABLE, the salt is not known yet, and etcd is unavailable or the
+                tenant's policy is unreadable or has no salt; the cause says which.
         """
         salt = self._salts.get(tenant)
         if salt is None:
@@ -59,7 +59,7 @@ class CacheSalts:
         return salt
 
     def begin(self, revision: int) -> None:
-        """As of `Listener`: nothing is forgotten that is not listed, see `keep`."""
+        """Start a list, as a `Listener`; salts that it does not contain are kept, see `keep`."""
 
     def take(self, name: str, value: bytes) -> None:
         try:
@@ -72,20 +72,20 @@ class CacheSalts:
         self._salts[name] = salt
 
     def end(self) -> None:
-        """As of `Listener`."""
+        """Finish a list, as a `Listener`."""
 
     def change(self, name: str, value: bytes | None, revision: int) -> None:  # noqa: ARG002
         if value is not None:
             self.take(name, value)
 
     async def keep(self, etcd_recovered: asyncio.Event) -> None:
-        """Write the salts known here to an etcd that has lost them, whenever it was away.
+        """After each etcd outage, write the known salts to an etcd that has lost them.
 
-        Otherwise the next process would draw others, and would find no KV of the tenants'. Where
-        one did so already, its salt is taken over here. Never returns.
+        Otherwise the next process would create different salts and find none of the tenants' KV.
+        Where one already did, this process adopts its salt. Never returns.
 
         Args:
-            etcd_recovered: set when etcd was away and answers again; cleared here.
+            etcd_recovered: set when etcd responds again after an outage; cleared here.
         """
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS)
         while True:

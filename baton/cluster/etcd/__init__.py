@@ -1,1 +1,1 @@
-"""Reach etcd: its client, its certificates, and one that runs on this machine."""
+"""Access to etcd: the client, its certificates, and a local server for development."""

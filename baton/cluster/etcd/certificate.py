@@ -1,4 +1,4 @@
-"""TLS towards etcd: the process's certificate, or one that is for etcd alone."""
+"""TLS to etcd: with the process's certificate, or with one used only for etcd."""
 
 import ssl
 from collections.abc import AsyncIterator
@@ -22,18 +22,19 @@ EtcdCertificate = CertificateWatch[grpc.ChannelCredentials]
 _current: ContextVar[EtcdCertificate | None] = ContextVar("baton_etcd_certificate", default=None)
 
 current = _current.get
-"""Return what a command shows to etcd; None: it speaks plain text."""
+"""Return the certificate that this command presents to etcd; None: plain text."""
 
 
 def use(certificate: EtcdCertificate | None) -> None:
-    """Have this command show a certificate to etcd."""
+    """Have this command present a certificate to etcd."""
     _current.set(certificate)
 
 
 def read(settings: EtcdSettings, tls: TlsSettings) -> EtcdCertificate | None:
-    """Return what is shown to etcd, and whom etcd must be vouched for by; None: plain text.
+    """Return the certificate to present to etcd and the authorities to verify it with; None: plain
+    text.
 
-    That is `etcd.cert`, `etcd.key` and `etcd.ca` where they are set, else those of `tls`.
+    These are `etcd.cert`, `etcd.key` and `etcd.ca` where they are set, else those of `tls`.
 
     Raises:
         StartupError: not all three files are set, or they cannot be used.
@@ -50,7 +51,7 @@ def read(settings: EtcdSettings, tls: TlsSettings) -> EtcdCertificate | None:
 
 @asynccontextmanager
 async def connect(settings: EtcdSettings, tls: TlsSettings) -> AsyncIterator[Etcd]:
-    """Be connected to a process's etcd.
+    """Connect to the etcd of a process; close the connection on exit.
 
     Raises:
         StartupError: files of certificates cannot be used.
@@ -70,6 +71,6 @@ async def connect(settings: EtcdSettings, tls: TlsSettings) -> AsyncIterator[Etc
 
 
 def _credentials(files: CertificateFiles) -> grpc.ChannelCredentials:
-    files.load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))  # says what is wrong with them
+    files.load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))  # its error names the problem
     cert, key, ca = (path.read_bytes() for _, path in files.all)
     return grpc.ssl_channel_credentials(ca, key, cert)

@@ -1,4 +1,4 @@
-"""Channels to the members of an etcd cluster, of which one at a time is used."""
+"""Channels to the members of an etcd cluster; one at a time is in use."""
 
 import asyncio
 import random
@@ -29,13 +29,13 @@ _POLL_SECONDS = 0.01
 class EtcdChannels:
     """A channel per endpoint, all kept connected; calls go to one until it fails, then to the next.
 
-    gRPC resolves a name again whenever a connection to it broke, so an endpoint may move. The first
-    one is drawn, so that the members share the processes of a cluster.
+    gRPC resolves a name again whenever a connection to it breaks, so an endpoint may move. The
+    first channel is chosen at random, so that the processes of a cluster spread over the members.
 
     Args:
-        endpoints: `host:port` each, names and addresses of either kind.
-        resolver: `host:port` of the DNS server that is asked for names; empty: the system's.
-        certificate: to speak TLS; calls that begin after it was replaced show the new one.
+        endpoints: `host:port` each, names or IPv4 or IPv6 addresses.
+        resolver: `host:port` of the DNS server used to resolve names; empty: the system's.
+        certificate: enables TLS; calls that begin after it was replaced present the new one.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class EtcdChannels:
         self._open()
 
     def _open(self) -> None:
-        """Open channels with the certificate of now.
+        """Open channels with the current certificate.
 
-        A channel keeps the one that it was made with. Those before close once nothing refers to
-        them: when the last call on them has ended, and no sooner.
+        A channel keeps the certificate that it was made with. Older channels close once nothing
+        refers to them, that is when the last call on them has ended.
         """
         if self._certificate is None:
             self._shown = None
@@ -68,8 +68,8 @@ class EtcdChannels:
     async def pick(self, seconds: float) -> grpc.aio.Channel:
         """Return the channel for a call: the one in use, or another that is connected.
 
-        While none is, wait for one; return one that is not connected where all have failed or
-        `seconds` are over: a call on it says why.
+        If none is connected, wait for one. If all have failed or `seconds` have passed, return one
+        that is not connected: a call on it reports the reason.
         """
         if self._certificate is not None and self._certificate.current is not self._shown:
             self._open()
@@ -90,7 +90,7 @@ class EtcdChannels:
             await asyncio.sleep(_POLL_SECONDS)
 
     def failed(self, channel: grpc.aio.Channel) -> None:
-        """Use the next one, because a call on this one failed; one member may be cut off."""
+        """Switch to the next channel after a call on this one failed: one member may be cut off."""
         if channel is self._current:
             self._current = next(self._turns)
 

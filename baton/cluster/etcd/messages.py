@@ -2,7 +2,7 @@
 
 The `etcd3` package cannot be imported with protobuf ≥ 4, but its generated files carry the
 serialized descriptors. They are read out of the files' text, without importing them, into a
-descriptor pool of their own: other packages may use the names `kv.proto` and `rpc.proto`, too.
+separate descriptor pool, because other packages may also use the names `kv.proto` and `rpc.proto`.
 """
 
 import ast

@@ -1,1 +1,1 @@
-"""Which processes are alive: registered, discovered, probed, and followed as they change."""
+"""Which processes are alive: registration, discovery, probes, and subscriptions to changes."""

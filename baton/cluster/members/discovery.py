@@ -1,4 +1,4 @@
-"""The view of the cluster that one process has: live instances and models, kept from etcd."""
+"""One process's view of the cluster: live instances and models, kept up to date from etcd."""
 
 import asyncio
 import random
@@ -22,16 +22,17 @@ from baton.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 RECONNECT_LIST_SECONDS = 3.0
-"""Within this, after an etcd outage: the watch resumes at once, but it may be another etcd now."""
+"""Delay before listing again after an etcd outage: the watch resumes immediately, but the server
+may be a different etcd."""
 FIRST_LIST_SECONDS = 2.0
-"""Entering waits this long for the first list, then goes on with an empty view."""
+"""Entering waits this long for the first list, then continues with an empty view."""
 RETRY_SECONDS = 0.2
 MAX_LOGGED = 16
-"""Changes that are logged one by one when they come together; of more, their number is."""
+"""Changes of one batch that are logged one by one; of a larger batch only the number is logged."""
 
 
 class Discovery:
-    """Live instances and models of a cluster, seen within a moment of their coming and leaving.
+    """Live instances and models of a cluster, updated within moments of a change.
 
     During an etcd outage the view stays as it is, and unreachable instances are still probed.
 
@@ -39,7 +40,7 @@ class Discovery:
         etcd: the connection; the caller closes it, after this.
         cluster: the cluster's name.
         settings: how often to list everything again, and how to probe.
-        probe: returns whether an instance lives; None: one over gRPC.
+        probe: returns whether an instance is alive; None: a gRPC health check.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Discovery:
         self._relist_at = 0.0
         self._etcd_unavailable = False
         self.etcd_recovered = asyncio.Event()
-        """Set when etcd answers again after an outage, with its data or without; the owner clears
+        """Set when etcd responds again after an outage, with its data or without; the owner clears
         it."""
 
     async def __aenter__(self) -> "Discovery":
@@ -85,7 +86,7 @@ class Discovery:
 
     @property
     def instances(self) -> Mapping[str, Instance]:
-        """Instances alive now, by id, those being probed included; a live view."""
+        """Instances alive now, by ID, including those being probed; a live view."""
         return self._membership.alive
 
     @property
@@ -94,7 +95,7 @@ class Discovery:
         return self._catalog.cards
 
     def by_role(self, role: Role.ValueType) -> list[Instance]:
-        """Return the instances alive now that have this role."""
+        """Return the live instances that have this role."""
         return self._membership.by_role(role)
 
     @property
@@ -106,21 +107,21 @@ class Discovery:
         """Wait until etcd was listed once.
 
         Raises:
-            TimeoutError: it was not within `timeout` seconds.
+            TimeoutError: it was not listed within `timeout` seconds.
         """
         async with asyncio.timeout(timeout):
             await self._synced.wait()
 
     def report_unreachable(self, instance_id: str) -> None:
-        """Probe an instance now, whose connection broke; it leaves the view if that fails too."""
+        """Probe an instance whose connection broke; it leaves the view if the probe fails too."""
         self._membership.on_unreachable(instance_id, _now())
         self._prober.wake()
 
     async def has_died(self, instance_id: str, incarnation: str) -> bool:
-        """Return whether a process to which a connection broke is dead for sure.
+        """Return whether a process is certainly dead after a connection to it broke.
 
-        It is if another one has its id, or if it refuses to be probed, twice. One that is silent,
-        or that left, may live.
+        It is dead if another process has its ID, or if it rejects two probes. A process that does
+        not respond, or that left, may be alive.
         """
         instance = self._membership.get(instance_id)
         if instance is None:
@@ -135,10 +136,10 @@ class Discovery:
         return True
 
     async def changes(self) -> AsyncGenerator[MembershipChange, None]:
-        """Yield what changes, beginning with an `up` for each instance alive now; never ends.
+        """Yield changes, beginning with an `up` for each live instance; never ends.
 
-        Changes that a slow reader has not read yet are merged, so that what is kept for it is
-        bounded by the number of instances.
+        Changes that a slow reader has not read yet are merged, so that memory per reader is bounded
+        by the number of instances.
         """
         subscription = ChangeSubscription(self.instances, models=bool(self.models))
         self._subscriptions.add(subscription)

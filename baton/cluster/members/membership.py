@@ -1,7 +1,8 @@
-"""Which instances are alive: a state machine with no I/O and no clock of its own.
+"""Which instances are alive: a state machine without I/O or a clock.
 
-It takes in what etcd holds, which instances callers could not reach and what probes found, and
-returns what changed and which instances to probe. A member is registered while its key is in etcd.
+Its inputs are the records in etcd, the instances that callers could not reach, and probe results;
+its outputs are membership changes and the instances to probe. A member is registered while its key
+is in etcd.
 
     etcd put ──▶ alive ──unreachable──▶ probe ──ok──▶ alive
                    │                      └─failed──▶ down, probed again until it answers
@@ -11,8 +12,8 @@ returns what changed and which instances to probe. A member is registered while 
                    └──key deleted while draining ───▶ removed
 
 So a lease that expired alone removes no instance, and neither does an etcd outage. When all leases
-have expired, everyone probes everyone at once: what is late then has not failed, unless a
-connection to it broke as well.
+have expired, all processes probe each other at the same time: a late response then is not a
+failure, unless a connection to that instance broke as well.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,27 +26,27 @@ from baton.internal.v1.cluster_pb2 import Instance, Role
 
 ChangeKind = Literal["up", "down", "update", "models"]
 Liveness = Literal["alive", "dead", "silent"]
-"""What a probe found: `dead` is a refusal or another process, `silent` is no answer in time."""
+"""Result of a probe: `dead` is a rejection or another process, `silent` is no response in time."""
 SILENT_PROBES = 3
-"""In a row, after which an instance whose connections work is taken for dead."""
+"""Silent probes in a row after which an instance whose connections work is considered dead."""
 
 
 @dataclass(frozen=True, slots=True)
 class MembershipChange:
-    """What happened to the view. `models` carries an empty instance."""
+    """A change of the view. `models` carries an empty instance."""
 
     kind: ChangeKind
     instance: Instance
 
 
 def health_address(instance: Instance) -> str:
-    """Return `host:port` at which an instance answers grpc.health.v1 to the cluster."""
+    """Return the `host:port` of an instance's grpc.health.v1 service inside the cluster."""
     return instance.health_address or instance.address
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A liveness probe to make: of this incarnation, at this address."""
+    """A liveness probe to run: of this incarnation, at this address."""
 
     instance_id: str
     incarnation: str
@@ -57,14 +58,15 @@ class _Member:
     instance: Instance
     registered: bool = True
     alive: bool = True
-    """False: a probe failed, and it is still registered."""
+    """False: a probe failed while the instance is still registered."""
     probing: bool = False
     suspect: bool = False
-    """A caller lost its connection while a probe ran, which may have been answered before."""
+    """A caller lost its connection while a probe ran; the probe may have been answered before
+    that."""
     unreachable: bool = False
-    """A caller lost its connection since a probe was answered."""
+    """A caller lost its connection since the last successful probe."""
     silent: int = 0
-    """Probes in a row that were not answered in time."""
+    """Probes in a row that got no response in time."""
     probe_at: float | None = None
 
 
@@ -73,7 +75,7 @@ class Membership:
     """The view of one process. Methods that return changes return them in order."""
 
     reprobe_seconds: float
-    """Between two probes of a member that is down, or alive and not registered."""
+    """Time between two probes of a member that is down, or alive and not registered."""
     _members: dict[str, _Member] = field(default_factory=dict)
     _alive: dict[str, Instance] = field(default_factory=dict)
     _roles: dict[Role.ValueType, dict[str, Instance]] = field(default_factory=dict)
@@ -81,7 +83,7 @@ class Membership:
 
     @property
     def alive(self) -> Mapping[str, Instance]:
-        """Instances by id; a live view."""
+        """Live instances by ID; a live view."""
         return MappingProxyType(self._alive)
 
     def get(self, instance_id: str) -> Instance | None:
@@ -94,7 +96,7 @@ class Membership:
         return list(self._roles.get(role, {}).values())
 
     def on_put(self, instance: Instance, now: float) -> list[MembershipChange]:
-        """Take in that etcd holds this record."""
+        """Record that etcd holds this instance."""
         member = self._members.get(instance.id)
         if member is None:
             self._members[instance.id] = _Member(instance)
@@ -115,7 +117,7 @@ class Membership:
         return [MembershipChange("update", instance)]
 
     def on_delete(self, instance_id: str, now: float) -> list[MembershipChange]:
-        """Take in that etcd does not hold a record of this instance any more."""
+        """Record that etcd no longer holds this instance."""
         member = self._members.get(instance_id)
         if member is None:
             return []
@@ -131,7 +133,7 @@ class Membership:
         return []
 
     def on_list(self, instances: Iterable[Instance], now: float) -> list[MembershipChange]:
-        """Take in that etcd holds exactly these records."""
+        """Record that etcd holds exactly these instances."""
         records = {instance.id: instance for instance in instances}
         changes = []
         for instance_id in [id_ for id_ in self._members if id_ not in records]:
@@ -141,7 +143,7 @@ class Membership:
         return changes
 
     def on_unreachable(self, instance_id: str, now: float) -> None:
-        """Take in that a caller's connection to an instance broke. Unknown ids are ignored."""
+        """Record that a caller's connection to an instance broke. Unknown IDs are ignored."""
         member = self._members.get(instance_id)
         if member is not None and member.alive:
             member.suspect = member.probing
@@ -149,7 +151,7 @@ class Membership:
             self._schedule(instance_id, member, now)
 
     def start_probes(self, now: float, limit: int) -> list[Probe]:
-        """Return at most `limit` probes that are due; `on_probed` takes the result of each."""
+        """Return at most `limit` probes that are due; report each result to `on_probed`."""
         started: list[Probe] = []
         while self._due and self._due[0][0] <= now and len(started) < limit:
             at, instance_id = heappop(self._due)
@@ -162,11 +164,11 @@ class Membership:
         return started
 
     def next_probe_at(self) -> float | None:
-        """Return when a probe may be due; None: not before something else happens."""
+        """Return when the next probe may be due; None: not before another event."""
         return self._due[0][0] if self._due else None
 
     def on_probed(self, probe: Probe, found: Liveness, now: float) -> list[MembershipChange]:
-        """Take in the result of a probe. One of an earlier incarnation changes nothing."""
+        """Handle the result of a probe. A result for an earlier incarnation changes nothing."""
         member = self._members.get(probe.instance_id)
         if member is None or member.instance.incarnation != probe.incarnation:
             return []
@@ -221,7 +223,8 @@ class Membership:
 
 
 def _identity(instance: Instance) -> tuple[object, ...]:
-    """Return what cannot change while a process lives: a record that differs is another process."""
+    """Return the fields that cannot change while a process lives: if they differ, it is another
+    process."""
     return (
         instance.incarnation,
         instance.role,

@@ -1,4 +1,4 @@
-"""Direct liveness probes of instances, beside what etcd holds."""
+"""Direct liveness probes of instances, in addition to the records in etcd."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,22 +16,22 @@ _SERVING = health_pb2.HealthCheckResponse.SERVING
 _CHECK = "/grpc.health.v1.Health/Check"
 _INCARNATION = INCARNATION_KEY.encode()
 PAUSE_SECONDS = 30.0
-"""A pause of this process itself that costs no probe its answer."""
+"""Longest pause of this process itself that does not invalidate a running probe."""
 MAX_PROBES = 64
-"""Probes that run at once; more wait their turn."""
+"""Probes that run at the same time; others wait their turn."""
 
 LivenessProbe = Callable[[str, str], Awaitable[Liveness]]
-"""Takes an address and an incarnation, returns soon whether that process lives."""
+"""Takes an address and an incarnation; returns soon whether that process is alive."""
 
 
 async def liveness(address: str, incarnation: str, seconds: float) -> Liveness:
-    """Return whether the process of this incarnation answers at `host:port` within so long.
+    """Return whether the process of this incarnation responds at `host:port` within `seconds`.
 
-    Another process that got the address since does not count.
+    A different process that has taken over the address does not count.
     """
-    # What only takes long would look dead otherwise, as an address to which nothing is said.
+    # Otherwise a slow connection would look dead, like an address that never receives data.
     channel = Channel(address, patience_seconds=PAUSE_SECONDS)
-    check = channel.unary_stream(  # its trailers are wanted too
+    check = channel.unary_stream(  # the trailers are needed too
         _CHECK,
         request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
         response_deserializer=health_pb2.HealthCheckResponse.FromString,
@@ -54,12 +54,12 @@ async def liveness(address: str, incarnation: str, seconds: float) -> Liveness:
 
 
 class Prober:
-    """Runs the probes that a membership asks for, at most MAX_PROBES at once. One loop owns it.
+    """Runs the probes that a membership requests, at most MAX_PROBES at a time. Owned by one loop.
 
     Args:
-        membership: says which instances to probe, and takes in the results.
-        probe: returns whether an instance lives.
-        publish: called with what each result changed.
+        membership: supplies the instances to probe, and handles the results.
+        probe: returns whether an instance is alive.
+        publish: called with the changes of each result.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Keeps the records of a process in etcd for as long as it lives."""
+"""Keep the records of a process in etcd for as long as it lives."""
 
 import asyncio
 import time
@@ -28,18 +28,19 @@ BUILD_INFO = Gauge(
 
 
 class Registration:
-    """An instance's record and its model cards, under a lease that is renewed and retaken if lost.
+    """An instance's record and its model cards, under a lease that is renewed, and replaced if
+    lost.
 
-    The record says which version of Baton wrote it. An etcd outage neither blocks nor fails the
-    process: records are written after it.
+    The record contains the version of Baton that wrote it. An etcd outage neither blocks nor fails
+    the process: records are written once it is over.
 
     Args:
         etcd: the connection; the caller closes it, after this.
         cluster: the cluster's name.
         instance: the record; a copy is kept.
         cards: the models that this instance serves.
-        settings: of the lease: etcd drops the records this long after its last renewal; and how
-            long entering, updating and leaving wait for etcd.
+        settings: lease TTL, after which etcd drops the records if it is not renewed; and how long
+            entering, updating and leaving wait for etcd.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Registration:
             return
         try:
             async with asyncio.timeout(self._settings.exit_seconds):
-                # The deletion of a draining record says that it left and did not fail.
+                # The deletion of a draining record signals a clean exit instead of a failure.
                 self._instance.draining = True
                 await self._write_record()
                 await self._etcd.revoke(self._lease)
@@ -94,7 +95,7 @@ class Registration:
 
     @property
     def registered(self) -> bool:
-        """Whether etcd holds the record as it is now, as far as is known."""
+        """Whether etcd holds the current record, as far as this process knows."""
         return self._written == self._version and self._lease != 0
 
     async def wait_registered(self) -> None:
@@ -105,7 +106,7 @@ class Registration:
     async def update(self, **fields: Any) -> None:
         """Change fields of the record, for example `update(draining=True)`.
 
-        Returns once it is written, or after a second if etcd is unavailable; then it is written
+        Return once it is written, or after a second if etcd is unavailable; it is then written
         later.
         """
         name: Any
@@ -140,7 +141,7 @@ class Registration:
                     await self._wakeup.wait()
 
     async def _renew(self) -> None:
-        """Renew the lease, or take one, and write whatever is missing under it."""
+        """Renew the lease, or take one, and write the records missing under it."""
         self._wakeup.clear()
         if self._lease and await self._etcd.keep_alive(self._lease) <= 0:
             log.warning("cluster.lease.lost", key=self._key)
@@ -167,10 +168,10 @@ class Registration:
             await self._etcd.create(key, keys.encode(card), self._lease)
 
     async def _write_record(self) -> bool:
-        """Write the record as it is now; return False if a later process has taken the id.
+        """Write the current record; return False if a later process has taken the ID.
 
-        The first write takes the id from an earlier process. After that, a process that started
-        later with the same id keeps it.
+        The first write takes the ID over from an earlier process. After that, a process that
+        started later with the same ID keeps it.
         """
         value = keys.encode(self._instance)
         if not self._took_id:

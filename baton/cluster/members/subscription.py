@@ -1,4 +1,4 @@
-"""Delivers changes of the view to one reader, however slowly it reads."""
+"""Delivers changes of the view to one reader at the reader's pace."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,10 +8,10 @@ from baton.internal.v1.cluster_pb2 import Instance
 
 
 class ChangeSubscription:
-    """What was delivered to one reader, and which instances changed since.
+    """Tracks what was delivered to one reader, and which instances changed since.
 
-    It holds one entry per instance, never a backlog: several changes of an instance that were not
-    read yet become one, and an instance that came and went unread is never delivered.
+    It holds one entry per instance, never a backlog: several unread changes of an instance become
+    one, and an instance that appeared and left unread is never delivered.
 
     Args:
         alive: the view, live; its instances are delivered first, each as `up`.
@@ -27,7 +27,7 @@ class ChangeSubscription:
         self._wakeup.set()
 
     def notify(self, change: MembershipChange) -> None:
-        """Have `read` compare what this change is about."""
+        """Have `read` compare the instance or models that this change is about."""
         if change.kind == "models":
             self._models = True
         else:
@@ -35,7 +35,8 @@ class ChangeSubscription:
         self._wakeup.set()
 
     async def read(self) -> list[MembershipChange]:
-        """Wait for a change; return those from what was delivered to what is now."""
+        """Wait for a change; return the difference between what was delivered and the current
+        view."""
         await self._wakeup.wait()
         self._wakeup.clear()
         changes = []
