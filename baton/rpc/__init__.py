@@ -1,1 +1,1 @@
-"""How processes speak over gRPC: HTTP/2, servers, channels, long-lived streams."""
+"""gRPC between processes: HTTP/2, servers, channels, long-lived streams."""

@@ -1,11 +1,11 @@
 """The version of the protocol between Baton's processes, `baton.internal.v1`.
 
-Both sides say theirs when they open Attach, Run and Place, and each checks the other's. A release
-that changes what frames mean raises VERSION and still speaks with the version before it, so that
-processes can be upgraded one after another.
+Both sides send theirs when they open Attach, Run and Place, and each checks the other's. A release
+that changes the meaning of frames increments VERSION and still supports the previous version, so
+that processes can be upgraded one after another.
 
-Version 2: `EngineStep` has columns, workers that stop send `StreamHandedOver`, and routers let
-queries wait, which they say by `Queued` and `Heartbeat`: with peers that know them.
+Version 2: `EngineStep` has columns, stopping workers send `StreamHandedOver`, and routers queue
+queries and report it with `Queued` and `Heartbeat`, to peers that support them.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from baton.version import full_version
 
 VERSION = 2
 PAUSE = "pause"
-"""Feature in the records of workers that take the frames Pause and Resume."""
+"""Feature in the records of workers that accept the frames Pause and Resume."""
 
 
 class Frame(Protocol):
@@ -28,17 +28,17 @@ class Frame(Protocol):
 
 
 def describe() -> str:
-    """Return in words which code this is and what it speaks, for `baton version`."""
+    """Return the version of this code and of its protocol in words, for `baton version`."""
     return f"baton {full_version()} (protocol {VERSION})"
 
 
 def hello() -> Hello:
-    """Return what this process says first on a stream to another one."""
+    """Return the first message of this process on a stream to another one."""
     return Hello(protocol_version=VERSION)
 
 
 def check_hello(frames: Sequence[Frame], peer: str) -> int:
-    """Check the frames of a stream's first message: they begin with a Hello of a fitting version.
+    """Check that a stream's first message begins with a Hello of a supported version.
 
     Returns the peer's version.
 
@@ -51,15 +51,15 @@ def check_hello(frames: Sequence[Frame], peer: str) -> int:
 
 
 def check_version(peer_version: int, peer: str, own_version: int = VERSION) -> None:
-    """Check that this process and a peer speak versions next to each other.
+    """Check that the versions of this process and a peer differ by at most one.
 
     Args:
-        peer_version: what the peer said; 0 if it said nothing.
-        peer: who it is, for the message.
+        peer_version: version that the peer sent; 0 if it sent none.
+        peer: name of the peer, for the message.
         own_version: the version that this process speaks.
 
     Raises:
-        BatonError: PROTOCOL_MISMATCH; the message says which side to upgrade.
+        BatonError: PROTOCOL_MISMATCH; the message names the side to upgrade.
     """
     if peer_version and abs(peer_version - own_version) <= 1:
         return

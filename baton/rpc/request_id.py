@@ -1,4 +1,4 @@
-"""Names and rules of what identifies a request across processes."""
+"""Names and rules of the IDs that identify a request across processes."""
 
 from baton.host.redaction import KEY_PREFIX
 
@@ -8,7 +8,7 @@ MAX_REQUEST_ID = 128
 
 
 def clean_request_id(text: str) -> str:
-    """Return a caller's request id if it may be used as such, else an empty string.
+    """Return a caller's request ID if it is valid, else an empty string.
 
     It is written to logs and metadata, hence at most 128 printable ASCII characters, no spaces, and
     no API key.

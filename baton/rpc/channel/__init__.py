@@ -1,1 +1,1 @@
-"""gRPC clients for the links between processes: a message costs no task switch."""
+"""gRPC clients for connections between processes: a message costs no task switch."""

@@ -1,4 +1,4 @@
-"""One call, as its caller and its stream see it."""
+"""One client call, as seen by its caller and by its stream."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from baton.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 _READ_AHEAD_BYTES = 256 * 1024
-"""Messages that may wait for `read` before the server's window is kept shut."""
+"""Bytes of messages that may wait for `read` before the server's window stays closed."""
 _RESET_REASONS = {
     ErrorCode.CANCEL: Reason.CANCELLED,
     ErrorCode.ENHANCE_YOUR_CALM: Reason.NO_CAPACITY,
@@ -30,41 +30,38 @@ _RESET_REASONS = {
     ErrorCode.INTERNAL_ERROR: Reason.INTERNAL,
     ErrorCode.FLOW_CONTROL_ERROR: Reason.INTERNAL,
 }
-"""What a reset stream means; anything else: the server is not there any more."""
+"""Meaning of a reset stream, by error code; any other code: the server is unavailable."""
 _MALFORMED = BatonError(Reason.INTERNAL, "the response is not of this method's type")
 
 
 class CallConnection(Protocol):
-    """What a call needs of the connection that its stream is opened on."""
+    """What a call needs from the connection on which its stream is opened."""
 
     http2: Http2Connection
     scheme: bytes
     authority: bytes
-    """The server, as the caller names it."""
+    """Authority of the server, as the caller names it."""
 
     def forget(self, call: "ClientCall") -> None:
-        """Hear that a call has ended."""
+        """Remove a call that has ended."""
         ...
 
 
 def _ignore(_: int) -> None:
-    """The window of a call that has ended is shut."""
+    """Ignore acknowledged bytes: the window of an ended call stays closed."""
 
 
 class ClientCall:
-    """A call: what its caller is given, and the owner of its stream. Lives on the event loop.
-
-    What is sent before the connection stands waits for it. A call that is dropped goes on: `cancel`
-    it in a `finally`.
+    """A client call: the caller's handle, and the owner of its stream. Lives on the event loop.
 
     Args:
         path: `/package.Service/Method`.
-        serialize: makes bytes of a request.
-        deserialize: makes a response of bytes.
-        max_message_bytes: of a response.
-        timeout: seconds until the call ends with DEADLINE; None: it has no end.
-        metadata: for the server.
-        one_request: nothing follows the first message.
+        serialize: encodes a request.
+        deserialize: decodes a response.
+        max_message_bytes: largest response.
+        timeout: seconds until the call ends with DEADLINE; None: no deadline.
+        metadata: sent to the server.
+        one_request: the call sends exactly one message.
     """
 
     def __init__(
@@ -79,14 +76,14 @@ class ClientCall:
         one_request: bool,
     ) -> None:
         self.outbox = Outbox(asyncio.get_running_loop())
-        """Tells when the server does not read what is sent, 64 KiB of it."""
+        """Queue of outgoing messages; signals when the server leaves 64 KiB of them unread."""
         self.error: BatonError | None = None
-        """Why the call failed; None: it goes on, or succeeded."""
+        """Why the call failed; None: it is running, or succeeded."""
         self.ended = False
-        """Nothing more comes."""
+        """No more responses follow."""
         self.path = path
         self.trailers: Headers = []
-        """What came with the status, as fields."""
+        """Metadata that arrived with the status, as fields."""
         self._loop = asyncio.get_running_loop()
         self._serialize = serialize
         reader = MessageReader(max_message_bytes)
@@ -103,13 +100,13 @@ class ClientCall:
             late = BatonError(Reason.DEADLINE, "the call exceeded its deadline")
             self._timer = self._loop.call_later(timeout, self._give_up, late)
 
-    # What the caller does.
+    # Called by the caller.
 
     def send(self, message: Any) -> bool:
-        """Send a message with everything else of this turn of the loop. Never waits.
+        """Send a message together with others of this iteration of the loop. Never waits.
 
         Returns:
-            False where the server does not read, and 64 KiB or more wait for it.
+            False if the server does not read, and 64 KiB or more wait for it.
         """
         if self.ended or self._half_closed:
             return True
@@ -118,7 +115,7 @@ class ClientCall:
         return self.outbox.send(framed, self._half_closed)
 
     def half_close(self) -> None:
-        """Send nothing more; responses still come."""
+        """Send nothing more; responses still arrive."""
         if self.ended or self._half_closed:
             return
         self._half_closed = True
@@ -127,11 +124,11 @@ class ClientCall:
     def receive(
         self, on_message: Callable[[Any], None], on_end: Callable[[BatonError | None], None]
     ) -> None:
-        """Give the responses to a callback as they are read from the socket.
+        """Pass the responses to a callback as they are read from the socket.
 
         Args:
-            on_message: must not wait; a BatonError that it raises ends the call, any other too.
-            on_end: called once: with why the call failed, or None where it succeeded.
+            on_message: must not wait; any error that it raises ends the call.
+            on_end: called once: with the error of the call, or None if it succeeded.
         """
         self._inbox.give_to(on_message)
         try:
@@ -155,10 +152,10 @@ class ClientCall:
         return message
 
     def cancel(self, error: BatonError | None = None) -> None:
-        """End the call from this side, with `error` or CANCELLED. A second call does nothing."""
+        """End the call from this side, with `error` or CANCELLED. Idempotent."""
         self._give_up(error or BatonError(Reason.CANCELLED, "the call was ended by this process"))
 
-    # What its connection does.
+    # Called by its connection.
 
     def open(self, connection: CallConnection) -> None:
         """Open the call's stream."""
@@ -180,13 +177,13 @@ class ClientCall:
         self.outbox.open(connection.http2, self._stream)
 
     def fail(self, error: BatonError) -> None:
-        """End the call that has no stream: it cannot be sent."""
+        """Fail a call that has no stream because it cannot be sent."""
         self._end(error)
 
-    # What happens to the stream.
+    # Called for events of the stream.
 
     def on_headers(self, headers: Headers, end: bool) -> None:
-        """Take the head of the response, or its trailers."""
+        """Handle the head of the response, or its trailers."""
         if end:
             self.trailers = headers
             self._end(read_status(headers))
@@ -200,7 +197,7 @@ class ClientCall:
             self._inbox.reader = MessageReader(self._max_message_bytes, encoding)
 
     def on_data(self, data: bytes | memoryview, end: bool) -> None:
-        """Take bytes of the responses."""
+        """Handle bytes of the responses."""
         try:
             self._inbox.feed(data)
         except Exception as error:  # noqa: BLE001 - it is the call's, and reaches `on_end`
@@ -210,21 +207,21 @@ class ClientCall:
             self._end(BatonError(Reason.INTERNAL, "the call ended without a status"))
 
     def read_into(self, size: int) -> memoryview | None:
-        """Return where the next bytes of the response belong."""
+        """Return the buffer for the next bytes of the response."""
         return self._inbox.reader.room(size)
 
     def on_reset(self, code: ErrorCode, message: str) -> None:
-        """Hear that the stream broke."""
+        """Handle that the stream was reset."""
         reason = _RESET_REASONS.get(code, Reason.UNAVAILABLE)
         if self._connection is not None and self._connection.http2.closed:
             reason = Reason.UNAVAILABLE
         self._end(BatonError(reason, message))
 
     def on_drained(self) -> None:
-        """Hear that the server has taken most of what waited."""
+        """Handle that the server has taken most of the waiting data."""
         self.outbox.resume()
 
-    # How it ends.
+    # End of the call.
 
     def _give_up(self, error: BatonError) -> None:
         if not self.ended:
@@ -240,7 +237,7 @@ class ClientCall:
             self._timer.cancel()
         if self._connection is not None:
             if self._stream is not None:
-                # A server may end before it has heard everything.
+                # A server may end a call before it has received everything.
                 self._connection.http2.reset(self._stream, ErrorCode.CANCEL)
             self._connection.forget(self)
         self.outbox.close()
@@ -250,7 +247,7 @@ class ClientCall:
         on_end, self._on_end = self._on_end, None
         if on_end is not None:
             on_end(error)
-        # Nothing refers to it any more but who reads it: it is freed then, not by the collector.
+        # Only its reader still refers to it, so reference counting frees it without the collector.
         if self._stream is not None:
             self._stream.owner = NOBODY
         self.outbox.let_go()

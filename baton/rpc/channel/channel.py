@@ -17,35 +17,34 @@ from baton.telemetry.scope import detached_context
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_WAITING = 10_000
-"""Calls that may wait for the connection, or for the server to take more of them."""
+"""Calls that may wait for the connection, or for the server to accept more of them."""
 _CONNECT_SECONDS = 5.0
 _CLOSE_SECONDS = 1.0
-"""For the server to take what was written last."""
+"""Time for the server to take the data written last."""
 
 Make = Callable[[Any], bytes | Parts]
 Parse = Callable[[Any], Any]
-"""Takes `Data`, though generated code says bytes alone."""
+"""Takes `Data`, although generated code declares only bytes."""
 
 
 class Channel:
     """Makes calls to one address, through generated stubs: `channel.stub(ServiceStub).Method()`.
 
-    Nothing is sent before the first call. A connection that broke is made anew by the next one,
-    once, without waiting: a call whose connection cannot be made fails with UNAVAILABLE.
+    Nothing is sent before the first call. After a connection broke, the next call makes one attempt
+    to reconnect, without a delay: a call whose connection cannot be made fails with UNAVAILABLE.
 
-    Calls beyond what the server takes at once (SETTINGS_MAX_CONCURRENT_STREAMS, which a client must
+    Calls beyond the server's limit (SETTINGS_MAX_CONCURRENT_STREAMS, which a client must
     not exceed: RFC 9113, section 5.1.2) wait for one to end, as with every gRPC client. No second
     connection is made for them: a server bounds its streams because it bounds its work.
 
-    A server that is silent for as long as the process's settings of liveness say is gone: the calls
-    to it fail.
+    Calls to a server that is silent for longer than the process's liveness settings allow fail.
 
-    Where its process speaks TLS inside the cluster, so does the channel.
+    The channel uses TLS if its process uses TLS inside the cluster.
 
     Args:
         address: `host:port`.
-        patience_seconds: time to connect, and a silence after which the server is gone; None: 5 s
-            and as the settings say.
+        patience_seconds: time to connect, and silence after which the server counts as gone; None:
+            5 s and the liveness settings.
     """
 
     def __init__(self, address: str, patience_seconds: float | None = None) -> None:
@@ -63,7 +62,7 @@ class Channel:
         self._connecting: asyncio.Task[None] | None = None
         self._waiting: deque[ClientCall] = deque()
         self._old: set[ClientConnection] = set()
-        """Those that no new call may use."""
+        """Connections that accept no new calls."""
         self._closed = False
 
     async def __aenter__(self) -> "Channel":
@@ -87,7 +86,7 @@ class Channel:
             one.cancel_calls(error)
             one.close()
         for seconds in (_CLOSE_SECONDS, None):
-            # The sockets are closed in the loop's next turn, which may be its last.
+            # The sockets are closed in the next iteration of the loop, which may be its last.
             pending = [one for one in open_ones if one.alive]
             if pending:
                 await asyncio.wait([one.lost for one in pending], timeout=seconds)
@@ -99,7 +98,7 @@ class Channel:
         """Return a generated stub over this channel; its types are of grpc.aio's calls."""
         return generated(self)
 
-    # What generated stubs ask for.
+    # The interface that generated stubs use.
 
     def unary_unary(
         self, path: str, request_serializer: Make, response_deserializer: Parse, **_: Any
@@ -171,7 +170,7 @@ class Channel:
         return call
 
     def _wait(self, call: ClientCall) -> None:
-        """Have a call wait for the connection, or for room on it."""
+        """Queue a call until the connection exists and has capacity for it."""
         if len(self._waiting) >= MAX_WAITING:
             self._waiting = deque(one for one in self._waiting if not one.ended)
         if len(self._waiting) >= MAX_WAITING:
@@ -210,7 +209,7 @@ class Channel:
         self._open_waiting()
 
     def _on_room(self) -> None:
-        if self._waiting:  # not at once: a call is in the middle of its end
+        if self._waiting:  # deferred: a call is in the middle of ending
             asyncio.get_running_loop().call_soon(self._open_waiting)
 
     def _open_waiting(self) -> None:

@@ -1,4 +1,4 @@
-"""The connection under a channel's calls."""
+"""The connection that carries a channel's calls."""
 
 import asyncio
 import ssl
@@ -29,15 +29,15 @@ LIMITS = replace(
 
 
 class ClientConnection(SocketProtocol):
-    """Carries a channel's calls.
+    """One HTTP/2 connection of a channel.
 
     Args:
-        authority: the server, as the caller names it.
-        on_unusable: called when no more calls may be opened on it, and when it is closed.
+        authority: authority of the server, as the caller names it.
+        on_unusable: called when it accepts no more calls, and when it is closed.
         on_room: called when `has_room` may have become true.
         liveness: how soon a server that is silent counts as gone.
-        tls: of the socket; None: it is plain. With it a server gets the calls that its role serves
-            alone.
+        tls: TLS of the socket; None: plain text. With TLS, a server receives only the calls that
+            its role serves.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ClientConnection(SocketProtocol):
         self.scheme = b"http" if tls is None else b"https"
         self._tls = tls
         self._server: Peer | None = None
-        """Who its certificate says it is; None: it shows none."""
+        """Identity in the server's certificate; None: it presents none."""
         self._on_unusable = on_unusable
         self._on_room = on_room
         self._usable = True
@@ -69,11 +69,11 @@ class ClientConnection(SocketProtocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether the server lets one more call be open now."""
+        """Whether the server accepts one more open call now."""
         return self.http2.has_room
 
     def open(self, call: ClientCall) -> None:
-        """Open a call, for which there is room."""
+        """Open a call; `has_room` must be true."""
         if self._server is not None and not may_serve(self._server, call.path):
             log.warning("rpc.server.refused", peer=str(self._server), method=call.path)
             call.fail(
@@ -90,7 +90,7 @@ class ClientConnection(SocketProtocol):
             self._retire()
 
     def forget(self, call: ClientCall) -> None:
-        """Hear that a call has ended."""
+        """Remove a call that has ended."""
         self._calls.discard(call)
         if self._usable:
             self._on_room()
@@ -118,17 +118,17 @@ class ClientConnection(SocketProtocol):
         self._on_unusable(self)
 
     def on_settings(self) -> None:
-        """Hear how many calls the server takes."""
+        """Handle the server's limit on concurrent calls."""
         self._on_room()
 
     def on_goaway(self, last_stream_id: int, code: ErrorCode, message: str) -> None:  # noqa: ARG002
-        """Open no more calls; those that the server has taken go on."""
+        """Open no more calls; those that the server has accepted continue."""
         self._retire()
         if not self._calls:
             self.loop.call_soon(self.close)
 
     def on_closed(self, code: ErrorCode, message: str) -> None:
-        """Close: the server broke the protocol."""
+        """Close: the server violated the protocol."""
         self._retire()
         super().on_closed(code, message)
 

@@ -24,7 +24,7 @@ class ChannelPool:
         return channel
 
     async def drop(self, address: str) -> None:
-        """Close an address's channel, ending its calls; no error where there is none."""
+        """Close the channel of an address, ending its calls; no error if there is none."""
         channel = self._channels.pop(address, None)
         if channel is not None:
             await channel.close()

@@ -1,4 +1,4 @@
-"""One side of an HTTP/2 connection: bytes in, calls to streams' owners and bytes out."""
+"""One side of an HTTP/2 connection: takes bytes, calls the owners of streams, produces bytes."""
 
 from collections.abc import Callable
 from time import monotonic
@@ -18,16 +18,16 @@ from baton.rpc.http2.streams import Streams
 
 
 class Http2Connection:
-    """The state of a connection. Not thread-safe; everything is synchronous.
+    """State of one side of an HTTP/2 connection. Not thread-safe; all methods are synchronous.
 
-    What a peer does wrong never raises here: it ends its stream (RST_STREAM), or the connection
-    (GOAWAY, `ConnectionOwner.on_closed`).
+    A protocol violation by the peer never raises here: it ends the stream (RST_STREAM) or the
+    connection (GOAWAY, `ConnectionOwner.on_closed`).
 
     Args:
-        owner: hears of the connection.
-        client: whether this side opens streams, or takes them.
-        wake: called when `take_output` has something where it had nothing.
-        limits: what the peer may cost.
+        owner: receives events of the connection.
+        client: whether this side opens streams, or accepts them.
+        wake: called when `take_output` has data after having none.
+        limits: limits on what the peer may use.
         clock: monotonic, in seconds.
     """
 
@@ -72,25 +72,26 @@ class Http2Connection:
         self._clock = clock
         self._unfinished_seconds = limits.unfinished_seconds
         self.streams = streams.open
-        """Open ones, by id."""
-        # What every message passes, without a call more.
+        """Open streams, by ID."""
+        # Bound directly, because every message passes through them.
         self.send_data = sender.data
-        """`send_data(stream, data, end)`: send data; what the peer's windows do not take yet waits
-        in `stream.waiting_bytes`. Large data is not copied: it must not change until it is written.
-        """
+        """`send_data(stream, data, end)`: send data; what the peer's windows do not allow yet waits
+        in `stream.waiting_bytes`. Large data is not copied: it must not change until it is
+        written."""
         self.acknowledge = self._data.acknowledge
-        """`acknowledge(stream, size)`: let the peer send as many bytes more: they were used."""
+        """`acknowledge(stream, size)`: let the peer send that many more bytes, after they were
+        used."""
         self.charge = self._reader.charge
-        """`charge(cost)`: end the turn of `receive` the sooner for what came of a frame of DATA; a
-        cost of 1 stands for 2.5 us."""
+        """`charge(cost)`: shorten the current turn of `receive` by the work that a DATA frame
+        caused; a cost of 1 is 2.5 us."""
         self.read_into = self._data.read_into
-        """`read_into()`: return where the next bytes belong, of which `receive` is then given those
-        that were read; None: nowhere yet."""
+        """`read_into()`: return the buffer for the next bytes, of which `receive` is then given
+        those that were read; None: there is none yet."""
         self._greet(limits)
 
     @property
     def greeted(self) -> bool:
-        """Whether the peer's first SETTINGS came."""
+        """Whether the peer's first SETTINGS frame was received."""
         return self._reader.greeted
 
     @property
@@ -100,22 +101,22 @@ class Http2Connection:
 
     @property
     def has_room(self) -> bool:
-        """Whether the peer lets `open_stream` open one more now (RFC 9113, section 5.1.2)."""
+        """Whether the peer allows one more `open_stream` now (RFC 9113, section 5.1.2)."""
         return self._streams.has_room
 
     @property
     def used_up(self) -> bool:
-        """Whether there are no ids left for streams to open."""
+        """Whether no stream IDs remain."""
         return self._streams.used_up
 
-    # The socket's.
+    # Called by the socket.
 
     def receive(self, data: bytes | memoryview) -> bool:
-        """Take bytes from the socket. A view is not referred to any more when this returns.
+        """Process bytes from the socket. A view is no longer referenced when this returns.
 
         Returns:
-            Whether frames are left that it has not come to: to be called again, if without bytes,
-            once others had their turn.
+            Whether unprocessed frames remain: call again, with or without bytes, after others had
+            their turn.
         """
         if self._reader.stopped:
             return False
@@ -126,26 +127,26 @@ class Http2Connection:
             return False
 
     def take_output(self) -> list[bytes | memoryview]:
-        """Return what to write, all of it: in one piece, or in several where there is bulk data."""
+        """Return all data to write: one piece, or several if some of it is bulk data."""
         return self._sender.take()
 
     def hold_data(self) -> None:
-        """Keep DATA back: the socket takes no more. Headers, and what replies, still go."""
+        """Hold back DATA: the socket accepts no more. Headers and replies are still sent."""
         self._sender.hold()
 
     def release_data(self) -> None:
-        """Let DATA go on after `hold_data`."""
+        """Continue sending DATA after `hold_data`."""
         self._sender.release()
 
     def lost(self, message: str) -> None:
-        """Hear that the socket is closed: every stream ends with CANCEL."""
+        """Handle that the socket is closed: every stream ends with CANCEL."""
         self._reader.stop()
         self._streams.end_after(0, ErrorCode.CANCEL, message)
-        # Nothing refers to each other any more: it is freed at once, and not by the collector.
+        # No reference cycles remain, so it is freed immediately, without the collector.
         self._owner = self._blocks.owner = self._control.owner = NO_OWNER
         self._sender.let_go()
 
-    # The streams' owners'.
+    # Called by the owners of streams.
 
     def open_stream(self, owner: StreamOwner, block: bytes, end: bool = False) -> Http2Stream:
         """Open a stream with a request's header block; clients only."""
@@ -154,31 +155,32 @@ class Http2Connection:
         return stream
 
     def send_headers(self, stream: Http2Stream, block: bytes, end: bool = False) -> None:
-        """Send a header block; as trailers (`end`) after all data that waits."""
+        """Send a header block; as trailers (`end`) after all waiting data."""
         self._sender.headers(stream, block, end)
 
     def reset(self, stream: Http2Stream, code: ErrorCode) -> None:
-        """End a stream early; its owner hears nothing more. One that has ended stays as it is."""
+        """End a stream early; its owner receives no more calls. An ended stream is left
+        unchanged."""
         self._streams.reset(stream, code)
 
     def discard_waiting(self, stream: Http2Stream) -> None:
-        """Drop the data that waits; `send_headers` can end the stream at once."""
+        """Drop the waiting data, so that `send_headers` can end the stream immediately."""
         self._sender.forget(stream)
 
-    # The connection's owner's.
+    # Called by the owner of the connection.
 
     def ping(self, payload: bytes) -> None:
-        """Ask for a sign of life.
+        """Send a PING to check that the peer is alive.
 
         Args:
-            payload: 8 bytes, which come back.
+            payload: 8 bytes, which the peer returns.
         """
         self._sender.put(frames.frame(codes.PING, 0, 0, payload))
 
     def expire_unfinished(self) -> None:
-        """End the connection where the peer has been sending a frame or header block for too long.
+        """End the connection if the peer has been sending a frame or header block for too long.
 
-        To be called now and then: a peer that sends it byte by byte is never silent.
+        To be called periodically: a peer that sends a frame byte by byte is never silent.
         """
         since, limit = self._reader.unfinished_since, self._unfinished_seconds
         if since is not None and self._clock() - since > limit:
@@ -188,15 +190,15 @@ class Http2Connection:
         """Tell the client to open no more streams.
 
         Args:
-            last: whether those that it opened meanwhile are refused; a first call says False, so
-                that none is lost that is on its way (RFC 9113, section 6.8).
+            last: whether to reject streams opened since; false in a first call, so that none that
+                is in flight is lost (RFC 9113, section 6.8).
         """
         if last:
             self._streams.refuse_new()
         self._sender.put(frames.goaway(self._streams.last_taken, ErrorCode.NO_ERROR, "draining"))
 
     def _greet(self, limits: ConnectionLimits) -> None:
-        """Say what comes first: the preface, settings, a larger window."""
+        """Send the preface, SETTINGS and a larger window."""
         values = [
             (codes.INITIAL_WINDOW_SIZE, limits.stream_window),
             (codes.MAX_FRAME_SIZE_SETTING, limits.max_frame_bytes),

@@ -1,4 +1,4 @@
-"""Frames that steer a connection: SETTINGS, PING, GOAWAY, WINDOW_UPDATE (RFC 9113, section 6)."""
+"""Frames that control a connection: SETTINGS, PING, GOAWAY, WINDOW_UPDATE (RFC 9113, section 6)."""
 
 from baton.rpc.http2.framing import codes, frames
 from baton.rpc.http2.framing.codes import ErrorCode
@@ -10,20 +10,20 @@ from baton.rpc.http2.streams import Streams
 
 _PING_BYTES = 8
 _SHIFT_COST = 1 / 64
-"""Of shifting a stream's window, in frames without data ..."""
+"""Cost of shifting a stream's window, in frames without data ..."""
 _MAX_SHIFT_COST = 500.0
-"""... and of all streams' windows at the most."""
+"""... and the most that shifting all streams' windows costs."""
 
 
 class ControlFrames:
-    """Takes the frames that are of no stream, or carry nothing for its owner.
+    """Handles frames that belong to no stream, or carry nothing for its owner.
 
     Args:
-        owner: of the connection.
-        streams: of the connection.
-        sender: of the connection.
-        budgets: of the peer.
-        limits: of a SETTINGS frame.
+        owner: owner of the connection.
+        streams: streams of the connection.
+        sender: sender of the connection.
+        budgets: budgets of the peer.
+        limits: limits on a SETTINGS frame.
         client: whether this side opens streams.
     """
 
@@ -44,10 +44,10 @@ class ControlFrames:
         self._max_settings = limits.max_settings
         self._client = client
         self._settled = False
-        """The peer's first SETTINGS was taken."""
+        """Whether the peer's first SETTINGS frame was handled."""
 
     def on_settings(self, stream_id: int, flags: int, payload: bytes) -> None:
-        """Take a SETTINGS frame."""
+        """Handle a SETTINGS frame."""
         if stream_id:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "SETTINGS on a stream")
         if len(payload) % 6 or (flags & codes.ACK and payload):
@@ -61,11 +61,11 @@ class ControlFrames:
             raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "too many values of SETTINGS")
         if not self._settled:
             self._settled = True
-            self._streams.max_local = codes.MAX_STREAM_ID  # unless it says otherwise
+            self._streams.max_local = codes.MAX_STREAM_ID  # unless the frame says otherwise
         for identifier, value in dict(values).items():
             self._apply_setting(identifier, value)
         self._sender.put(frames.frame(codes.SETTINGS, codes.ACK, 0))
-        # Behind the ACK: until it comes, gRPC holds the peer's data against the window of before.
+        # After the ACK: until it arrives, gRPC checks the peer's data against the old window.
         self._sender.send_waiting()
         if self._client:
             self.owner.on_settings()
@@ -91,7 +91,7 @@ class ControlFrames:
             self._sender.max_frame = value
 
     def on_ping(self, stream_id: int, flags: int, payload: bytes) -> None:
-        """Take a PING frame."""
+        """Handle a PING frame."""
         if stream_id:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "PING on a stream")
         if len(payload) != _PING_BYTES:
@@ -103,7 +103,7 @@ class ControlFrames:
             self._sender.put(frames.frame(codes.PING, codes.ACK, 0, payload))
 
     def on_goaway(self, stream_id: int, flags: int, payload: bytes) -> None:  # noqa: ARG002
-        """Take a GOAWAY frame."""
+        """Handle a GOAWAY frame."""
         if stream_id:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "GOAWAY on a stream")
         if len(payload) < 8:
@@ -116,7 +116,7 @@ class ControlFrames:
             self._streams.end_after(last, ErrorCode.REFUSED_STREAM, "the server is going away")
 
     def on_window_update(self, stream_id: int, flags: int, payload: bytes) -> None:  # noqa: ARG002
-        """Take a WINDOW_UPDATE frame."""
+        """Handle a WINDOW_UPDATE frame."""
         if len(payload) != 4:
             raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE is not 4 bytes")
         self._budgets.frames.spend("WINDOW_UPDATE frames")
@@ -133,7 +133,7 @@ class ControlFrames:
             self._sender.window_opened(stream, increment)
 
     def on_priority(self, stream_id: int, flags: int, payload: bytes) -> None:  # noqa: ARG002
-        """Take a PRIORITY frame, which says nothing any more."""
+        """Handle a PRIORITY frame, which is deprecated and has no effect."""
         self._budgets.frames.spend("PRIORITY frames")
         if not stream_id:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "PRIORITY of no stream")
@@ -141,9 +141,9 @@ class ControlFrames:
             raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "PRIORITY is not 5 bytes")
 
     def on_push_promise(self, *_: object) -> None:
-        """Refuse a PUSH_PROMISE frame: this side switches push off."""
+        """Reject a PUSH_PROMISE frame: this side disables push."""
         raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE, which is off")
 
     def on_unknown(self, *_: object) -> None:
-        """Pass over a frame of a type that RFC 9113 does not have."""
+        """Ignore a frame of a type that RFC 9113 does not define."""
         self._budgets.frames.spend("frames of unknown types")

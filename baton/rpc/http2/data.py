@@ -1,4 +1,4 @@
-"""DATA that comes, within the windows that this side opens (RFC 9113, sections 5.2 and 6.1)."""
+"""Incoming DATA, within the windows that this side opens (RFC 9113, sections 5.2 and 6.1)."""
 
 from baton.rpc.http2.framing import codes, frames
 from baton.rpc.http2.framing.codes import ErrorCode
@@ -10,16 +10,16 @@ from baton.rpc.http2.streams import Streams
 
 
 class DataReceiver:
-    """Takes DATA frames and gives their windows back.
+    """Handles DATA frames and replenishes the peer's windows.
 
-    The connection's window is given back at once, a stream's as its owner acknowledges what it has
-    used: a reader that is slow is held up by its own stream alone.
+    The connection's window is replenished immediately, a stream's as its owner acknowledges what
+    it has used: a slow reader blocks only its own stream.
 
     Args:
-        streams: of the connection.
-        sender: of the connection.
-        budgets: of the peer.
-        limits: the windows.
+        streams: streams of the connection.
+        sender: sender of the connection.
+        budgets: budgets of the peer.
+        limits: sizes of the windows.
     """
 
     def __init__(
@@ -34,15 +34,15 @@ class DataReceiver:
         self._window = limits.connection_window
         """Bytes that the peer may still send, on all streams."""
         self._unacknowledged = 0
-        """Bytes that came and were not given back to the connection's window yet."""
+        """Bytes received and not yet returned to the connection's window."""
         self.left = 0
-        """Bytes that are still to come of a frame that is read in pieces."""
+        """Bytes still to be received of a frame that is read in pieces."""
         self._cut: Http2Stream | None = None
-        """The stream of that frame; None: nobody takes its data."""
+        """Stream of that frame; None: its data is discarded."""
         self._cut_end = 0
 
     def on_data(self, stream_id: int, flags: int, payload: bytes | memoryview) -> None:
-        """Take a DATA frame."""
+        """Handle a DATA frame."""
         length = len(payload)
         data = frames.unpad(bytes(payload)) if flags & codes.PADDED else payload
         end = flags & codes.END_STREAM
@@ -60,7 +60,8 @@ class DataReceiver:
             stream.owner.on_data(data, False)
 
     def begin(self, stream_id: int, flags: int, length: int) -> None:
-        """Take the head of a DATA frame without padding; `more` has the payload, as it comes."""
+        """Handle the head of a DATA frame without padding; `more` receives the payload as it
+        arrives."""
         self.left = length
         self._cut, self._cut_end = None, flags & codes.END_STREAM
         self._cut = stream = self._charge(stream_id, length, length, self._cut_end)
@@ -68,25 +69,25 @@ class DataReceiver:
             stream.remote_closed = True
 
     def more(self, data: bytes | memoryview) -> None:
-        """Take the next bytes of the payload, if any, no more than are `left`."""
+        """Handle the next bytes of the payload, if any, at most `left`."""
         self.left -= len(data)
         stream = self._cut
         if not data or stream is None or self._open.get(stream.id) is not stream:
-            return  # it failed, or was ended on this side
+            return  # the stream failed, or was ended on this side
         end = self._cut_end > 0 and not self.left
         if end:
             self._streams.end_remote(stream)
         stream.owner.on_data(data, end)
 
     def read_into(self) -> memoryview | None:
-        """Return where the next bytes of a frame's data belong; None: nowhere yet."""
+        """Return the buffer for the next bytes of a frame's data; None: there is none yet."""
         stream = self._cut
         if not self.left or stream is None or self._open.get(stream.id) is not stream:
             return None
         return stream.owner.read_into(self.left)
 
     def acknowledge(self, stream: Http2Stream, size: int) -> None:
-        """Let the peer send as many bytes more on a stream: they were used."""
+        """Let the peer send that many more bytes on a stream, after they were used."""
         stream.unacknowledged += size
         if stream.unacknowledged * 2 >= self._stream_window and not stream.remote_closed:
             self._sender.put(frames.window_update(stream.id, stream.unacknowledged))
@@ -94,13 +95,14 @@ class DataReceiver:
             stream.unacknowledged = 0
 
     def _charge(self, stream_id: int, length: int, size: int, end: int) -> Http2Stream | None:
-        """Hold a frame against windows and content-length; return its stream, None: it is over.
+        """Check a frame against windows and content-length; return its stream, None if it has
+        ended.
 
         Args:
-            stream_id: the frame's.
-            length: of its payload, with padding, which counts for the windows.
-            size: of its data.
-            end: not 0: nothing follows.
+            stream_id: stream of the frame.
+            length: bytes of the payload with padding, which counts for the windows.
+            size: bytes of the data.
+            end: not 0: END_STREAM is set.
         """
         stream = self._open.get(stream_id)
         if stream is None:
@@ -131,7 +133,7 @@ class DataReceiver:
             self._unacknowledged = 0
 
     def _check_length(self, stream: Http2Stream, size: int, end: bool) -> None:
-        """Hold a body against its content-length."""
+        """Check the size of a body against its content-length."""
         stream.expected_bytes -= size
         if stream.expected_bytes < 0 or (end and stream.expected_bytes):
             raise StreamFailure(

@@ -1,4 +1,4 @@
-"""What a peer may cost."""
+"""Limits on the resources that a peer may use."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,43 +9,44 @@ from baton.rpc.http2.framing.errors import ConnectionFailure
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Limits of one connection. What exceeds a rate ends it with ENHANCE_YOUR_CALM."""
+    """Limits of one connection. Exceeding a rate ends the connection with ENHANCE_YOUR_CALM."""
 
     max_streams: int = 1024
-    """Open at once, of those that the peer opens; more are refused, which is safe to retry."""
+    """Concurrently open streams that the peer opened; more are rejected, which is safe to retry."""
     stream_window: int = 256 * 1024
-    """Bytes that a stream may send before its reader has taken them."""
+    """Bytes that a stream may send before its reader has consumed them."""
     connection_window: int = 8 * 1024 * 1024
-    """Bytes of all streams that may be on their way."""
+    """Bytes in flight on all streams."""
     max_frame_bytes: int = 64 * 1024
-    """Of a frame's payload."""
+    """Largest frame payload."""
     max_header_bytes: int = 64 * 1024
-    """Of a header block, decoded and with 32 bytes more per field, as the peer is told ..."""
+    """Largest header block, decoded and with 32 bytes more per field, as advertised to the peer
+    ..."""
     max_block_bytes: int = 160 * 1024
-    """... and what is read of one all the same, as sent and decoded, so that the stream alone is
-    refused: later blocks refer to its fields. More of it ends the connection."""
+    """... and the most that is still read of a block, both as sent and decoded, so that only the
+    stream is rejected: later blocks refer to its fields. A larger block ends the connection."""
     max_settings: int = 32
-    """Values of a SETTINGS frame."""
+    """Values in a SETTINGS frame."""
     max_continuations: int = 16
-    """CONTINUATION frames of a header block."""
+    """CONTINUATION frames in a header block."""
     reset_burst: int = 2000
-    """Streams that the peer may reset before it has an answer, or make this side reset, at once: at
-    least `max_streams`, for it may give up all that it has ..."""
+    """Burst of streams that the peer resets before a response, or makes this side reset: at least
+    `max_streams`, because it may cancel all of its streams ..."""
     resets_per_second: float = 200.0
-    """... and in the long run: each costs a call that was begun (CVE-2023-44487)."""
+    """... and the sustained rate: each reset wastes a started call (CVE-2023-44487)."""
     frame_burst: int = 10_000
-    """Frames that carry no data which the peer may send at once ..."""
+    """Burst of frames without data that the peer may send ..."""
     frames_per_second: float = 1000.0
-    """... and in the long run, with those that what it was sent calls for."""
+    """... and the sustained rate, in addition to those that data sent to it causes."""
     frames_per_stream: int = 32
-    """Of these last, which may come at once for each of `max_streams`: a client that was held up
-    for a moment opens the windows of all its streams again, once for every message."""
+    """Burst of such caused frames for each of `max_streams`: a client that was paused for a moment
+    reopens the windows of all its streams, once for every message."""
     unfinished_seconds: float = 30.0
-    """For a frame to come whole, and for a header block with all its frames."""
+    """Time for a frame to arrive completely, and for a header block with all its frames."""
     reply_burst: int = 1000
-    """PING and SETTINGS, which call for an answer, at once ..."""
+    """Burst of PING and SETTINGS frames, which require a reply ..."""
     replies_per_second: float = 100.0
-    """... and in the long run, with one for each time that it was sent data."""
+    """... and the sustained rate, with one more for each time that data was sent to the peer."""
 
 
 DEFAULT_LIMITS = ConnectionLimits()
@@ -54,17 +55,18 @@ BULK_LIMITS = ConnectionLimits(
     connection_window=16 * 1024 * 1024,
     max_frame_bytes=1024 * 1024,
 )
-"""Of a server whose clients send bulk data: a wake-up for each window and each frame is dear."""
+"""Limits of a server whose clients send bulk data: a wake-up per window and per frame is
+expensive."""
 
 
 class Budget:
     """A token bucket.
 
     Args:
-        burst: what it holds when it is full, as it is at first.
-        per_second: how fast it fills.
+        burst: tokens when it is full, as it is initially.
+        per_second: rate at which it fills.
         clock: monotonic, in seconds.
-        earned: what it may hold beside that of what was put back.
+        earned: tokens that `earn` may add beyond the burst.
     """
 
     __slots__ = ("_at", "_burst", "_clock", "_left", "_most", "_per_second")
@@ -80,14 +82,14 @@ class Budget:
         self._at = clock()
 
     def spend(self, what: str, amount: float = 1.0) -> None:
-        """Take some.
+        """Take tokens.
 
         Args:
-            what: is paid for, for people.
-            amount: of it.
+            what: what is paid for, for the error message.
+            amount: number of tokens.
 
         Raises:
-            ConnectionFailure: ENHANCE_YOUR_CALM, there is not that much.
+            ConnectionFailure: ENHANCE_YOUR_CALM, there are not enough tokens.
         """
         if self._left < amount:
             now = self._clock()
@@ -98,12 +100,12 @@ class Budget:
         self._left -= amount
 
     def earn(self, amount: float) -> None:
-        """Put some back."""
+        """Add tokens."""
         self._left = min(self._most, self._left + amount)
 
 
 class Budgets:
-    """What one peer may still cost, by the rates of its limits."""
+    """What one peer may still use, by the rates of its limits."""
 
     __slots__ = ("frames", "replies", "resets")
 
@@ -114,9 +116,9 @@ class Budgets:
             clock,
             earned=limits.frames_per_stream * limits.max_streams,
         )
-        """Frames without data; data that is sent calls for some."""
+        """Frames without data; sending data to the peer earns some."""
         self.replies = Budget(limits.reply_burst, limits.replies_per_second, clock)
-        """Frames that call for an answer; likewise."""
+        """Frames that require a reply; sending data to the peer earns some."""
         burst = max(limits.reset_burst, limits.max_streams)
         self.resets = Budget(burst, limits.resets_per_second, clock)
-        """Streams that end before they were answered."""
+        """Streams that ended before they were answered."""

@@ -1,4 +1,4 @@
-"""Whoever holds a connection: hears what concerns the whole of it."""
+"""Owner of a connection: receives the events that concern all of it."""
 
 from typing import Protocol
 
@@ -8,31 +8,32 @@ from baton.rpc.http2.stream import NOBODY, Http2Stream, StreamOwner
 
 
 class ConnectionOwner(Protocol):
-    """Takes what concerns the whole connection, synchronously, from its reader."""
+    """Receives events of the whole connection, synchronously, from its reader."""
 
     def on_request(self, stream: Http2Stream, headers: Headers, end: bool) -> StreamOwner:
         """Return the owner of a stream that the client opened; servers only."""
         ...
 
     def on_settings(self) -> None:
-        """Hear the server's limits: `Http2Connection.has_room` may differ; clients only."""
+        """Handle the server's limits: `Http2Connection.has_room` may have changed; clients only."""
         ...
 
     def on_pong(self, payload: bytes) -> None:
-        """Take the answer to a `ping`."""
+        """Handle the reply to a `ping`."""
         ...
 
     def on_goaway(self, last_stream_id: int, code: ErrorCode, message: str) -> None:
-        """Hear that the peer takes no more streams; those after the last one were not processed."""
+        """Handle that the peer accepts no more streams; those after the last one were not
+        processed."""
         ...
 
     def on_closed(self, code: ErrorCode, message: str) -> None:
-        """Hear that this side ended the connection: write what is left, then close the socket."""
+        """Handle that this side ended the connection: write what is left, then close the socket."""
         ...
 
 
 class _NoOwner:
-    """Of a connection that is lost."""
+    """Owner of a connection that is lost."""
 
     def on_request(self, stream: Http2Stream, headers: Headers, end: bool) -> StreamOwner:  # noqa: ARG002
         return NOBODY

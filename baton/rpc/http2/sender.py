@@ -10,32 +10,32 @@ from baton.rpc.http2.limits import Budgets
 from baton.rpc.http2.stream import Http2Stream
 
 _SMALL = 16
-"""A DATA frame of fewer bytes earns the peer no frames of its own: a window that is opened byte by
-byte is a flood."""
+"""A DATA frame with fewer bytes earns the peer no frames: opening a window byte by byte is a
+flood."""
 _EARNED = 4.0
 _LARGE = 4096
-"""Data from here on is not copied to be put behind its frame's head."""
+"""Data of at least this size is not copied to follow the head of its frame."""
 _TURN_BYTES = 512 * 1024
-"""DATA that is handed out at once; more waits until that was taken. Else a peer with large windows
-could make this side keep any amount, and a handler would never wait for it."""
+"""DATA returned at a time; more waits until that was taken. Otherwise a peer with large windows
+could make this side buffer any amount, and a handler would never wait for the peer."""
 _pack_head = frames.pack_head
 
 
 def _wake_nobody() -> None:
-    """The connection is lost."""
+    """Do nothing: the connection is lost."""
 
 
 def _finish_nothing(_: Http2Stream) -> None:
-    """The connection is lost, and its streams with it."""
+    """Do nothing: the connection is lost, and its streams with it."""
 
 
 class Sender:
-    """Makes frames and keeps those of DATA that must wait, per stream, in order.
+    """Builds frames and queues DATA that must wait, per stream, in order.
 
     Args:
-        wake: called when there is output where there was none.
-        finish: called with a stream whose end has left.
-        budgets: the peer's: what it is sent calls for frames of its own.
+        wake: called when there is output after there was none.
+        finish: called with a stream whose end was sent.
+        budgets: budgets of the peer, which may reply to data with frames.
     """
 
     def __init__(
@@ -52,20 +52,20 @@ class Sender:
         self._reply_budget = budgets.replies
         self._out: list[bytes | memoryview] = []
         self._bulky = False
-        """`_out` has data that is not to be copied."""
+        """Whether `_out` has data that must not be copied."""
         self._turn_bytes = _TURN_BYTES
-        """DATA that may still be put into `_out`."""
+        """Bytes of DATA that may still be added to `_out`."""
         self._window = codes.DEFAULT_WINDOW
         self._ready: dict[Http2Stream, None] = {}
-        """Streams with data that waits though their own window is open, the longest waiting first.
-        Those whose window is shut are found again when it opens."""
+        """Streams with waiting data whose own window is open, the longest waiting first. Streams
+        whose window is closed are added again when it opens."""
         self._held = False
 
     def take(self) -> list[bytes | memoryview]:
-        """Return everything that is to be written now: one piece, or many where data is bulky."""
+        """Return everything to be written now: one piece, or many if data is bulky."""
         out, self._out = self._out, []
         bulky, self._bulky = self._bulky, False
-        if self._turn_bytes < _TURN_BYTES:  # grpc-go asks for the round trip of what it is sent
+        if self._turn_bytes < _TURN_BYTES:  # grpc-go uses it to measure the round trip
             self._reply_budget.earn(1)
         self._turn_bytes = _TURN_BYTES
         if self._ready:
@@ -75,27 +75,27 @@ class Sender:
         return [b"".join(out)]
 
     def let_go(self) -> None:
-        """Call nobody back any more: what is put is never written."""
+        """Drop the callbacks: data that is put afterwards is never written."""
         self._wake = _wake_nobody
         self._finish = _finish_nothing
 
     def put(self, data: bytes | memoryview) -> None:
-        """Write whole frames after what was written before."""
+        """Write whole frames after those written before."""
         if not self._out:
             self._wake()
         self._out.append(data)
 
     def hold(self) -> None:
-        """Keep DATA back: the socket takes no more."""
+        """Hold back DATA: the socket accepts no more."""
         self._held = True
 
     def release(self) -> None:
-        """Let DATA go on after `hold`."""
+        """Continue sending DATA after `hold`."""
         self._held = False
         self._drain()
 
     def headers(self, stream: Http2Stream, block: bytes, end: bool) -> None:
-        """Send a header block; one that ends the stream goes after the data that waits."""
+        """Send a header block; one that ends the stream follows the waiting data."""
         if end and stream.waiting:
             stream.trailers = block
             return
@@ -111,7 +111,7 @@ class Sender:
         """
         size = len(data)
         if not stream.waiting and (
-            not size  # takes no window, even of a stream whose window is negative
+            not size  # needs no window, even on a stream whose window is negative
             or (
                 size <= self._window
                 and size <= stream.send_window
@@ -130,7 +130,7 @@ class Sender:
             return
         if stream.waiting is None:
             stream.waiting = deque()
-        # A view: what a frame leaves of it is cut off without copying.
+        # A view, so that the rest after a frame is split off without copying.
         stream.waiting.append(memoryview(data))
         stream.waiting_bytes += size
         stream.above_low_water = True
@@ -138,17 +138,17 @@ class Sender:
         self._drain()
 
     def forget(self, stream: Http2Stream) -> None:
-        """Drop what waits of a stream that ended."""
+        """Drop the waiting data of an ended stream."""
         self._ready.pop(stream, None)
         stream.waiting = None
         stream.waiting_bytes = 0
 
     def window_opened(self, stream: Http2Stream | None, increment: int) -> None:
-        """Take a WINDOW_UPDATE, of the connection where there is no stream.
+        """Handle a WINDOW_UPDATE, of the connection if `stream` is None.
 
         Raises:
-            ConnectionFailure: the connection's window is larger than any may be.
-            StreamFailure: the stream's is.
+            ConnectionFailure: the connection's window exceeds the maximum.
+            StreamFailure: the stream's window exceeds the maximum.
         """
         if stream is None:
             self._window += increment
@@ -164,12 +164,12 @@ class Sender:
         self._drain()
 
     def initial_window_changed(self, value: int, streams: Iterable[Http2Stream]) -> None:
-        """Take the setting, which shifts the window of each stream that there is.
+        """Apply SETTINGS_INITIAL_WINDOW_SIZE, which shifts the window of each open stream.
 
-        What that lets go is sent by `send_waiting`, once the setting is acknowledged.
+        Data that this allows is sent by `send_waiting`, after the setting is acknowledged.
 
         Raises:
-            ConnectionFailure: one of them is larger than any may be.
+            ConnectionFailure: a window exceeds the maximum.
         """
         change = value - self.initial_window
         self.initial_window = value
@@ -182,18 +182,18 @@ class Sender:
             self.reconsider(stream)
 
     def send_waiting(self) -> None:
-        """Send what waits, as far as the windows allow."""
+        """Send waiting data, as far as the windows allow."""
         self._drain()
 
     def reconsider(self, stream: Http2Stream) -> None:
-        """Take note of a stream whose data or window changed."""
+        """Queue a stream again after its data or window changed."""
         if stream.waiting and stream.send_window > 0:
             self._ready[stream] = None
         else:
             self._ready.pop(stream, None)
 
     def _drain(self) -> None:
-        """Send what waits, a frame of each stream in turn, as far as the windows allow."""
+        """Send waiting data, a frame of each stream in turn, as far as the windows allow."""
         while self._ready and self._window > 0 and self._turn_bytes > 0 and not self._held:
             stream = next(iter(self._ready))
             del self._ready[stream]
@@ -207,7 +207,7 @@ class Sender:
                 stream.owner.on_drained()
 
     def _send_waiting(self, stream: Http2Stream) -> None:
-        """Send one frame of what waits, and what follows it if that was all."""
+        """Send one frame of waiting data, and the end or trailers after the last of it."""
         waiting = stream.waiting
         assert waiting
         size = min(len(waiting[0]), self._window, stream.send_window, self.max_frame)
@@ -225,7 +225,7 @@ class Sender:
         self._finish(stream)
 
     def _put_data(self, stream: Http2Stream, data: bytes | memoryview, end: bool) -> None:
-        """Write a DATA frame, which the windows allow."""
+        """Write a DATA frame that the windows allow."""
         size = len(data)
         stream.send_window -= size
         self._window -= size

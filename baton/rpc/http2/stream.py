@@ -1,4 +1,4 @@
-"""One stream of a connection, and whoever serves or reads it."""
+"""One stream of a connection, and its owner."""
 
 from collections import deque
 from typing import Protocol
@@ -8,40 +8,41 @@ from baton.rpc.http2.framing.headers import Headers
 
 
 class StreamOwner(Protocol):
-    """Takes what comes on a stream, synchronously, from the connection's reader.
+    """Receives the events of a stream, synchronously, from the connection's reader.
 
-    After `on_reset`, or once both sides have ended, nothing more is called.
+    After `on_reset`, or once both sides have ended, no method is called.
     """
 
     def on_headers(self, headers: Headers, end: bool) -> None:
-        """Take a response's head, or trailers; `end`: nothing follows."""
+        """Handle a response's head, or trailers; `end`: nothing follows."""
         ...
 
     def on_data(self, data: bytes | memoryview, end: bool) -> None:
-        """Take what came of a DATA frame's payload.
+        """Handle bytes of a DATA frame's payload.
 
-        `Http2Connection.acknowledge` it once it is used. A view is valid until this returns.
+        Call `Http2Connection.acknowledge` once they are used. A view is valid until this returns.
         """
         ...
 
     def read_into(self, size: int) -> memoryview | None:
-        """Return where the next bytes of data belong, at most `size`, for `on_data` to be given.
+        """Return the buffer for the next bytes of data, at most `size`, which `on_data` then
+        receives.
 
-        None: nowhere yet.
+        None: there is none yet.
         """
         ...
 
     def on_reset(self, code: ErrorCode, message: str) -> None:
-        """Hear that the stream ended early: by the peer, or with a fault of it."""
+        """Handle that the stream ended early: by the peer, or because of its violation."""
         ...
 
     def on_drained(self) -> None:
-        """Hear that no more than `Http2Stream.low_water` bytes wait for the peer's window."""
+        """Handle that at most `Http2Stream.low_water` bytes wait for the peer's window."""
         ...
 
 
 class _Nobody:
-    """Owns streams that nobody serves or reads any more."""
+    """Owner of streams that are no longer served or read."""
 
     def on_headers(self, headers: Headers, end: bool) -> None: ...
     def on_data(self, data: bytes | memoryview, end: bool) -> None: ...
@@ -82,19 +83,20 @@ class Http2Stream:
         self.receive_window = receive_window
         """Bytes that the peer may still send."""
         self.unacknowledged = 0
-        """Bytes that were used, and not given back to the peer's window yet."""
+        """Bytes used, and not yet returned to the peer's window."""
         self.waiting: deque[memoryview] | None = None
-        """Data that does not fit the peer's windows yet, oldest first."""
+        """Data that does not fit into the peer's windows yet, oldest first."""
         self.waiting_bytes = 0
         self.low_water = 0
-        """The owner is told when no more bytes than these wait."""
+        """The owner is notified when at most this many bytes wait."""
         self.above_low_water = False
         self.trailers: bytes | None = None
-        """Header block that ends this side once nothing waits; empty: an END_STREAM flag does."""
+        """Header block that ends this side once no data waits; empty: an END_STREAM flag ends
+        it."""
         self.answered = False
-        """This side has sent a header block on it."""
+        """Whether this side has sent a header block on the stream."""
         self.local_closed = False
         self.remote_closed = False
         self.got_head = False
         self.expected_bytes = -1
-        """Of the body that are still to come, where content-length says so."""
+        """Bytes of the body still to be received, if content-length gives its size."""

@@ -1,4 +1,4 @@
-"""The streams of a connection: how each is opened and ends (RFC 9113, section 5.1)."""
+"""The streams of a connection: how each opens and ends (RFC 9113, section 5.1)."""
 
 from collections import OrderedDict
 
@@ -10,31 +10,31 @@ from baton.rpc.http2.sender import Sender
 from baton.rpc.http2.stream import Http2Stream, StreamOwner
 
 _REMEMBERED = 256
-"""Streams that this side has reset, of which frames may still be on their way."""
+"""Streams reset by this side that are remembered, because frames of them may be in flight."""
 _MAX_UNTOLD = 100
-"""Streams to open before the peer has said how many it takes, as gRPC for Go and Java do: most
-servers take so many (RFC 9113, section 6.5.2), and one that takes fewer would have to refuse."""
+"""Streams to open before the peer has sent its limit, as gRPC for Go and Java do: most servers
+accept that many (RFC 9113, section 6.5.2), and others would have to reject them."""
 
 
 class Streams:
-    """Those that are open, and what is known of those that were.
+    """The open streams, and what is known of ended ones.
 
     Args:
-        sender: of the connection.
-        budgets: of the peer.
+        sender: sender of the connection.
+        budgets: budgets of the peer.
         limits: how many streams the peer may open, and their windows.
-        client: whether this side opens streams, or takes them.
+        client: whether this side opens streams, or accepts them.
     """
 
     def __init__(
         self, sender: Sender, budgets: Budgets, limits: ConnectionLimits, *, client: bool
     ) -> None:
         self.open: dict[int, Http2Stream] = {}
-        """By id."""
+        """Open streams by ID."""
         self.last_remote = 0
-        """The last stream that the peer opened."""
+        """ID of the last stream that the peer opened."""
         self.max_local = _MAX_UNTOLD
-        """Streams that the peer lets this side have open at once."""
+        """Concurrent streams that the peer allows this side."""
         self._sender = sender
         self._budgets = budgets
         self._limits = limits
@@ -42,18 +42,18 @@ class Streams:
         self._next_local = 1
         self._reset_here: OrderedDict[int, None] = OrderedDict()
         self._last_taken = codes.MAX_STREAM_ID
-        """Streams with a larger id are not taken."""
+        """Streams with a larger ID are ignored."""
 
-    # How they begin.
+    # Opening streams.
 
     @property
     def has_room(self) -> bool:
-        """Whether one more may be opened by this side now."""
+        """Whether this side may open one more stream now."""
         return len(self.open) < self.max_local and not self.used_up
 
     @property
     def used_up(self) -> bool:
-        """Whether there are no ids left for this side."""
+        """Whether this side has no stream IDs left."""
         return self._next_local > codes.MAX_STREAM_ID
 
     def open_local(self, owner: StreamOwner) -> Http2Stream:
@@ -65,11 +65,11 @@ class Streams:
         return stream
 
     def admit(self, stream_id: int) -> bool:
-        """Return whether a stream whose HEADERS came is to be served.
+        """Return whether to serve a stream whose HEADERS arrived.
 
         Raises:
-            ConnectionFailure: it cannot be opened, or not any more.
-            StreamFailure: there are too many.
+            ConnectionFailure: the ID is invalid or was already used.
+            StreamFailure: there are too many streams.
         """
         if self._client or stream_id <= self.last_remote:
             if stream_id in self._reset_here:
@@ -87,12 +87,12 @@ class Streams:
         return True
 
     def open_remote(self, stream_id: int, expected_bytes: int, *, end: bool) -> Http2Stream:
-        """Open a stream that was admitted; its owner is still to be set.
+        """Open a stream that was admitted; the caller sets its owner.
 
         Args:
-            stream_id: the peer's.
-            expected_bytes: of its body; -1: not known.
-            end: the peer says nothing more.
+            stream_id: ID that the peer chose.
+            expected_bytes: size of its body; -1: unknown.
+            end: the peer sends nothing more.
         """
         stream = self._new(stream_id)
         stream.got_head, stream.expected_bytes = True, expected_bytes
@@ -101,15 +101,15 @@ class Streams:
         return stream
 
     def refuse_new(self) -> None:
-        """Take no streams after the last one that came; servers only."""
+        """Accept no streams after the last one received; servers only."""
         self._last_taken = self.last_remote
 
     @property
     def last_taken(self) -> int:
-        """The largest id of a stream that is or would be served."""
+        """The largest ID of a stream that is or would be served."""
         return self._last_taken
 
-    # What is known of them.
+    # Looking up streams.
 
     def known(self, stream_id: int, kind: str) -> Http2Stream | None:
         """Return an open stream, None for one that has ended.
@@ -128,7 +128,7 @@ class Streams:
         return stream
 
     def expect_late(self, stream_id: int) -> None:
-        """Pass over a frame of a stream that this side has reset: it was on its way.
+        """Ignore a frame of a stream that this side has reset: it was in flight.
 
         Raises:
             StreamFailure: the peer has ended that stream itself.
@@ -136,10 +136,10 @@ class Streams:
         if stream_id not in self._reset_here:
             raise StreamFailure(stream_id, ErrorCode.STREAM_CLOSED, "the stream has ended")
 
-    # How they end.
+    # Ending streams.
 
     def finish(self, stream: Http2Stream) -> None:
-        """Take note that this side of a stream has ended."""
+        """Record that this side of a stream has ended."""
         if stream.remote_closed:
             self.open.pop(stream.id, None)
         elif not self._client:
@@ -147,20 +147,21 @@ class Streams:
             self.reset(stream, ErrorCode.NO_ERROR)
 
     def end_remote(self, stream: Http2Stream) -> None:
-        """Take note that the peer's side of a stream has ended."""
+        """Record that the peer's side of a stream has ended."""
         stream.remote_closed = True
         if stream.local_closed:
             self.open.pop(stream.id, None)
 
     def reset(self, stream: Http2Stream, code: ErrorCode) -> None:
-        """End a stream early; its owner hears nothing more. One that has ended stays as it is."""
+        """End a stream early; its owner receives no more calls. An ended stream is left
+        unchanged."""
         if self.open.pop(stream.id, None) is not None:
             self._sender.forget(stream)
             self._remember(stream.id)
             self._sender.put(frames.rst_stream(stream.id, code))
 
     def fail(self, failure: StreamFailure) -> None:
-        """End a stream for what the peer did wrong on it.
+        """End a stream because of a violation by the peer.
 
         Raises:
             ConnectionFailure: it does so too often.
@@ -173,14 +174,14 @@ class Streams:
             self._end_early(stream, failure.code, failure.message)
 
     def end_after(self, last: int, code: ErrorCode, message: str) -> None:
-        """End the streams with an id larger than `last`; all of them with 0."""
-        # None of them is open any more when the first owner hears of it.
+        """End the streams with an ID larger than `last`; all of them with 0."""
+        # All are removed before the first owner is notified.
         ended = [self.open.pop(stream_id) for stream_id in list(self.open) if stream_id > last]
         for stream in ended:
             self._end_early(stream, code, message)
 
     def on_rst_stream(self, stream_id: int, flags: int, payload: bytes) -> None:  # noqa: ARG002
-        """Take a RST_STREAM frame."""
+        """Handle a RST_STREAM frame."""
         if len(payload) != 4:
             raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM is not 4 bytes")
         stream = self.known(stream_id, "RST_STREAM")

@@ -1,4 +1,4 @@
-"""What goes to the client of one call: the head, messages, and the status at the end."""
+"""The response of one call: the head, messages, and the final status."""
 
 import asyncio
 
@@ -15,13 +15,13 @@ _HEAD_BLOCK = encode([*_HEAD, (b"grpc-accept-encoding", ACCEPTED)])
 
 
 class CallResponse:
-    """Sends what one call says, in order.
+    """Sends the response of one call, in order.
 
     Args:
-        loop: the server's.
-        http2: of the call's connection.
-        stream: the call's.
-        accepts: encodings that the client reads, as it says them.
+        loop: loop of the server.
+        http2: HTTP/2 connection of the call.
+        stream: stream of the call.
+        accepts: encodings that the client reads, as it lists them.
     """
 
     __slots__ = (
@@ -42,9 +42,9 @@ class CallResponse:
         accepts: bytes,
     ) -> None:
         self.begun = False
-        """The head was sent."""
+        """Whether the head was sent."""
         self.ended = False
-        """The status was sent, or is not wanted any more."""
+        """Whether the status was sent, or is no longer needed."""
         self.outbox = Outbox(loop)
         self.outbox.open(http2, stream)
         self._http2 = http2
@@ -53,12 +53,12 @@ class CallResponse:
         self._encoding = IDENTITY
 
     def compress(self, encoding: bytes) -> None:
-        """Compress the messages, if the client can read it; before the first one."""
+        """Compress the messages, if the client supports it; before the first one."""
         accepted = {one.strip() for one in self._accepts.split(b",")}
         self._encoding = encoding if encoding in accepted else IDENTITY
 
     def send_head(self, metadata: Metadata = ()) -> None:
-        """Send the head with metadata, at once; later calls do nothing."""
+        """Send the head with metadata, immediately; later calls do nothing."""
         if self.begun or self.ended:
             return
         self.begun = True
@@ -70,7 +70,7 @@ class CallResponse:
         self._http2.send_headers(self._stream, block)
 
     def send(self, message: bytes | Parts) -> bool:
-        """Send a message; return False where the client does not read, and much waits for it."""
+        """Send a message; return False if the client does not read, and much data waits for it."""
         if self.ended:
             return True
         if not self.begun:
@@ -78,19 +78,20 @@ class CallResponse:
         return self.outbox.send(frame_message(message, self._encoding))
 
     def discard(self) -> None:
-        """Drop what waits: the client does not read it."""
+        """Drop the waiting data: the client does not read it."""
         if not self.ended:
             self._http2.discard_waiting(self._stream)
 
     def end(self, trailers: bytes) -> bool:
-        """Send the status, as a header block, after what waits; return whether all has left."""
+        """Send the status, a header block, after the waiting data; return whether everything was
+        sent."""
         self.ended = True
         block = trailers if self.begun else _HEAD_BLOCK + trailers
         self._http2.send_headers(self._stream, block, end=True)
         if not self._stream.waiting_bytes:
             return True
         self.outbox.on_pause = None
-        self.outbox.pause()  # who does not read the rest is cut as well
+        self.outbox.pause()  # a client that does not read the rest is disconnected as well
         return False
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""One call, as its handler sees it: grpc.aio's context, and what costs less beside it."""
+"""One call as seen by its handler: grpc.aio's context, and cheaper methods in addition."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn
@@ -21,14 +21,14 @@ class CallAbortedError(Exception):
 
 
 class ServerCall:
-    """The context that a handler is given.
+    """The context that a handler receives. Lives on the event loop.
 
-    It has what is used here of grpc.aio's servicer context, and `send`, `receive`, `on_pause` and
-    `on_resume` beside it, which cost no task switch. It lives on the event loop.
+    It has the parts of grpc.aio's servicer context that are used here and, in addition, `send`,
+    `receive`, `on_pause` and `on_resume`, which cost no task switch.
 
     Args:
-        stream: the call's.
-        serialize: makes bytes of a response.
+        stream: stream of the call.
+        serialize: encodes a response.
         one_request: the client sends exactly one message.
     """
 
@@ -56,9 +56,9 @@ class ServerCall:
         self._details = ""
         self._trailing: Metadata = ()
         self.on_retire: Callable[[], None] | None = None
-        """Called when the client was told to open new calls on another connection."""
+        """Called when the client was asked to open new calls on another connection."""
 
-    # What a handler asks.
+    # Queried by the handler.
 
     def invocation_metadata(self) -> Metadata:
         """Return the metadata that the client sent."""
@@ -66,11 +66,11 @@ class ServerCall:
 
     @property
     def fields(self) -> Headers:
-        """The head of the request as it came: metadata, and the fields of HTTP/2 and gRPC."""
+        """Header fields of the request as received: metadata, and the fields of HTTP/2 and gRPC."""
         return self._stream.head.fields
 
     def time_remaining(self) -> float | None:
-        """Return the seconds that are left until the call's deadline; None: it has none."""
+        """Return the seconds that remain until the call's deadline; None: it has none."""
         deadline = self._stream.deadline
         if deadline is None:
             return None
@@ -82,8 +82,8 @@ class ServerCall:
 
     @property
     def retired(self) -> bool:
-        """Whether the client was told to open new calls on another connection; then `on_retire` is
-        not called any more."""
+        """Whether the client was asked to open new calls on another connection; `on_retire` is not
+        called after that."""
         return self._stream.connection.retired
 
     @property
@@ -92,7 +92,8 @@ class ServerCall:
         return self._stream.failure
 
     def cancelled(self) -> bool:
-        """Return whether the client is gone, or the call was ended from outside the handler."""
+        """Return whether the client has disconnected, or the call was ended from outside the
+        handler."""
         return self._stream.failure is not None
 
     def code(self) -> grpc.StatusCode:
@@ -115,25 +116,26 @@ class ServerCall:
 
     @property
     def on_resume(self) -> Callable[[], None] | None:
-        """Called when it has read most of it."""
+        """Called when the client has read most of the waiting data."""
         return self._answer.outbox.on_resume
 
     @on_resume.setter
     def on_resume(self, callback: Callable[[], None] | None) -> None:
         self._answer.outbox.on_resume = callback
 
-    # What it says.
+    # Response.
 
     async def send_initial_metadata(self, metadata: Metadata) -> None:
-        """Send the head of the answer now, with metadata."""
+        """Send the head of the response now, with metadata."""
         self._answer.send_head(metadata)
 
     def send_head(self, metadata: Metadata = ()) -> None:
-        """Send the head of the answer with metadata, at once; later calls do nothing."""
+        """Send the head of the response with metadata, immediately; later calls do nothing."""
         self._answer.send_head(metadata)
 
     def set_compression(self, compression: grpc.Compression) -> None:
-        """Compress the answer's messages, if the client can read it; before the first one."""
+        """Compress the messages of the response, if the client supports it; before the first
+        one."""
         self._answer.compress(_ENCODINGS.get(compression, IDENTITY))
 
     def set_trailing_metadata(self, metadata: Metadata) -> None:
@@ -162,26 +164,27 @@ class ServerCall:
         raise CallAbortedError
 
     def send(self, message: Any) -> bool:
-        """Send a message with everything else of this turn of the loop. Never waits.
+        """Send a message together with others of this iteration of the loop. Never waits.
 
         Args:
-            message: what the method's serializer takes.
+            message: accepted by the method's serializer.
 
         Returns:
-            False where the client does not read, and 64 KiB or more wait for it.
+            False if the client does not read, and 64 KiB or more wait for it.
         """
         return self._answer.send(self._serialize(message))
 
     def set_buffer(self, size: int) -> None:
-        """Let so many bytes wait for the client before the call pauses, and half to go on."""
+        """Set the bytes that may wait for the client before the call pauses; it resumes at half of
+        them."""
         self._answer.outbox.set_buffer(size)
 
     async def write(self, message: Any) -> None:
-        """Send a message; return once the client's windows have taken most of what waits."""
+        """Send a message; return once the client's windows have taken most of the waiting data."""
         if not self.send(message):
             await self._answer.outbox.drain()
 
-    # What it reads.
+    # Request.
 
     def request(self) -> Any:
         """Return the request: the message, or an iterator of the client's messages.
@@ -221,10 +224,10 @@ class ServerCall:
         self._inbox.deliver()
 
     def hold_requests(self) -> None:
-        """Keep the client's messages back until `release_requests`."""
+        """Hold back the client's messages until `release_requests`."""
         self._inbox.held = True
 
     def release_requests(self) -> None:
-        """Give what was kept back to `receive`'s callback, and what comes."""
+        """Pass the messages held back, and those that follow, to `receive`'s callback."""
         self._inbox.held = False
         self._stream.deliver()

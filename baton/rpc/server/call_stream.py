@@ -1,4 +1,4 @@
-"""One call's stream: how the call begins, how long it may take, and how it ends."""
+"""The stream of one call: how the call begins, how long it may take, and how it ends."""
 
 import asyncio
 from functools import partial
@@ -20,28 +20,28 @@ from baton.rpc.wire.metadata import Metadata
 from baton.rpc.wire.status import OK_TRAILERS, error_trailers, trailer_fields
 
 _READ_AHEAD_BYTES = 64 * 1024
-"""Requests that may wait for a handler before the client's window is kept shut."""
+"""Bytes of requests that may wait for a handler before the client's window stays closed."""
 _REFUSAL_SECONDS = 0.05
-"""A call of many messages that is refused before the first came is told so with it, or after
-this: grpc.aio's client reports a write that comes too late instead of the status."""
+"""A streaming call that is rejected before its first message gets the status with that message, or
+after this time: grpc.aio's client reports a late write instead of the status."""
 _MESSAGE_COST = 4
-"""Of each message that a frame holds, for the turn that reads it: one read may have 50,000."""
+"""Cost of each message in a frame, for the turn that reads it: one read may hold 50,000."""
 _NO_MESSAGE = BatonError(Reason.MALFORMED_BODY, "the message is not of this method's type")
 
 
 class CallStream:
-    """Owns the stream of one call, from its head until the client was told the end.
+    """Owns the stream of one call, from its head until the client has received the status.
 
-    It makes the handler's task, gives it what comes, and is the only one to end the call: by what
-    the handler returned or raised, by the deadline, by a client that leaves or does not read.
+    It creates the handler's task, passes it incoming messages, and alone ends the call: when the
+    handler returns or raises, at the deadline, or when the client leaves or does not read.
 
     Args:
-        connection: of the stream.
-        stream: the call's.
-        method: what was called.
-        head: of the request.
+        connection: connection of the stream.
+        stream: stream of the call.
+        method: method that was called.
+        head: head of the request.
         timeout: seconds until the call's deadline; None: it has none.
-        max_message_bytes: of the client's messages.
+        max_message_bytes: largest message from the client.
     """
 
     __slots__ = (
@@ -89,20 +89,20 @@ class CallStream:
         self.failure: Exception | None = None
         """Why the handler was cancelled from outside; None: it was not."""
         self.task: asyncio.Task[None] | None = None
-        """Runs the handler; None before it begins."""
+        """Task of the handler; None before it begins."""
         self.deadline: float | None = None
-        """Of the loop's clock."""
+        """Deadline on the loop's clock."""
         self._stream = stream
         self._returned = False
-        """The handler is done."""
+        """Whether the handler has returned."""
         self._done = False
-        """The client was told everything, or is gone."""
+        """Whether the client has received everything, or has disconnected."""
         self._heard = False
-        """Something came of the client's messages."""
+        """Whether any of the client's messages has arrived."""
         self._partial_bytes = 0
-        """Of a message that is not whole yet, as the connection counts them."""
+        """Bytes of an incomplete message, as the connection counts them."""
         self._refusal: bytes | None = None
-        """A status that is held back a little."""
+        """A status that is delayed briefly."""
         self._refusal_timer: asyncio.TimerHandle | None = None
         self._timeout = 0.0 if timeout is None else timeout
         self._deadline_timer: asyncio.TimerHandle | None = None
@@ -111,10 +111,10 @@ class CallStream:
             self._deadline_timer = connection.loop.call_at(self.deadline, self._too_late)
         self.call = ServerCall(self, method.serialize, one_request=method.one_request)
 
-    # What its handler's task says.
+    # Called by the handler's task.
 
     def succeed(self) -> None:
-        """Tell the client that the call succeeded, or what the handler's `set_code` said."""
+        """End the call with success, or the status set by the handler's `set_code`."""
         call = self.call
         if call.code() is grpc.StatusCode.OK and not call.trailing_metadata():
             self._end(OK_TRAILERS)
@@ -122,27 +122,27 @@ class CallStream:
             self.end(call.code().value[0], call.details(), call.trailing_metadata())
 
     def fail(self, error: BatonError) -> None:
-        """Tell the client an error, after what waits for it."""
+        """End the call with an error, after the waiting data."""
         if not self.answer.ended:
             self.end(*error_trailers(error))
 
     def end(self, code: int, message: str, metadata: Metadata) -> None:
-        """Tell the client a status, by its number."""
+        """End the call with a status, by its number."""
         self._end(encode(trailer_fields(code, message, metadata)))
 
     def returned(self) -> None:
-        """Hear that the handler is done; nothing but `fail` is called after it."""
+        """Handle that the handler has returned; only `fail` may follow."""
         self._returned = True
         if self._done:
             self._let_go()
 
     def cancel(self, error: Exception) -> None:
-        """End the call from outside its handler, which is cancelled. A second call does nothing."""
+        """End the call from outside its handler, which is cancelled. Idempotent."""
         if self.failure is not None or self._returned:
             return
         self.failure = error
         if isinstance(error, BatonError):
-            # At once: the handler may take a while to unwind, and the client may read nothing.
+            # Immediately: the handler may take a while to unwind, and the client may read nothing.
             self.answer.discard()
             self.fail(error)
         if self.task is None:
@@ -151,31 +151,31 @@ class CallStream:
             self.task.cancel()
 
     def give_up(self, error: BatonError) -> None:
-        """Refuse the message that is coming: there are too many of such."""
+        """Reject the incoming message: too many messages are incomplete."""
         self.cancel(error)
 
     def deliver(self) -> None:
-        """Give the handler's callback what waits; what it raises ends the call."""
+        """Pass waiting messages to the handler's callback; what it raises ends the call."""
         try:
             self.inbox.deliver()
         except Exception as error:  # noqa: BLE001 - it is the call's, and reaches it
             self.cancel(error)
 
-    # What happens to the stream.
+    # Called for events of the stream.
 
     def opened(self, end: bool) -> None:
-        """Begin, unless the request is still to come."""
+        """Begin the call, unless the request is still to arrive."""
         if end:
             self._remote_end()
         elif not self.method.one_request:
             self._begin()
 
     def on_headers(self, headers: Headers, end: bool) -> None:  # noqa: ARG002
-        """Take a client's trailers, which mean nothing in gRPC."""
+        """Handle a client's trailers, which have no meaning in gRPC."""
         self._remote_end()
 
     def on_data(self, data: bytes | memoryview, end: bool) -> None:
-        """Take bytes of the client's messages."""
+        """Handle bytes of the client's messages."""
         if self.answer.ended:
             self._refuse()
             return
@@ -196,16 +196,16 @@ class CallStream:
             self._remote_end()
 
     def read_into(self, size: int) -> memoryview | None:
-        """Return where the next bytes of the client's message belong."""
+        """Return the buffer for the next bytes of the client's message."""
         return self.inbox.reader.room(size)
 
     def on_reset(self, code: ErrorCode, message: str) -> None:  # noqa: ARG002
-        """Hear that the client cancelled, or is gone."""
+        """Handle that the client cancelled, or disconnected."""
         self._over()
         self.cancel(self._why_gone())
 
     def on_drained(self) -> None:
-        """Hear that the client has read most of what waited."""
+        """Handle that the client has read most of the waiting data."""
         if not self.answer.ended:
             self.answer.outbox.resume()
         elif not self._stream.waiting_bytes:
@@ -227,13 +227,13 @@ class CallStream:
             self.task = self.connection.begin(self)
 
     def _keep_partial(self, size: int) -> bool:
-        """Take note of what is kept of a message; return whether the connection may keep it."""
+        """Record the bytes buffered of a message; return whether the connection allows them."""
         if size == self._partial_bytes:
             return True
         change, self._partial_bytes = size - self._partial_bytes, size
         return self.connection.keep_partial(self, size, change)
 
-    # How it ends.
+    # End of the call.
 
     def _end(self, trailers: bytes) -> None:
         if self.answer.ended:
@@ -253,7 +253,7 @@ class CallStream:
             self._over()
 
     def _over(self) -> None:
-        """Let go of the stream."""
+        """Release the stream."""
         if self._done:
             return
         self.inbox.closed = True
@@ -270,7 +270,7 @@ class CallStream:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Part what refers to each other: a call is freed as it ends, not by the collector."""
+        """Break reference cycles, so that a call is freed as it ends, without the collector."""
         self._stream.owner = NOBODY
         self.call.on_retire = None
         del self.call
@@ -285,15 +285,16 @@ class CallStream:
         self._cut(BatonError(Reason.DEADLINE, "the call exceeded its deadline"))
 
     def _cut(self, error: BatonError) -> None:
-        if self.answer.ended:  # the status waits behind what the client does not read
+        if self.answer.ended:  # the status waits behind data that the client does not read
             self.connection.http2.reset(self._stream, ErrorCode.CANCEL)
             self._over()
         else:
             self.cancel(error)
 
     def _why_gone(self) -> BatonError:
-        """A client whose deadline is over cancels too, and its clock may be ahead of ours by what
-        the call took to get here and by the rounding of a deadline on the wire."""
+        """Return why the client left: a client cancels too when its deadline has passed, and its
+        clock may be ahead of ours by the call's latency and the rounding of a deadline on the
+        wire."""
         if self.deadline is not None:
             left = self.deadline - self.connection.loop.time()
             if left <= 0.05 + 0.01 * self._timeout:

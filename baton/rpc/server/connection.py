@@ -1,4 +1,4 @@
-"""One client's connection: HTTP/2 on a socket, calls out of it."""
+"""The connection of one client: HTTP/2 on a socket, and the calls on it."""
 
 import asyncio
 import ssl
@@ -34,47 +34,47 @@ CONNECTION_ERRORS = Counter(
     ["code"],
 )
 _MAX_PARTIAL_BYTES = 64 * 1024 * 1024
-"""Of all messages of a client that are not whole yet, or four of the longest."""
+"""Bytes of all incomplete messages of a client; or four times the longest message."""
 _REQUEST_SECONDS = 30.0
-"""For the one message of a call, from its head on."""
+"""Time for the single message of a unary call, after its head."""
 _FAILED_SECONDS = 1.0
-"""For a client that broke the protocol to close the connection."""
+"""Time for a client that violated the protocol to close the connection."""
 _RETIRED = b"retired?"
-"""The PING behind the first GOAWAY."""
+"""Payload of the PING that follows the first GOAWAY."""
 _RETIRE_SECONDS = 5.0
-"""For the client to answer it."""
+"""Time for the client to reply to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """What all connections of a server share."""
+    """Settings that all connections of a server share."""
 
     methods: MethodTable
     guard: CallGuard
     context: Context
-    """Copied for each call: the server's, with nothing of any request."""
+    """Copied for each call: the server's context, without anything of a request."""
     limits: ConnectionLimits
     max_message_bytes: int
     stall_seconds: float
     keepalive_seconds: float
     keepalive_timeout_seconds: float
     max_age_seconds: float
-    """Then clients are told to use another connection; 0: never."""
+    """After this, clients are asked to use another connection; 0: never."""
     max_age_grace_seconds: float
-    """For the calls on it to end after that."""
+    """Time for the calls on it to end after that."""
     addresses: ClientAddresses | None
-    """Bounds the connections of each client address; None: nothing does."""
+    """Limits the connections of each client address; None: no limit."""
     unfinished: Unfinished
-    """Bounds what is held of all clients' messages that are not whole."""
+    """Limits the memory for incomplete messages of all clients."""
 
 
 class ServerConnection(SocketProtocol):
-    """Reads a client's bytes into calls.
+    """One client's connection: turns its bytes into calls.
 
     Args:
-        settings: the server's.
+        settings: settings of the server.
         on_lost: called when the socket is closed.
-        tls: stands under it once it is made; None: it is plain text.
+        tls: the TLS layer below, once established; None: plain text.
     """
 
     def __init__(
@@ -91,21 +91,22 @@ class ServerConnection(SocketProtocol):
         )
         self.stall_seconds = settings.stall_seconds
         self.caller: Peer | None = None
-        """Whose calls these are; None: anyone's, and anyone may make them."""
+        """Identity of the client; None: clients are not identified and may make every call."""
         self._tls = tls
         self._settings = settings
         self._on_lost = on_lost
         self._calls: dict[CallStream, float] = {}
-        """Loop time at which each came; until its client was told the end."""
+        """Loop time at which each call arrived, until its client has received the status."""
         self._partial_bytes = 0
         self._address: str | None = None
-        """As it is counted; None: it is not."""
+        """Address under which the connection is counted; None: it is not counted."""
         self.retired = False
-        """Its client was told to open new calls on another one."""
+        """Whether its client was asked to open new calls on another connection."""
         self._aged = False
         self._closing = False
         self._end_timer: asyncio.TimerHandle | None = None
-        """What comes next: it is too old, its client has not answered, or its grace is over."""
+        """Timer for the next step: maximum age, the client's reply, or the end of the grace
+        period."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         if self._tls is not None:
@@ -125,7 +126,7 @@ class ServerConnection(SocketProtocol):
             self._end_timer.cancel()
         if self._address is not None and self._settings.addresses is not None:
             self._settings.addresses.leave(self._address)
-            self._address = None  # TLS may tell of it twice
+            self._address = None  # TLS may report it twice
         super().connection_lost(exc)
         self._on_lost(self)
 
@@ -136,16 +137,16 @@ class ServerConnection(SocketProtocol):
             return
         self._address = (transport.get_extra_info("peername") or ("",))[0]
         if addresses.enter(self._address, "grpc"):
-            # As of a server that is full: before a byte is said (Connections).
+            # As for a full server: before any byte is sent (Connections).
             self.abort()
 
-    # The server's.
+    # Called by the server.
 
     def retire(self) -> None:
-        """Tell the client to open new calls on another connection; close after the last one here.
+        """Ask the client to open new calls on another connection; close after the last one here.
 
-        Calls that it opened before it heard of this are served: they came before it answers the
-        PING behind the GOAWAY (RFC 9113, section 6.8).
+        Calls that it opened before it received the GOAWAY are served: they arrive before its reply
+        to the PING that follows (RFC 9113, section 6.8).
         """
         if self.retired or self._closing:
             return
@@ -158,7 +159,7 @@ class ServerConnection(SocketProtocol):
                 call.call.on_retire()
 
     def drain(self) -> None:
-        """Take no more calls; close once those that there are have ended."""
+        """Accept no more calls; close once the existing ones have ended."""
         if not self._closing:
             self._closing = self.retired = True
             if self._aged:
@@ -173,7 +174,7 @@ class ServerConnection(SocketProtocol):
         for call in list(self._calls):
             call.cancel(error)
 
-    # The calls'.
+    # Called by calls.
 
     def begin(self, call: CallStream) -> "asyncio.Task[None]":
         """Run a call's handler in a task."""
@@ -182,28 +183,29 @@ class ServerConnection(SocketProtocol):
         return self.loop.create_task(self._settings.guard.run(call), context=context)
 
     def keep_partial(self, call: CallStream, size: int, change: int) -> bool:
-        """Count what is kept of messages that are not whole; returns whether it is not too much.
+        """Count the bytes buffered for incomplete messages; return whether they are within the
+        limit.
 
         Args:
-            call: of the message; it may be given up within this.
-            size: bytes that it keeps.
-            change: against before.
+            call: call of the message; it may be cancelled within this.
+            size: bytes that it buffers.
+            change: difference from before.
         """
         self._partial_bytes += change
         self._settings.unfinished.note(call, size)
         return self._partial_bytes <= max(_MAX_PARTIAL_BYTES, 4 * self._settings.max_message_bytes)
 
     def forget(self, call: CallStream) -> None:
-        """Hear that a call's client was told everything, or is gone."""
+        """Remove a call whose client has received everything, or has disconnected."""
         self._calls.pop(call, None)
         self._settings.guard.wait_no_more(call)
         if self._closing:
             self._close_if_done()
 
-    # HTTP/2's.
+    # Called by HTTP/2.
 
     def on_request(self, stream: Http2Stream, headers: Headers, end: bool) -> StreamOwner:
-        """Begin a call, or refuse it."""
+        """Begin a call, or reject it."""
         head = read_head(headers)
         if head.http_method != b"POST":
             return self._refuse(stream, b"405", (b"allow", b"POST"))
@@ -242,13 +244,13 @@ class ServerConnection(SocketProtocol):
     def _refuse(
         self, stream: Http2Stream, status: bytes, *more: tuple[bytes, bytes]
     ) -> StreamOwner:
-        """Answer what is no call of gRPC."""
+        """Respond to a request that is not a gRPC call."""
         self.http2.send_headers(stream, encode([(b":status", status), *more]), end=True)
         return NOBODY
 
     def _end(self) -> None:
-        """Close behind the GOAWAY. What the client still sends is read and dropped for a while:
-        closing at once would reset the connection, and why might be lost with it."""
+        """Close after the GOAWAY. Further data from the client is read and dropped for a while:
+        closing immediately would reset the connection, and the GOAWAY might be lost with it."""
         if not self._connected or self._transport.is_closing():
             return
         self._flush()
@@ -258,7 +260,7 @@ class ServerConnection(SocketProtocol):
             self._transport.write_eof()
             self._transport.resume_reading()
             self._end_within(_FAILED_SECONDS, self.abort)
-        else:  # TLS has no such half
+        else:  # TLS has no half-close
             self._transport.close()
 
     def _too_old(self) -> None:

@@ -1,4 +1,4 @@
-"""The connections of a server: how many there may be, and how they are closed."""
+"""The connections of a server: how many are allowed, and how they are closed."""
 
 import asyncio
 from contextlib import suppress
@@ -18,20 +18,16 @@ REFUSED = Counter(
     "Connections closed at once because `grpc.max_connections` were open.",
 )
 _CLOSE_SECONDS = 1.0
-"""For clients to read what was written last."""
+"""Time for clients to read the data written last."""
 
 
 class Connections:
-    """Takes clients' connections, up to a limit. One server owns it, on its event loop.
-
-    What exceeds the limit is closed before a byte is said. A gRPC client takes that for a server
-    that is not there: it waits longer each time, and calls that wait for it fail with UNAVAILABLE
-    and may be tried elsewhere. A GOAWAY would tell it to come back at once.
+    """Accepts client connections, up to a limit. Owned by one server, on its event loop.
 
     Args:
-        settings: of each connection.
-        limit: connections at once.
-        tls: what to serve TLS with; None: plain text is served.
+        settings: settings of each connection.
+        limit: concurrent connections.
+        tls: TLS of the server; None: plain text.
     """
 
     def __init__(self, settings: ConnectionSettings, limit: int, tls: ServerTls | None) -> None:
@@ -42,12 +38,12 @@ class Connections:
         self._none_open = asyncio.Event()
         self._stopping = False
         self._full = False
-        """It was logged that there are too many."""
+        """Whether the limit was logged as reached."""
 
     def accept(self) -> asyncio.BaseProtocol:
-        """Return what reads a new connection: the listener's factory of protocols."""
+        """Return the protocol of a new connection: the listener's factory of protocols."""
         if self._stopping:
-            return _Closed()  # accepted, while the listener was being closed
+            return _Closed()  # accepted while the listener was being closed
         if len(self._open) >= self._limit:
             REFUSED.inc()
             if not self._full:
@@ -60,16 +56,17 @@ class Connections:
         return connection if self._tls is None else TlsHandshake(connection, self._tls)
 
     def retire(self) -> None:
-        """Tell every client to open new calls on another connection; new connections are taken."""
+        """Ask every client to open new calls on another connection; new connections are
+        accepted."""
         for connection in list(self._open):
             connection.retire()
 
     def refuse_new(self) -> None:
-        """Take no more connections."""
+        """Accept no more connections."""
         self._stopping = True
 
     def drain(self) -> None:
-        """Take no more connections, nor calls on those that there are."""
+        """Accept no more connections, and no more calls on existing ones."""
         self._stopping = True
         for connection in list(self._open):
             connection.drain()
@@ -80,17 +77,17 @@ class Connections:
             connection.cancel_calls(error)
 
     async def close(self) -> None:
-        """Close every connection; clients have a moment to read what was written last."""
+        """Close every connection; clients have a moment to read the data written last."""
         for connection in list(self._open):
             connection.close()
         if not await self.wait_none(_CLOSE_SECONDS):
             for connection in list(self._open):
                 connection.abort()
-            # The sockets are closed in the loop's next turn, which may be its last.
+            # The sockets are closed in the next iteration of the loop, which may be its last.
             await self.wait_none(_CLOSE_SECONDS)
 
     async def wait_none(self, seconds: float) -> bool:
-        """Return, within so long, whether none is open."""
+        """Wait up to `seconds` for all connections to close; return whether they have."""
         if self._open:
             self._none_open.clear()
             with suppress(TimeoutError):
@@ -100,7 +97,7 @@ class Connections:
 
     def _lost(self, connection: ServerConnection) -> None:
         if connection not in self._open:
-            return  # TLS may tell of it twice
+            return  # TLS may report it twice
         self._open.discard(connection)
         OPEN.dec()
         self._full = self._full and len(self._open) >= self._limit

@@ -1,7 +1,7 @@
-"""What every call of a server gets: limits, its caller's trace and request id, errors with details,
-and counters at its end.
+"""Per-call services of a server: limits, the caller's trace and request ID, errors with details,
+and counters at the end.
 
-The work is per call: streams pass their messages through nothing of this.
+The work is per call: messages of streams do not pass through this module.
 """
 
 import asyncio
@@ -49,21 +49,21 @@ class CallEnd:
     """`/package.Service/Method`, or `unknown`."""
     code: grpc.StatusCode
     error: BatonError | None
-    """What its caller was told; None where it succeeded."""
+    """Error that the caller received; None if the call succeeded."""
 
 
 OnCallEnd = Callable[[CallEnd], None]
-"""Called in the context of the task that served the call: sees its request id."""
+"""Called in the context of the task that served the call, so that its request ID is set."""
 
 
 class CallGuard:
     """Runs each call's handler. One per server, on its event loop.
 
     Args:
-        max_concurrent: calls served at once; more are refused with OVERLOADED. Those of health
-            count by themselves: they are answered while all others are refused. As many may wait
-            for their message; of more, the one that has waited longest is given up.
-        on_end: called once for each call, whatever ended it.
+        max_concurrent: concurrent calls; more are rejected with OVERLOADED. Health checks are
+            counted separately, so they are served while other calls are rejected. As many may wait
+            for their message; beyond that, the one that has waited longest is rejected.
+        on_end: called once for each call, however it ended.
     """
 
     def __init__(self, max_concurrent: int, on_end: OnCallEnd | None = None) -> None:
@@ -75,13 +75,14 @@ class CallGuard:
         self._active = 0
         self._active_health = 0
         self._waiting: dict[CallStream, None] = {}
-        """For the client's message; the one that came first is the first."""
+        """Calls that wait for the client's message, oldest first."""
 
     def wait(self, stream: CallStream) -> None:
-        """Take note of a call that cannot begin yet.
+        """Register a call that cannot begin yet.
 
-        A client may leave it at that for half a minute, on each of its streams: what is kept of
-        these calls is bounded for all clients together. Others wait for a moment only.
+        A client may leave a call in this state for half a minute, on each of its streams: the
+        number of these calls is bounded for all clients together. Other calls wait for a moment
+        only.
         """
         self._waiting[stream] = None
         if len(self._waiting) > self._max_concurrent:
@@ -90,11 +91,11 @@ class CallGuard:
             oldest.cancel(BatonError(Reason.OVERLOADED, many, retry_after=_OVERLOAD_RETRY_SECONDS))
 
     def wait_no_more(self, stream: CallStream) -> None:
-        """Hear that a call begins, or that its client is gone. Idempotent."""
+        """Remove a call that begins, or whose client has disconnected. Idempotent."""
         self._waiting.pop(stream, None)
 
     async def run(self, stream: CallStream) -> None:
-        """Serve a call to its end; in a task and a context of its own."""
+        """Serve a call to its end; in a separate task and context."""
         began, name, head = monotonic(), stream.method.name, stream.head
         if head.caller_id and (caller_id := clean_request_id(head.caller_id)):
             request_id.set(caller_id)
@@ -126,7 +127,7 @@ class CallGuard:
             stream.end(call.code().value[0], call.details(), call.trailing_metadata())
             error = BatonError.from_trailers(call.trailing_metadata(), call.code(), call.details())
         except asyncio.CancelledError:
-            if stream.failure is None:  # nobody but the loop's end cancels it so
+            if stream.failure is None:  # only the end of the loop cancels it so
                 raise
             error = _error_of(stream.failure, name)
         except Exception as bug:  # noqa: BLE001 - it is logged, and its caller told
@@ -151,7 +152,7 @@ class CallGuard:
 
 
 def _error_of(failure: Exception, method: str) -> BatonError:
-    """Return what a client is told; what it may not know is logged."""
+    """Return the error for the client; details that it must not learn are logged."""
     if isinstance(failure, BatonError):
         return failure
     if isinstance(failure, MemoryError):

@@ -1,4 +1,4 @@
-"""The head of a request: what a client says of its call before the first message."""
+"""The head of a request: the client's fields before the first message."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,8 @@ from baton.rpc.wire.timeouts import read_timeout
 
 _MAX_BYTES = 16 * 1024
 _KEY_BYTES = 1024
-"""Of a credential, what counts: a longer one is no key, which is told instead of its length."""
+"""Bytes of a credential that count: a longer one is invalid, which is reported instead of its
+length."""
 _CONTENT_TYPE = b"application/grpc"
 _REQUEST_ID = REQUEST_ID_KEY.encode()
 _TRACEPARENT = TRACEPARENT_KEY.encode()
@@ -18,22 +19,22 @@ _TRACEPARENT = TRACEPARENT_KEY.encode()
 
 @dataclass(slots=True)
 class CallHead:
-    """The fields that a server acts on, as they came."""
+    """The request fields that a server uses, as received."""
 
     fields: Headers = field(repr=False)
-    """All of them; secrets are among them."""
+    """All fields, including secrets."""
     size: int = 0
-    """Bytes of all names and values, without what is too long of a credential."""
+    """Bytes of all names and values, without the excess of an overlong credential."""
     http_method: bytes = b""
     path: str = ""
     content_type: bytes = b""
     timeout: bytes = b""
     encoding: bytes = compression.IDENTITY
-    """Of the client's messages."""
+    """Encoding of the client's messages."""
     accepts: bytes = b""
-    """Encodings that the client reads, as it says them."""
+    """Encodings that the client reads, as it lists them."""
     caller_id: str = ""
-    """The request id that the client sent; empty: none."""
+    """The request ID that the client sent; empty: none."""
     traceparent: str = ""
     """The client's trace; empty: none."""
 
@@ -44,7 +45,7 @@ class CallHead:
         return kind[:size] == _CONTENT_TYPE and kind[size : size + 1] in (b"", b"+", b";")
 
     def timeout_seconds(self) -> float | None:
-        """Return the time that the call may take; None: any.
+        """Return the time limit of the call; None: no limit.
 
         Raises:
             BatonError: MALFORMED_HEAD.
@@ -52,10 +53,10 @@ class CallHead:
         return read_timeout(self.timeout) if self.timeout else None
 
     def check(self) -> None:
-        """Check what any method's call must keep to.
+        """Check the rules that apply to calls of every method.
 
         Raises:
-            BatonError: HEAD_TOO_LARGE, or UNIMPLEMENTED, an encoding that is not known.
+            BatonError: HEAD_TOO_LARGE, or UNIMPLEMENTED for an unknown encoding.
         """
         if self.size > _MAX_BYTES:
             raise BatonError(

@@ -1,4 +1,4 @@
-"""grpc.health.v1, which also says which process answers."""
+"""grpc.health.v1, extended with the identity of the process that answers."""
 
 import asyncio
 from typing import Any
@@ -12,12 +12,12 @@ READINESS = "readiness"
 
 
 class Health(health.aio.HealthServicer):  # type: ignore[misc,name-defined]  # not in the stubs
-    """Health that also says which process answers: an address may have a new owner."""
+    """Health service that also identifies the process: an address may have been taken over."""
 
     def __init__(self, incarnation: str) -> None:
         super().__init__()
         self.closing = asyncio.Event()
-        """Set when the server drains: watches end, which by themselves never would."""
+        """Set when the server drains, to end watches, which would otherwise never end."""
         self._metadata = ((INCARNATION_KEY, incarnation),)
 
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Any) -> Any:  # noqa: N802

@@ -1,4 +1,4 @@
-"""What a server serves: methods by path, as gRPC's generated code registers them."""
+"""The methods that a server serves, by path, as gRPC's generated code registers them."""
 
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -15,36 +15,36 @@ from baton.rpc.wire.messages import Data, Parts
 
 UNKNOWN_METHOD = "unknown"
 _LONG_BYTES = 64 * 1024
-"""Shorter messages are parsed within a few milliseconds, whatever is in them."""
+"""Shorter messages are parsed within a few milliseconds, whatever they contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How calls of one method are served."""
+    """How to serve calls of one method."""
 
     name: str
-    """`/package.Service/Method`, or `unknown`, for people and metrics."""
+    """`/package.Service/Method`, or `unknown`, for messages and metrics."""
     one_request: bool
     """Whether the client sends exactly one message."""
     deserialize: Callable[[Data], Any]
     serialize: Callable[[Any], bytes | Parts]
     serve: Callable[[ServerCall], Awaitable[None]]
-    """Runs the handler of a call whose request, if it is one, has come."""
+    """Runs the handler of a call; a unary request has already arrived."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Details:
-    """What generic handlers look a method up by."""
+    """Details by which generic handlers look up a method."""
 
     method: str
     invocation_metadata: tuple[tuple[str, str], ...] = ()
 
 
 class MethodTable:
-    """Takes what `add_…Servicer_to_server` registers, and finds methods by path.
+    """Collects the methods that `add_…Servicer_to_server` registers, and finds them by path.
 
     Args:
-        max_fields: of a client's message that is long; None: any number.
+        max_fields: most fields in a long message from a client; None: any number.
     """
 
     def __init__(self, max_fields: int | None = None) -> None:
@@ -65,7 +65,7 @@ class MethodTable:
             self._methods[path] = self._method(path, handler)
 
     def find(self, path: str) -> Method | None:
-        """Return the method of a path, None where there is none."""
+        """Return the method at a path, None if there is none."""
         method = self._methods.get(path)
         if method is not None:
             return method
@@ -96,7 +96,7 @@ class MethodTable:
 
 
 def unknown_method(path: str) -> Method:
-    """Return a method that refuses its calls: there is none at `path`."""
+    """Return a method that rejects its calls with UNIMPLEMENTED: there is none at `path`."""
 
     async def refuse(call: ServerCall) -> None:  # noqa: ARG001 - methods take one
         raise BatonError(Reason.UNIMPLEMENTED, f"method {path[:200]} does not exist")
@@ -107,7 +107,7 @@ def unknown_method(path: str) -> Method:
 
 
 def _bounded(parse: Callable[[Data], Any], most: int) -> Callable[[Data], Any]:
-    """Return a parser of the same message type that refuses a long message of too many fields."""
+    """Return a parser of the same message type that rejects a long message with too many fields."""
     message: Descriptor = parse.__self__.DESCRIPTOR  # type: ignore[attr-defined]  # FromString's
 
     def parse_bounded(data: Data) -> Any:

@@ -1,4 +1,4 @@
-"""What a call's context needs of its stream, and both of their connection."""
+"""Interfaces that a call's context requires of its stream, and both of their connection."""
 
 import asyncio
 from typing import Protocol, TypeVar
@@ -12,23 +12,23 @@ CallT = TypeVar("CallT", contravariant=True)
 
 
 class CallerConnection(Protocol):
-    """What a handler is told of its call's connection."""
+    """What a handler can learn about its call's connection."""
 
     loop: asyncio.AbstractEventLoop
     peer: str
     """The client's address, as `ipv4:127.0.0.1:40000`."""
     retired: bool
-    """The client was told to open new calls on another one."""
+    """Whether the client was asked to open new calls on another connection."""
 
 
 class HandlerStream(Protocol):
-    """What a handler's context needs of its call's stream."""
+    """What a handler's context needs from its call's stream."""
 
     answer: CallResponse
     inbox: Inbox
     head: CallHead
     deadline: float | None
-    """Of the loop's clock; None: there is none."""
+    """Deadline on the loop's clock; None: there is none."""
     failure: Exception | None
     """Why the handler was cancelled from outside; None: it was not."""
 
@@ -38,25 +38,26 @@ class HandlerStream(Protocol):
         ...
 
     def deliver(self) -> None:
-        """Give the handler's callback what waits; what it raises ends the call."""
+        """Pass waiting messages to the handler's callback; what it raises ends the call."""
         ...
 
 
 class StreamConnection(CallerConnection, Protocol[CallT]):
-    """What a call's stream needs of its connection."""
+    """What a call's stream needs from its connection."""
 
     http2: Http2Connection
     stall_seconds: float
-    """A client that does not read for so long is cut."""
+    """A client that does not read for this long is disconnected."""
 
     def begin(self, call: CallT) -> "asyncio.Task[None]":
         """Run a call's handler in a task."""
         ...
 
     def keep_partial(self, call: CallT, size: int, change: int) -> bool:
-        """Count what is kept of messages that are not whole; return whether it is not too much."""
+        """Count the bytes buffered for incomplete messages; return whether they are within the
+        limit."""
         ...
 
     def forget(self, call: CallT) -> None:
-        """Hear that a call's client was told everything, or is gone."""
+        """Remove a call whose client has received everything, or has disconnected."""
         ...

@@ -1,7 +1,7 @@
-"""grpc.reflection, both versions: grpcurl and buf ask for v1 first, older tools know v1alpha only.
+"""grpc.reflection, both versions: grpcurl and buf request v1 first, older tools know v1alpha only.
 
-grpcio-reflection has v1alpha. The messages of v1 are the same but for the package's name, which is
-on no wire, so that one servicer serves both.
+grpcio-reflection implements v1alpha. The messages of v1 differ only in the package name, which is
+not on the wire, so that one servicer serves both.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ def add_reflection(methods: MethodTable, services: Iterable[str]) -> None:
     """Serve reflection of services and of itself.
 
     Args:
-        methods: of the server.
+        methods: methods of the server.
         services: full names, for example `grpc.health.v1.Health`.
     """
     _describe_itself()
@@ -37,7 +37,8 @@ def add_reflection(methods: MethodTable, services: Iterable[str]) -> None:
 
 
 def _describe_itself() -> None:
-    """Put v1's file where the servicer looks for files: a client asks for what it is to call."""
+    """Register v1's file where the servicer looks for files: clients ask for the service they
+    call."""
     pool = descriptor_pool.Default()
     try:
         pool.FindFileByName(_FILE)

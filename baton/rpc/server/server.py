@@ -36,29 +36,29 @@ class Server:
     """A gRPC server on HTTP/2 with what every process of Baton has.
 
     Health (grpc.health.v1): `liveness` is SERVING from `start` to the end; `""`, `readiness` and
-    each added service follow `set_ready`. Leaving the context cancels the calls that are left.
+    each added service follow `set_ready`. Leaving the context cancels the remaining calls.
 
     Args:
         settings: where to listen, and limits.
-        name: of the process, for people.
+        name: name of the process, for messages.
         advertise_host: the host of `address`; empty: the host it listens on.
-        incarnation: `Process.incarnation`, for discovery to know this process by. With an empty
-            one it takes any process that answers at the address for this one.
-        on_call_end: called once for each call that ends, refused ones too.
-        stall_seconds: a client that has not read what waits for it for so long is cut.
-        tls: to serve TLS; it offers `h2` (ALPN), without which no client is served. Mutual TLS
-            lets each client make the calls of its role alone.
-        limits: of each connection, but for what `settings` has of them.
-        max_fields: of a client's message that is long; more is refused before it is parsed. None:
+        incarnation: `Process.incarnation`, by which discovery identifies this process. If it is
+            empty, discovery accepts any process that answers at the address.
+        on_call_end: called once for each call that ends, including rejected ones.
+        stall_seconds: a client that leaves waiting data unread for this long is disconnected.
+        tls: enables TLS; it offers `h2` (ALPN), which clients must accept. With mutual TLS, each
+            client may make only the calls of its role.
+        limits: limits of each connection, except those in `settings`.
+        max_fields: most fields in a long message from a client, checked before it is parsed. None:
             any number.
-        max_connection_age_seconds: after so long, 10 % more or less, a client is told to use
-            another connection; 0: never.
+        max_connection_age_seconds: after this time, ±10 %, a client is asked to use another
+            connection; 0: never.
         max_connection_grace_seconds: time for the calls on it to end after that.
-        liveness: where other processes of the cluster are the clients: when they count as gone.
-            They ping, so that this side need not while they live.
-        addresses: bounds the connections of each client address; None: nothing does.
-        unfinished: bounds what is held of messages that come; None: nothing does, but each
-            connection's own bound.
+        liveness: if the clients are processes of the cluster: when they count as gone. They send
+            pings, so this side need not while they are alive.
+        addresses: limits the connections of each client address; None: no limit.
+        unfinished: limits the memory for incomplete messages; None: only the limit of each
+            connection applies.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Server:
         await self.drain(0)
 
     def add(self, register: Callable[[Any], None], service_full_name: str) -> None:
-        """Serve a service; before `start`.
+        """Register a service; before `start`.
 
         Args:
             register: adds the servicer, for example
@@ -135,7 +135,7 @@ class Server:
         self._services.append(service_full_name)
 
     def bind(self) -> None:
-        """Take the port; clients are refused before `start`.
+        """Bind the port; connections are refused before `start`.
 
         Raises:
             StartupError: the port is taken, or the address is not one of this machine's.
@@ -155,7 +155,7 @@ class Server:
         self._port = self._socket.getsockname()[1]
 
     async def start(self) -> None:
-        """Listen and serve, on a port that is taken now unless it was before; not ready yet.
+        """Listen and serve, on the port bound before or else bound now; not ready yet.
 
         Raises:
             StartupError: as of `bind`.
@@ -174,13 +174,13 @@ class Server:
             self._listener = await asyncio.get_running_loop().create_server(
                 self._connections.accept, sock=self._socket, backlog=_BACKLOG
             )
-        except OSError as error:  # another process took the same port, and listened first
+        except OSError as error:  # another process bound the same port, and listened first
             raise self._cannot_listen() from error
         log.info("grpc server started", address=self.address, process=self._name)
 
     @property
     def address(self) -> str:
-        """`host:port` for others to call; after `bind`."""
+        """`host:port` for other processes to call; after `bind`."""
         host = self._advertise_host or self._settings.host
         return f"{_bracket(host)}:{self._settings.advertise_port or self._port}"
 
@@ -189,39 +189,39 @@ class Server:
         return self._ready
 
     def set_ready(self, ready: bool) -> None:
-        """Say in health whether new work is welcome."""
+        """Report in health whether new work is accepted."""
         if ready != self._ready:
             self._ready = ready
             self._publish_soon()
 
     def set_part(self, name: str, well: bool) -> None:
-        """Say in health how a part of the process is that can fail without the process doing so."""
+        """Report in health the state of a part of the process that can fail on its own."""
         self._parts[name] = well
         self._publish_soon()
 
     def retire_connections(self) -> None:
-        """Tell every client to open new calls on another connection (GOAWAY); no call is lost.
+        """Ask every client to open new calls on another connection (GOAWAY); no call is lost.
 
-        The server still listens: what connects now is served, and not told.
+        The server still listens: connections made from now on are served, and not asked.
         """
         self._connections.retire()
 
     def stop_listening(self) -> None:
-        """Take no more connections; those that there are retire. Idempotent."""
+        """Accept no more connections; existing ones are retired. Idempotent."""
         if self._listener is not None:
             self._listener.close()
         self._connections.refuse_new()
         self._connections.retire()
 
     async def wait_left(self, seconds: float) -> None:
-        """Return once every client has left, after `stop_listening`; within so long."""
+        """Wait up to `seconds` for every client to leave, after `stop_listening`."""
         await self._connections.wait_none(seconds)
 
     async def drain(self, grace: float) -> None:
-        """Take no new call, let running ones end for `grace` seconds, then cancel them.
+        """Accept no new calls, let running ones end for `grace` seconds, then cancel them.
 
-        A stream that lives as long as its client wants must be ended by its own service, or it
-        holds this up for the whole grace.
+        A stream that lives as long as its client wants must be ended by its service; otherwise this
+        takes the whole grace period.
         """
         self.set_ready(False)
         if self._publishing is not None:

@@ -1,1 +1,1 @@
-"""Long-lived calls: a bounded send queue, and the client's and the server's side around it."""
+"""Long-lived calls: a bounded send queue, and the client and server sides around it."""

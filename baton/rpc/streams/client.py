@@ -1,4 +1,4 @@
-"""The client's side of long-lived calls."""
+"""The client side of long-lived calls."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -15,21 +15,22 @@ Frame = TypeVar("Frame")
 Response = TypeVar("Response")
 
 MAX_BULK_QUEUED = 8
-"""Frames that may wait before `ClientStream.send_bulk` holds its caller up."""
+"""Frames that may wait before `ClientStream.send_bulk` blocks its caller."""
 
 
 class ClientStream(Generic[Frame, Response]):
-    """The client's side of one call: a bounded send queue, and what is received.
+    """The client side of one call: a bounded send queue, and the received messages.
 
-    Owned by whoever opened the call, who calls `close` in a `finally`. Responses are either pulled
+    Owned by the opener of the call, which calls `close` in a `finally`. Responses are either pulled
     with `read`, or pushed from the socket's reader after `start_reader`.
 
     Args:
         call: a stream-stream call.
-        queue: what is sent; a queue that fails closes the stream.
-        write_seconds: a server that takes nothing for so long while something waits for it closes
+        queue: frames to send; a queue that fails closes the stream.
+        write_seconds: a server that accepts nothing for this long while data waits for it closes
             the stream; None: no limit.
-        buffer_bytes: sent and not taken by the server's windows yet, for bulk data; None: as usual.
+        buffer_bytes: bytes that may wait for the server's windows, for bulk data; None: the
+            default.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class ClientStream(Generic[Frame, Response]):
     def start_reader(
         self, on_message: Callable[[Response], None], on_closed: Callable[[BatonError], None]
     ) -> None:
-        """Give every message to `on_message` as it comes, and why the stream closed, once, last.
+        """Pass every message to `on_message` as it arrives and, last, once, why the stream closed.
 
         A BatonError that `on_message` raises closes the stream, as does any other error (INTERNAL).
         """
@@ -78,12 +79,12 @@ class ClientStream(Generic[Frame, Response]):
     def send(self, frame: Frame) -> None:
         """Queue a frame; on a closed stream it is dropped."""
         if not self._queue.put(frame):
-            # Not at once: the caller is in the middle of something.
+            # Deferred: the caller may be in the middle of an operation.
             error = BatonError(Reason.SLOW_CONSUMER, "write queue full")
             self._loop.call_soon(self.close, error)
 
     async def send_bulk(self, frame: Frame) -> None:
-        """Queue a frame with bulk data, once few others wait."""
+        """Queue a frame with bulk data, once few other frames wait."""
         await self._queue.wait_below(MAX_BULK_QUEUED)
         self.send(frame)
 
@@ -103,7 +104,7 @@ class ClientStream(Generic[Frame, Response]):
         return received
 
     def close(self, error: BatonError | None = None) -> None:
-        """End the call; what was not written yet is lost. A second call does nothing."""
+        """End the call; unsent data is lost. Idempotent."""
         if self.error is not None:
             return
         self.error = error or BatonError(Reason.CANCELLED, "the stream was closed by this process")
@@ -129,12 +130,12 @@ async def messages(call: ClientCall, idle_seconds: float) -> AsyncGenerator[Any]
     """Yield the messages of a server-streaming call, to its end.
 
     Args:
-        call: it is cancelled in the end.
-        idle_seconds: the longest time between two messages, without that in which this process did
-            not run.
+        call: cancelled at the end.
+        idle_seconds: the longest time between two messages, not counting time in which this process
+            did not run.
 
     Raises:
-        BatonError: DEADLINE where no message came in time, else the call's own error.
+        BatonError: DEADLINE if no message arrived in time, else the call's error.
     """
     late = BatonError(Reason.DEADLINE, f"no message for {idle_seconds:g} s")
     idle = Timer(idle_seconds, lambda: call.cancel(late))
@@ -142,7 +143,7 @@ async def messages(call: ClientCall, idle_seconds: float) -> AsyncGenerator[Any]
         while True:
             idle.restart()
             message = await call.read()
-            idle.pause()  # what is done with it is no time without one
+            idle.pause()  # the time that the caller spends on a message does not count
             if message is END:
                 return
             yield message
@@ -152,14 +153,14 @@ async def messages(call: ClientCall, idle_seconds: float) -> AsyncGenerator[Any]
 
 
 async def receive(call: ClientCall, idle_seconds: float) -> AsyncGenerator[Any]:
-    """Yield the messages of a server-streaming call, which never just ends.
+    """Yield the messages of a server-streaming call that is not expected to end.
 
     Args:
-        call: it is cancelled in the end.
+        call: cancelled at the end.
         idle_seconds: the longest time between two messages.
 
     Raises:
-        BatonError: always, in the end: UNAVAILABLE where the server ended the stream, else as
+        BatonError: always, at the end: UNAVAILABLE if the server ended the stream, else as
             `messages` does.
     """
     async with aclosing(messages(call, idle_seconds)) as received:

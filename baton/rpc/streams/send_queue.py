@@ -1,4 +1,4 @@
-"""The bounded queue of frames that one stream has to send."""
+"""A bounded queue of frames to send on one stream."""
 
 import asyncio
 from collections import deque
@@ -14,19 +14,18 @@ LIMIT = 8192
 
 
 class SendQueue(Generic[Frame, Message]):
-    """Frames in the order in which they were put, packed into messages as they are sent.
+    """A FIFO queue of frames, which are packed into messages as they are sent.
 
-    Owned by one stream, on one event loop. What is put in one turn of the loop is packed together,
-    at the turn's end. Bounded: a frame that does not fit fails the queue with SLOW_CONSUMER, so
-    that a peer that does not read costs no more memory than the limit and delays nothing but its
-    own stream.
+    Owned by one stream, on one event loop. Frames put in one iteration of the loop are packed
+    together, at its end. Bounded: a frame that does not fit fails the queue with SLOW_CONSUMER, so
+    that a peer that does not read costs no more memory than the limit and delays only its stream.
 
     Args:
-        pack: takes at least one frame off the left of the deque and returns a message of them.
+        pack: removes at least one frame from the left of the deque and returns a message of them.
             By default a frame is a message.
         limit: frames that may wait.
-        more: asked for a frame when none waits, for bulk data that is made only as it is sent;
-            returns None when it has none now.
+        more: returns a frame when none waits, for bulk data that is created only as it is sent, or
+            None if it has none now.
     """
 
     def __init__(
@@ -37,7 +36,7 @@ class SendQueue(Generic[Frame, Message]):
         more: Callable[[], Frame | None] | None = None,
     ) -> None:
         self.error: BaseException | None = None
-        """Why the queue failed; None: it did not."""
+        """Why the queue failed; None: it has not failed."""
         self._pack: Callable[[deque[Any]], Any] = pack or deque.popleft
         self._limit = limit
         self._more = more
@@ -47,7 +46,7 @@ class SendQueue(Generic[Frame, Message]):
         self._scheduled = False
         self._paused = False
         self._room: list[tuple[int, Callable[[], None]]] = []
-        """Who is called when fewer frames wait."""
+        """Callbacks for when fewer frames wait."""
         self._ended = False
         self._end_error: BaseException | None = None
         self._told = False
@@ -58,13 +57,13 @@ class SendQueue(Generic[Frame, Message]):
     def attach(
         self, send: Callable[[Message], bool], on_end: Callable[[BaseException | None], None]
     ) -> None:
-        """Send what waits, and what comes.
+        """Send waiting and future frames.
 
         Args:
-            send: takes a message and never waits; returns False where the peer does not read: no
-                more is sent before `resume`.
-            on_end: called once, when all was sent after `end`, or at once by `fail`: with the error
-                that either was given, if any.
+            send: takes a message and never waits; returns False if the peer does not read: no more
+                is sent before `resume`.
+            on_end: called once, when everything was sent after `end`, or immediately by `fail`:
+                with the error given to either, if any.
         """
         self._send, self._on_end = send, on_end
         self.wake()
@@ -85,7 +84,7 @@ class SendQueue(Generic[Frame, Message]):
         return True
 
     def wake(self) -> None:
-        """Send what waits at the end of this turn of the loop; ask `more` again."""
+        """Send waiting frames at the end of this iteration of the loop; ask `more` again."""
         if not self._scheduled and not self._paused and self._send is not None:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
@@ -95,7 +94,7 @@ class SendQueue(Generic[Frame, Message]):
         self._paused = True
 
     def resume(self) -> None:
-        """Go on after `pause`, or after a message that was one too many."""
+        """Continue after `pause`, or after `send` returned False."""
         self._paused = False
         self.wake()
 
@@ -107,7 +106,7 @@ class SendQueue(Generic[Frame, Message]):
             self.wake()
 
     def fail(self, error: BaseException) -> None:
-        """Drop what is queued and end with `error` at once. A later call does nothing."""
+        """Drop the queued frames and end with `error` immediately. A later call does nothing."""
         if self.error is not None or self._told:
             return
         self._ended = True

@@ -1,4 +1,4 @@
-"""The server's side of long-lived calls."""
+"""The server side of long-lived calls."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,20 +13,21 @@ Request = TypeVar("Request")
 
 
 class ServerStream(Generic[Request]):
-    """The server's side of one call: handles requests as they are read, sends the queue.
+    """The server side of one call: handles requests as they are read, and sends a queue.
 
-    Owned by the call's handler. `on_close` is called exactly once, whatever ends the stream:
-    everything that the stream holds is given back there.
+    Owned by the call's handler. `on_close` is called exactly once, however the stream ends, and
+    releases everything that the stream holds.
 
     Args:
-        queue: what is sent. One that fails ends the call with its error.
+        queue: frames to send. A queue that fails ends the call with its error.
         handle: called with each request, from the socket's reader: it must not wait; what it raises
             ends the call.
-        on_close: gives back what the stream holds; no request is handled afterwards.
-        linger_seconds: how long a client that says nothing more may take to read its answers.
-        pause_at: no request is read while so many frames wait; None: reading never pauses.
+        on_close: releases the stream's resources; no request is handled afterwards.
+        linger_seconds: how long a client that has ended its side may take to read its responses.
+        pause_at: number of waiting frames at which reading pauses; None: reading never pauses.
         stall_seconds: a pause that lasts longer ends the call with SLOW_CONSUMER.
-        buffer_bytes: sent and not taken by the client's windows yet, for bulk data; None: as usual.
+        buffer_bytes: bytes that may wait for the client's windows, for bulk data; None: the
+            default.
     """
 
     def __init__(
@@ -53,27 +54,27 @@ class ServerStream(Generic[Request]):
         self._draining = False
 
     def close(self) -> None:
-        """Give everything back. A second call does nothing."""
+        """Release the stream's resources. Idempotent."""
         if not self._closed:
             self._closed = True
             self._on_close()
 
     def drain(self, error: BatonError, seconds: float) -> None:
-        """Handle no more requests; end the call with `error` once its answers were sent.
+        """Handle no more requests; end the call with `error` once its responses were sent.
 
         Args:
-            error: what the client gets.
-            seconds: the longest that the answers may take; what is left then is dropped.
+            error: error for the client.
+            seconds: longest time for sending the responses; the rest is then dropped.
         """
         self._draining = True
         self._queue.end(error)
         asyncio.get_running_loop().call_later(seconds, self._queue.fail, error)
 
     async def serve(self, call: ServerCall) -> None:
-        """Serve until the client has ended its side and was sent its answers, or the queue fails.
+        """Serve until the client has ended its side and received its responses, or the queue fails.
 
         Raises:
-            BaseException: what the queue failed or ended with.
+            BaseException: the error that the queue failed or ended with.
         """
         self._call = call
         done: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()

@@ -1,1 +1,1 @@
-"""Time as calls need it: what the loop lost, stalls, backoff, pacing."""
+"""Timing of calls: time in which the loop did not run, stalls, backoff, pacing."""

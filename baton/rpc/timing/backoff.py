@@ -22,9 +22,9 @@ class Backoff:
         self._delay = first
 
     def next(self) -> float:
-        """Return the seconds to wait before the next attempt: half to one and a half of the delay.
+        """Return the seconds to wait before the next attempt: 0.5 to 1.5 times the delay.
 
-        Peers that lost the same server at the same moment thus come back spread over time.
+        Thus peers that lost the same server at the same moment reconnect spread over time.
         """
         delay, self._delay = self._delay, min(2 * self._delay, self._last)
         return delay * (0.5 + self._chance())

@@ -1,7 +1,8 @@
-"""For how long this process's event loop did not run: no peer's silence of that time counts.
+"""Measures how long this process's event loop did not run, to exclude that time from peers'
+silence.
 
-A process that was stopped, starved of a processor or busy for long finds, when it goes on, that
-everybody has been silent. That says nothing about them.
+A process that was stopped, starved of CPU or busy for long finds, when it continues, that all
+peers have been silent. That is no evidence about the peers.
 """
 
 import asyncio
@@ -9,11 +10,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 PERIOD_SECONDS = 0.25
-"""Of a pause, so much counts as time in which the loop ran."""
+"""Part of a pause that counts as time in which the loop ran."""
 
 
 class LoopWatch:
-    """A timer of one event loop that measures how late it is called. Made by `loop_watch`."""
+    """A timer of one event loop that measures how late it is called. Created by `loop_watch`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._time = loop.time
@@ -24,7 +25,7 @@ class LoopWatch:
 
     @property
     def lost_seconds(self) -> float:
-        """For how long, since the first use, the loop did not run; it never goes back."""
+        """Seconds in which the loop did not run, since the first use; never decreases."""
         return self._lost + max(0.0, self._time() - self._due)
 
     def _tick(self) -> None:
@@ -49,7 +50,7 @@ def loop_watch() -> LoopWatch:
 
 
 class LoopStopwatch:
-    """Measures from when it is made, without the time in which this process did not run."""
+    """Measures time since its creation, without the time in which this process did not run."""
 
     __slots__ = ("_began", "_lost", "_time", "_watch")
 
@@ -59,7 +60,7 @@ class LoopStopwatch:
         self.restart()
 
     def restart(self) -> None:
-        """Measure from now on."""
+        """Restart the measurement."""
         self._began = self._time()
         self._lost = self._watch.lost_seconds
 
@@ -69,9 +70,9 @@ class LoopStopwatch:
 
 
 class Timer:
-    """Calls back once, after so much time in which this process ran, unless it is cancelled.
+    """Calls back once, after this process ran for a given time, unless it is cancelled.
 
-    It has one timer of the loop, which looks how much is left when it is due: so to restart is
+    It uses one timer of the loop, which checks the remaining time when it is due: restarting is
     cheap, and may be done for every message.
     """
 
@@ -86,16 +87,16 @@ class Timer:
         self._handle = self._loop.call_later(seconds, self._look)
 
     def restart(self) -> None:
-        """Count from now on, whether or not it is paused. Where it has called back: do nothing."""
+        """Restart the countdown, also if it is paused. Do nothing if it has called back."""
         self._paused = False
         self._waiting.restart()
 
     def pause(self) -> None:
-        """Count no time until it is restarted."""
+        """Stop the countdown until a restart."""
         self._paused = True
 
     def cancel(self) -> None:
-        """Call nobody. Idempotent."""
+        """Drop the callback. Idempotent."""
         self._handle.cancel()
 
     def _look(self) -> None:
@@ -108,7 +109,7 @@ class Timer:
 
 @asynccontextmanager
 async def timeout(seconds: float) -> AsyncIterator[None]:
-    """Cancel the block after so much time in which this process ran.
+    """Cancel the block after this process ran for `seconds`.
 
     Raises:
         TimeoutError: it was cancelled.

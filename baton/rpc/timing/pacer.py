@@ -1,21 +1,17 @@
-"""When changes are told to those who follow them."""
+"""Pacing of change notifications."""
 
 import asyncio
 from collections.abc import Callable
 
 
 class Pacer:
-    """Tells a change at once, and those that follow it together at the end of a pause.
-
-    The pause is short for what is urgent and longer for all else, so that news which would change
-    what its reader decides is fresh, and a state that only drifts costs a few messages a second.
-    One event loop owns it; between changes it costs nothing.
+    """Reports a change immediately, and those that follow together at the end of a pause.
 
     Args:
-        tell: tells everything that changed; called from the loop, never from `changed`, so that
-            the changes of one moment are told together.
-        urgent_seconds: the shortest time between two times of telling.
-        steady_seconds: the shortest time between the last one and one without anything urgent.
+        tell: reports everything that changed; called from the loop, never from `changed`, so that
+            simultaneous changes are reported together.
+        urgent_seconds: the shortest time between two reports.
+        steady_seconds: the shortest time between the last report and a non-urgent one.
         loop: the clock and its timers; by default the running one.
     """
 
@@ -35,7 +31,7 @@ class Pacer:
         self._timer: asyncio.Handle | None = None
 
     def changed(self, urgent: bool = False) -> None:
-        """Have a change told, as soon as the pace allows it."""
+        """Schedule the report of a change, as soon as the pace allows it."""
         due = self._told_at + (self._urgent_seconds if urgent else self._steady_seconds)
         if self._timer is not None:
             if due >= self._due:
@@ -48,13 +44,13 @@ class Pacer:
             self._timer = self._loop.call_at(due, self.tell)
 
     def tell(self) -> None:
-        """Tell now, whatever the pace; the next pause begins here."""
+        """Report now, regardless of the pace; the next pause begins here."""
         self.close()
         self._told_at = self._loop.time()
         self._tell()
 
     def close(self) -> None:
-        """Drop what was to be told."""
+        """Drop pending reports."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

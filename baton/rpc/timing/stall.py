@@ -1,4 +1,4 @@
-"""Whether a peer reads anything of what waits for it."""
+"""Detects that a peer reads nothing of the data that waits for it."""
 
 from collections.abc import Callable
 
@@ -8,13 +8,10 @@ _LOOKS = 10
 
 
 class Stall:
-    """Calls back once a peer has read nothing for a while; to read slowly is to read.
-
-    It looks how much waits a few times in that while: so it is late by a tenth of it at most. Time
-    in which this process does not run does not count.
+    """Calls back once a peer has read nothing for a while; a slow reader is no stall.
 
     Args:
-        seconds: without a byte read, from when it is made or from the last one.
+        seconds: time without a byte read, since creation or the last byte.
         waiting: returns how many bytes wait for the peer; more may come meanwhile.
         on_stall: called at most once.
     """
@@ -29,11 +26,11 @@ class Stall:
         self._on_stall = on_stall
         self._were = waiting()
         self._idle = 0
-        """Looks at which nothing had been read."""
+        """Checks in a row at which nothing had been read."""
         self._timer = Timer(self._seconds, self._look)
 
     def cancel(self) -> None:
-        """Call nobody. Idempotent."""
+        """Drop the callback. Idempotent."""
         self._timer.cancel()
 
     def _look(self) -> None:

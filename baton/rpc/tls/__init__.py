@@ -1,1 +1,2 @@
-"""TLS of a process's servers and links: certificates out of files, and what their names allow."""
+"""TLS of a process's servers and connections: certificate files, and what certificate names
+allow."""

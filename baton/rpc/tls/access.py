@@ -1,6 +1,6 @@
-"""Which role may call what, and which role serves it: the one table.
+"""The table of which role may call, and which may serve, each method.
 
-It counts where processes show each other certificates. What it does not name, nobody may call.
+It applies when processes present certificates to each other. Methods not listed may not be called.
 """
 
 from collections.abc import Mapping
@@ -24,12 +24,12 @@ WORKERS = frozenset({"prefill", "decode"})
 
 @dataclass(frozen=True, slots=True)
 class ServiceAccess:
-    """Who takes part in a service."""
+    """The roles that take part in a service."""
 
     servers: frozenset[str]
-    """Roles that a server of it must have."""
+    """Roles of which a server of it must have one."""
     callers: Mapping[str, frozenset[str]]
-    """By method, roles that may call it; `*` is every method that is not named."""
+    """By method, roles that may call it; `*` matches every method not listed."""
 
 
 def _service(servers: frozenset[str] | set[str], **callers: str) -> ServiceAccess:
@@ -86,7 +86,8 @@ def may_serve(peer: Peer, path: str) -> bool:
 
 
 def denial(peer: Peer, path: str) -> BatonError:
-    """Return what a caller is told of a method that it may not call; it is counted and logged."""
+    """Return the error for a caller that may not call a method; the denial is counted and
+    logged."""
     roles = ",".join(sorted(peer.roles)) or "none"
     DENIED.labels(path, roles).inc()
     log.warning("rpc.call.denied", method=path, peer=str(peer), roles=roles)

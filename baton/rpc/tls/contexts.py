@@ -1,4 +1,4 @@
-"""Contexts of OpenSSL: of servers for clients, and of both sides inside a cluster."""
+"""OpenSSL contexts: of servers for clients, and of both sides inside a cluster."""
 
 import ssl
 from dataclasses import dataclass
@@ -11,36 +11,36 @@ from baton.settings import StartupError
 HTTP2 = "h2"
 HTTP1 = "http/1.1"
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Of TLS 1.2: what RFC 9113, appendix A, does not prohibit. TLS 1.3 has no others."""
+"""Ciphers of TLS 1.2 that RFC 9113, appendix A, does not prohibit. TLS 1.3 has no others."""
 
 
 class ServerTls(Protocol):
-    """What a server needs of TLS."""
+    """What a server needs for TLS."""
 
     @property
     def server_context(self) -> ssl.SSLContext:
-        """For new connections."""
+        """Return the context for new connections."""
 
     def caller(self, tls: ssl.SSLObject) -> Peer | None:
-        """Return who connected; None: it does not matter who."""
+        """Return the identity of the peer; None: peers are not identified."""
 
 
 @dataclass(frozen=True, slots=True)
 class MutualContexts:
-    """Of one certificate, shown by both sides."""
+    """Contexts of one certificate, which both sides present."""
 
     server: ssl.SSLContext
     client: ssl.SSLContext
     shown: ssl.SSLObject
-    """The server's end of a handshake of the two: it has the certificate as a peer sees it."""
+    """Server end of a handshake between the two: it has the certificate as a peer sees it."""
 
 
 def public_context(files: CertificateFiles, protocol: str) -> ssl.SSLContext:
-    """Return what a server needs to serve TLS 1.2 and 1.3 to anyone.
+    """Return the context of a server that serves TLS 1.2 and 1.3 to any client.
 
     Args:
         files: certificate and key.
-        protocol: the one that is offered (ALPN): `HTTP2` or `HTTP1`.
+        protocol: the protocol to offer (ALPN): `HTTP2` or `HTTP1`.
 
     Raises:
         StartupError: a file cannot be used, or they do not belong together.
@@ -54,17 +54,17 @@ def public_context(files: CertificateFiles, protocol: str) -> ssl.SSLContext:
 
 
 def mutual_contexts(files: CertificateFiles) -> MutualContexts:
-    """Return contexts with which both sides show a certificate, over TLS 1.3.
+    """Return contexts with which both sides present a certificate, over TLS 1.3.
 
     Raises:
-        StartupError: a file cannot be used, they do not belong together, or the certificate is
-            none that the authorities signed, for both sides, and that is valid now.
+        StartupError: a file cannot be used, they do not belong together, or the certificate is not
+            currently valid, for both sides, and signed by the authorities.
     """
     server, client = (
         ssl.SSLContext(side) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
     )
     client.check_hostname = False  # roles are names: see identity.py
-    server.num_tickets = 0  # a session that is resumed shows no certificate
+    server.num_tickets = 0  # a resumed session presents no certificate
     for context in (server, client):
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.verify_mode = ssl.CERT_REQUIRED
@@ -85,7 +85,7 @@ def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> ssl.SSLObjec
     """Return the server's end of a handshake in memory.
 
     Raises:
-        SSLCertVerificationError: a side refuses the other's certificate.
+        SSLCertVerificationError: a side rejects the other's certificate.
     """
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     one = client.wrap_bio(to_client, to_server, server_side=False)

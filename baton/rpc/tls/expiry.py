@@ -1,4 +1,4 @@
-"""How long certificates last: one that a process shows, and the authority that it comes from."""
+"""Validity periods of a process's certificate and of the authority that issued it."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,41 +12,41 @@ if TYPE_CHECKING:
     from cryptography import x509
 
 _WARN_SHARE = 0.2
-"""Of a life that is left when its end is first warned of: cert-manager renews at a third."""
+"""Remaining share of the validity period at the first warning: cert-manager renews at a third."""
 _WARN_SECONDS = 30 * 86400.0
-"""The same of a long life."""
+"""Remaining seconds at the first warning, for a long validity period."""
 _REMIND_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """From when to when a certificate is valid, in seconds since the Unix epoch."""
+    """The validity period of a certificate, in seconds since the Unix epoch."""
 
     begins: float
     ends: float
     file: Path
-    """Where it was read."""
+    """File that contains the certificate."""
 
     @property
     def until(self) -> str:
-        """When it ends, in ISO 8601."""
+        """End of the period, in ISO 8601."""
         return datetime.fromtimestamp(self.ends, UTC).isoformat()
 
     @property
     def warn_at(self) -> float:
-        """When its end is first warned of."""
+        """Time of the first warning."""
         return self.ends - min(_WARN_SHARE * (self.ends - self.begins), _WARN_SECONDS)
 
 
 class Reminder:
-    """Says once an hour that a life ends soon, or has ended."""
+    """Limits warnings about the end of a validity period to one an hour."""
 
     def __init__(self, life: Life) -> None:
         self.life = life
         self._said_until = 0.0
 
     def is_due(self, now: float) -> bool:
-        """Return whether to say it now; false for the next hour then."""
+        """Return whether a warning is due; then false for the next hour."""
         if now < max(self.life.warn_at, self._said_until):
             return False
         self._said_until = now + _REMIND_SECONDS
@@ -54,14 +54,15 @@ class Reminder:
 
 
 def read_lives(files: CertificateFiles) -> tuple[Life, Life | None]:
-    """Return the lives of the certificate and of its authority; None: nobody is trusted.
+    """Return the validity of the certificate and of its authority; None: no authority is
+    configured.
 
-    The authority is the one that signed it, or that signed who did: of these the first to end.
-    Where none of those that are trusted did, as for a server whose authority is another one than
-    that of its clients, it is the last of them to end.
+    The authority is the one that issued it, directly or through intermediates: of these, the first
+    to expire. If none of the trusted authorities did, as for a server whose authority differs from
+    that of its clients, it is the last of them to expire.
 
     Raises:
-        StartupError: a file holds what is no certificate.
+        StartupError: a file contains something other than certificates.
     """
     chain = _certificates(files, "cert", files.cert)
     own = _life(chain[0], files.cert)
@@ -77,8 +78,8 @@ def read_lives(files: CertificateFiles) -> tuple[Life, Life | None]:
 
 
 def _signers(leaf: "x509.Certificate", known: "list[x509.Certificate]") -> "list[x509.Certificate]":
-    """Return who signed a certificate, who signed that one, and so on. Of several certificates of
-    one signer it is the one that ends last: OpenSSL takes the one that is valid."""
+    """Return the issuer of a certificate, the issuer of that one, and so on. Of several
+    certificates of one issuer, return the one that expires last: OpenSSL uses the valid one."""
     found: list[x509.Certificate] = []
     current = leaf
     while True:

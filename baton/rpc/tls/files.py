@@ -1,4 +1,4 @@
-"""Files with a certificate, its key and the authorities to trust: what settings name them."""
+"""The files of a certificate, its key and the trusted authorities, as named in settings."""
 
 import os
 import ssl
@@ -9,7 +9,7 @@ from typing import NoReturn
 from baton.settings import StartupError
 
 _WEAK = ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "CA_MD_TOO_WEAK")
-"""OpenSSL's reasons to refuse a certificate."""
+"""OpenSSL's reasons to reject a certificate as weak."""
 _WHAT = {
     "cert": "the certificate chain",
     "key": "its private key",
@@ -20,13 +20,13 @@ Signature = tuple[tuple[int, int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """Paths as settings gave them.
+    """Paths as given in settings.
 
     Args:
         prefix: of the settings' names: `tls.`, `public.tls_`.
         cert: PEM, the certificate first, then those between it and its authority.
         key: PEM, without a password.
-        ca: PEM of one or several authorities; None: nobody's certificate is looked at.
+        ca: PEM of one or several authorities; None: peers' certificates are not requested.
     """
 
     prefix: str
@@ -45,19 +45,19 @@ class CertificateFiles:
         return self.prefix + part
 
     def signature(self) -> Signature:
-        """Return what changes when a file does, also one behind a link that is pointed elsewhere.
+        """Return a value that changes when a file does, also if a symbolic link is redirected.
 
         Raises:
-            OSError: a file is not there.
+            OSError: a file does not exist.
         """
         stats = (path.stat() for _, path in self.all)
         return tuple((s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for s in stats)
 
     def check(self) -> None:
-        """Check that each file can be read, and is whole.
+        """Check that each file can be read, and is complete.
 
         Raises:
-            StartupError: one cannot, or its last block of PEM is cut off.
+            StartupError: one cannot, or its last block of PEM is truncated.
         """
         for part, path in self.all:
             try:
@@ -72,13 +72,13 @@ class CertificateFiles:
                 raise StartupError(f"{self.setting(part)} {path} ends within a PEM block.")
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Have a context show the certificate, and trust the authorities.
+        """Load the certificate and the trusted authorities into a context.
 
         Raises:
             StartupError: a file cannot be used, or they do not belong together.
         """
         try:
-            # The password is never asked for: a process has no terminal.
+            # Never prompts for the password: a process has no terminal.
             context.load_cert_chain(self.cert, self.key, password="")
         except ssl.SSLError as error:
             self._complain(error)
@@ -103,10 +103,10 @@ class CertificateFiles:
 
 
 def required(prefix: str, **paths: Path | None) -> bool:
-    """Return whether files are named: all of them, or none.
+    """Return whether files are configured: all of them, or none.
 
     Raises:
-        StartupError: some are named.
+        StartupError: only some are configured.
     """
     given = [part for part, path in paths.items() if path is not None]
     missing = [prefix + part for part, path in paths.items() if path is None]

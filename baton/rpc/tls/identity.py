@@ -1,12 +1,12 @@
-"""Who a peer is: what its certificate says.
+"""The identity of a peer, taken from its certificate.
 
-Processes call each other at addresses that change, so that no host name is looked at. A certificate
-names a role instead, in a trust domain (`tls.trust_domain`):
+Processes call each other at addresses that change, so host names are not verified. Instead, a
+certificate names a role in a trust domain (`tls.trust_domain`):
 
 - one SPIFFE id, `spiffe://DOMAIN/…/ROLE`: the last segment of its path is the role, or
 - DNS names `ROLE.DOMAIN`, one per role. They count only where there is no SPIFFE id.
 
-A name of another domain, and every other kind of name, says nothing.
+Names of other domains, and all other kinds of names, are ignored.
 """
 
 import ssl
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 ROLES = frozenset({"frontend", "router", "prefill", "decode", "kvstore", "operator"})
-"""The processes of a cluster; `operator` is who uses the `baton` commands."""
+"""The roles of a cluster's processes; `operator` is a user of the `baton` commands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,27 +22,27 @@ class Peer:
     """A process on the other side of a connection."""
 
     roles: frozenset[str]
-    """Empty: its certificate names none."""
+    """Roles of the peer; empty: its certificate names none."""
     names: tuple[str, ...]
-    """What its certificate says, for people."""
+    """Names in its certificate, for messages."""
 
     def __str__(self) -> str:
         return ", ".join(self.names) or "a certificate without names"
 
 
 def peer_of(tls: ssl.SSLObject, trust_domain: str) -> Peer:
-    """Return who is at the other end, whose certificate was verified."""
+    """Return the identity of the peer, whose certificate was verified."""
     certificate = tls.getpeercert() or {}
     names = certificate.get("subjectAltName", ())
     return peer_named([(str(name[0]), str(name[1])) for name in names], trust_domain)
 
 
 def peer_named(names: Iterable[tuple[str, str]], trust_domain: str) -> Peer:
-    """Return who has these names.
+    """Return the identity with these names.
 
     Args:
         names: kind (`DNS`, `URI`, …) and value of each.
-        trust_domain: in which roles are named.
+        trust_domain: the domain of role names.
     """
     names = tuple(names)
     ids = [name for kind, name in names if kind == "URI" and name.startswith("spiffe://")]

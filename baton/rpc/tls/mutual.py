@@ -1,6 +1,6 @@
-"""TLS between the processes of a cluster: both sides show certificates (`tls.cert`, `key`, `ca`).
+"""TLS between processes of a cluster: both sides present certificates (`tls.cert`, `key`, `ca`).
 
-Servers are given it; links take that of their process, as they take its settings of liveness.
+Servers receive it explicitly; client connections use that of their process, as with liveness.
 """
 
 import ssl
@@ -22,7 +22,7 @@ class MutualTls:
     Args:
         files: certificate, key and authorities.
         trust_domain: in which roles are named.
-        roles: one of them must be the certificate's; empty: any.
+        roles: one of them must be in the certificate; empty: any.
 
     Raises:
         StartupError: the files cannot be used, or the certificate names another role.
@@ -40,16 +40,16 @@ class MutualTls:
 
     @property
     def server_context(self) -> ssl.SSLContext:
-        """Of connections that others make from now on."""
+        """The context of incoming connections made from now on."""
         return self.watch.current.server
 
     @property
     def client_context(self) -> ssl.SSLContext:
-        """Of connections that this process makes from now on."""
+        """The context of outgoing connections made from now on."""
         return self.watch.current.client
 
     def caller(self, tls: ssl.SSLObject) -> Peer:
-        """Return who is on the other side of a connection."""
+        """Return the identity of the other side of a connection."""
         return peer_of(tls, self._trust_domain)
 
     def _read(self) -> MutualContexts:
@@ -69,19 +69,19 @@ class MutualTls:
 _current: ContextVar[MutualTls | None] = of_process(ContextVar("baton_mutual_tls", default=None))
 
 current = _current.get
-"""Return that of the process that this task belongs to; None: it speaks plain text."""
+"""Return the TLS of the process that this task belongs to; None: plain text."""
 
 
 def use(tls: MutualTls | None) -> None:
-    """Have this task, and all that is started from it, speak TLS inside the cluster."""
+    """Have this task, and all tasks started from it, use TLS inside the cluster."""
     _current.set(tls)
 
 
 def read(settings: TlsSettings, roles: Collection[str] = ()) -> MutualTls | None:
-    """Return what settings say; None where no files are set.
+    """Return the TLS that settings configure; None if no files are set.
 
     Raises:
-        StartupError: not all files are set, they cannot be used, or another role's are.
+        StartupError: not all files are set, they cannot be used, or they belong to another role.
     """
     cert, key, ca = settings.cert, settings.key, settings.ca
     if not required("tls.", cert=cert, key=key, ca=ca) or cert is None or key is None:
@@ -93,17 +93,17 @@ def read(settings: TlsSettings, roles: Collection[str] = ()) -> MutualTls | None
 async def mutual_tls(
     settings: TlsSettings, roles: Collection[str] = ()
 ) -> AsyncIterator[MutualTls | None]:
-    """Have this task, and all that is started from it, speak TLS inside the cluster.
+    """Have this task, and all tasks started from it, use TLS inside the cluster.
 
     Args:
-        settings: where the files are, and how often they are looked at.
-        roles: one of them must be the certificate's; empty: any.
+        settings: paths of the files, and how often to check them.
+        roles: one of them must be in the certificate; empty: any.
 
     Yields:
-        What servers need; None where no files are set, and plain text is spoken.
+        TLS for servers; None if no files are set, for plain text.
 
     Raises:
-        StartupError: not all files are set, they cannot be used, or another role's are.
+        StartupError: not all files are set, they cannot be used, or they belong to another role.
     """
     tls = read(settings, roles)
     use(tls)

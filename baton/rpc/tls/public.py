@@ -1,4 +1,4 @@
-"""TLS towards clients: they see a certificate and show none."""
+"""TLS for clients: the server presents a certificate, clients present none."""
 
 import ssl
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from baton.settings import PublicSettings
 
 
 class PublicTls:
-    """The certificate that clients see, as its files are now.
+    """The certificate presented to clients, reloaded as its files change.
 
     Args:
         files: certificate and key.
@@ -27,16 +27,16 @@ class PublicTls:
             lambda: (public_context(files, HTTP2), public_context(files, HTTP1)),
         )
         self.http_context = public_context(files, HTTP1)
-        """For a server that keeps the one it was given: each handshake takes the newest."""
+        """For a server that keeps this context: each handshake uses the newest certificate."""
         self.http_context.sni_callback = self._take_newest
 
     @property
     def server_context(self) -> ssl.SSLContext:
-        """Of gRPC's new connections."""
+        """The context of new gRPC connections."""
         return self.watch.current[0]
 
     def caller(self, tls: ssl.SSLObject) -> None:  # noqa: ARG002 - the same for all
-        """Return None: clients are who they say elsewhere."""
+        """Return None: clients authenticate by other means."""
         return
 
     def _take_newest(self, tls: ssl.SSLObject, name: str, context: ssl.SSLContext) -> None:  # noqa: ARG002
@@ -47,10 +47,10 @@ class PublicTls:
 async def public_tls(
     settings: PublicSettings, check_seconds: float
 ) -> AsyncIterator[PublicTls | None]:
-    """Serve clients over TLS, with files that are looked at every so often.
+    """Serve clients over TLS, with files that are checked periodically for changes.
 
     Yields:
-        What servers need; None where no files are set, and plain text is served.
+        TLS for servers; None if no files are set, for plain text.
 
     Raises:
         StartupError: only one file is set, or they cannot be used.

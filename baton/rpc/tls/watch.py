@@ -1,4 +1,4 @@
-"""Certificates that are replaced while a process runs."""
+"""Reloads certificates that are replaced while a process runs."""
 
 import asyncio
 import time
@@ -39,16 +39,12 @@ T = TypeVar("T")
 
 
 class CertificateWatch(Generic[T]):
-    """Keeps what is made of a certificate's files up to date. One event loop owns it.
-
-    Files that changed are taken once they have been the same for two looks in a row, all of them
-    together and only if they can be used: half of a write, or a certificate without its key,
-    leaves the ones before in use.
+    """Keeps an object made from a certificate's files up to date. One event loop owns it.
 
     Args:
-        label: which certificate of the process it is, in metrics and logs.
-        files: of the certificate.
-        make: reads them.
+        label: name of the certificate in metrics and logs.
+        files: files of the certificate.
+        make: makes the object from them.
 
     Raises:
         StartupError: they cannot be used.
@@ -59,9 +55,9 @@ class CertificateWatch(Generic[T]):
         self._files = files
         self._make = make
         self._changed: Signature | None = None
-        """Of files that are not taken yet."""
+        """Signature of changed files that are not loaded yet."""
         self._refused: Signature | None = None
-        """Of files that cannot be used."""
+        """Signature of files that cannot be used."""
         files.check()
         self._taken = files.signature()
         self.current = make()
@@ -70,7 +66,7 @@ class CertificateWatch(Generic[T]):
 
     @asynccontextmanager
     async def running(self, seconds: float) -> AsyncIterator[None]:
-        """Look at the files every so often."""
+        """Check the files every `seconds`."""
         task = asyncio.create_task(self._run(seconds), name=f"certificate-{self._label}")
         try:
             yield
@@ -85,7 +81,8 @@ class CertificateWatch(Generic[T]):
             self.look()
 
     def look(self) -> None:
-        """Take files that changed since they were taken, and have not since the last look."""
+        """Load files that changed since they were loaded, and have not changed since the last
+        check."""
         try:
             now = self._files.signature()
         except OSError as error:
@@ -99,7 +96,7 @@ class CertificateWatch(Generic[T]):
             self._files.check()
             made, lives = self._make(), read_lives(self._files)
             if self._files.signature() != now:
-                return  # changed while it was read
+                return  # changed while being read
             self.current = made
         except (StartupError, OSError) as error:
             self._refused = now
@@ -119,7 +116,7 @@ class CertificateWatch(Generic[T]):
             CA_EXPIRY.labels(self._label).set(authority.ends)
 
     def _remind(self) -> None:
-        """Log that the certificate or its authority ends soon, or has; once an hour."""
+        """Log, once an hour, that the certificate or its authority expires soon or has expired."""
         now = time.time()
         for (expiring, expired), reminder in self._reminders:
             if not reminder.is_due(now):

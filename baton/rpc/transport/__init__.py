@@ -1,1 +1,1 @@
-"""Sockets of both sides of a connection: their protocol, buffers, life and bounds."""
+"""Sockets of both sides of a connection: protocol, buffers, lifetime and limits."""

@@ -1,4 +1,4 @@
-"""How many connections each client address has, over HTTP and gRPC alike."""
+"""Limits the connections of each client address, over HTTP and gRPC together."""
 
 from collections import Counter as Counts
 from ipaddress import IPv6Address
@@ -15,29 +15,30 @@ REFUSED = Counter(
     ["surface"],
 )
 _NETWORK_BITS = 64
-"""Of an IPv6 address: what a client has of its own."""
+"""Bits of an IPv6 address that identify a client's network."""
 
 
 class ClientAddresses:
     """Counts the open connections of each address, on the event loop.
 
-    Addresses of IPv6 count together where their first 64 bits are the same: a client has them all.
+    IPv6 addresses with the same first 64 bits count as one: a client controls all of them.
 
     Args:
-        most: connections of one address; 0: any number.
+        most: most connections of one address; 0: any number.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._open: Counts[str] = Counts()
         self._told: set[str] = set()
-        """Addresses that it was logged of."""
+        """Addresses for which the limit was logged."""
 
     def enter(self, address: str, surface: str) -> int:
-        """Count a connection; return by how many there are too many, for it to be refused.
+        """Count a connection; return the number beyond the limit, in which case the caller rejects
+        it.
 
         Args:
-            address: of the client; empty: it has none, as on a Unix socket.
+            address: address of the client; empty: it has none, as on a Unix socket.
             surface: `http` or `grpc`.
         """
         if not self.most or not address:
@@ -59,7 +60,7 @@ class ClientAddresses:
         return excess
 
     def leave(self, address: str) -> None:
-        """Count a connection no more that was counted, refused ones too."""
+        """Stop counting a connection, including a rejected one."""
         if not self.most or not address:
             return
         key = _network(address)

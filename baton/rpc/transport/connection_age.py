@@ -1,4 +1,4 @@
-"""How old a client's connection becomes, over HTTP and gRPC alike."""
+"""The maximum age of client connections, over HTTP and gRPC."""
 
 import random
 
@@ -6,6 +6,5 @@ _JITTER = 0.1
 
 
 def draw_age(seconds: float) -> float:
-    """Return an age of up to a tenth more or less: connections that were made together are not made
-    anew together."""
+    """Return an age within ±10 %, so that connections made together are not renewed together."""
     return seconds * random.uniform(1 - _JITTER, 1 + _JITTER)

@@ -20,19 +20,16 @@ FAILED = Counter(
     ["reason"],
 )
 HANDSHAKE_SECONDS = 10.0
-"""For a handshake: a client of grpc gives up after 20."""
+"""Time limit of a handshake: gRPC clients give up after 20 s."""
 
 
 class TlsHandshake(asyncio.Protocol):
-    """Takes a new connection, and has what reads it connected once TLS stands.
-
-    The server counts the connection from its beginning, however its handshake ends. The socket is
-    taken from the transport that the listener made: uvloop begins to read on it whatever
-    `connection_made` says, and what a client said before TLS was there to read it would be lost.
+    """Performs the handshake of a new connection, then connects the protocol that reads it.
 
     Args:
-        connection: takes what is decrypted; it hears `connection_lost` if TLS does not come to be.
-        tls: the server's.
+        connection: receives the decrypted data; its `connection_lost` is called if the handshake
+            fails.
+        tls: TLS of the server.
     """
 
     def __init__(self, connection: SocketProtocol, tls: ServerTls) -> None:
@@ -40,7 +37,7 @@ class TlsHandshake(asyncio.Protocol):
         self._tls = tls
         self._task: asyncio.Task[None] | None = None
         self._begun = False
-        """The socket is the loop's to close."""
+        """Whether the loop owns the socket and closes it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         taken = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
@@ -63,7 +60,7 @@ class TlsHandshake(asyncio.Protocol):
             )
         except OSError as error:  # of which are SSLError and TimeoutError
             FAILED.labels("failed").inc()
-            # Who connects and says nothing only looks whether the port is open.
+            # A client that connects and sends nothing only checks whether the port is open.
             tell = log.info if isinstance(error, ssl.SSLError) else log.debug
             tell("rpc.tls.failed", peer=connection.peer, error=str(error))
             connection.connection_lost(error)
@@ -76,7 +73,7 @@ class TlsHandshake(asyncio.Protocol):
 
 
 class _Handshaking(asyncio.Transport):
-    """Stands for the socket until TLS does."""
+    """Stands in for the socket until TLS is established."""
 
     def __init__(self, task: "asyncio.Task[None]", peer: object) -> None:
         super().__init__({"peername": peer})

@@ -1,4 +1,4 @@
-"""The messages of one stream on their way to whoever reads them, on either side of a call."""
+"""The incoming messages of one stream, queued for their reader, on either side of a call."""
 
 import asyncio
 from collections import deque
@@ -12,22 +12,21 @@ from baton.errors import BatonError
 from baton.rpc.wire.messages import Data, MessageReader
 
 END: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # not in the stubs
-"""What `read` returns once the other side has ended."""
+"""Returned by `read` once the other side has ended."""
 _MESSAGE_BYTES = 64
-"""What a message that waits counts beside its own bytes: many empty ones are no less to keep."""
+"""Cost of a waiting message in addition to its bytes, because many empty ones use memory too."""
 
 
 class Inbox:
-    """Cuts bytes into messages, and keeps them until they are read, or gives them to a callback.
-
-    The other side's window stays shut while more waits than may be read ahead.
+    """Splits bytes into messages, and queues them until they are read, or passes them to a
+    callback.
 
     Args:
-        reader: cuts the bytes.
-        deserialize: makes a message of its bytes.
-        malformed: the error of a message that `deserialize` refuses.
+        reader: splits the bytes.
+        deserialize: decodes a message.
+        malformed: error for a message that `deserialize` rejects.
         read_ahead: bytes that may wait.
-        acknowledge: opens the window by as many bytes.
+        acknowledge: opens the window by this many bytes.
     """
 
     __slots__ = (
@@ -57,20 +56,20 @@ class Inbox:
     ) -> None:
         self.reader = reader
         self.held = False
-        """The callback wants nothing now."""
+        """Whether the callback accepts nothing now."""
         self.ended = False
-        """Nothing more comes."""
+        """Whether no more messages arrive."""
         self.closed = False
-        """Nothing more is handed out."""
+        """Whether no more messages are delivered."""
         self._deserialize = deserialize
         self._malformed = malformed
         self._read_ahead = read_ahead
         self.acknowledge = acknowledge
-        """Opens the window by as many bytes."""
+        """Opens the window by this many bytes."""
         self._messages: deque[Data] = deque()
         self._waiting_bytes = 0
         self._window_bytes = 0
-        """Bytes that the window is kept shut by."""
+        """Bytes by which the window is kept closed."""
         self._waiter: asyncio.Future[None] | None = None
         self._on_message: Callable[[Any], None] | None = None
         self._on_end: Callable[[], None] | None = None
@@ -79,10 +78,10 @@ class Inbox:
         return len(self._messages)
 
     def feed(self, data: bytes | memoryview) -> int:
-        """Take the next bytes; return how many messages they completed.
+        """Process the next bytes; return how many messages they completed.
 
         Raises:
-            Exception: the bytes are no messages, or the callback raised.
+            Exception: the bytes are not valid messages, or the callback raised.
         """
         messages = self.reader.feed(data) if data else []
         for message in messages:
@@ -104,32 +103,32 @@ class Inbox:
         return len(messages)
 
     def end(self) -> None:
-        """Hear that nothing more comes."""
+        """Record that no more messages arrive."""
         self.ended = True
         self.wake()
 
     def wake(self) -> None:
-        """Let a `read` that waits look again."""
+        """Have a waiting `read` check again."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def give_to(
         self, on_message: Callable[[Any], None], on_end: Callable[[], None] | None = None
     ) -> None:
-        """Give messages to a callback as they come; `deliver` gives it those that wait.
+        """Pass messages to a callback as they arrive; `deliver` passes it the waiting ones.
 
         Args:
             on_message: must not wait.
-            on_end: called once, by `deliver`, when all was given and nothing more comes.
+            on_end: called once, by `deliver`, when all were passed and no more arrive.
         """
         self._on_message, self._on_end = on_message, on_end
 
     def let_go(self) -> None:
-        """Call nobody back any more."""
+        """Drop the callbacks."""
         self._on_message = self._on_end = None
 
     def deliver(self) -> None:
-        """Give the callback what waits.
+        """Pass the waiting messages to the callback.
 
         Raises:
             Exception: a message is malformed, or a callback raised.
@@ -157,7 +156,7 @@ class Inbox:
         return self.take()
 
     def take(self) -> Any:
-        """Return the next message, of which there is one.
+        """Return the next message, which must exist.
 
         Raises:
             BatonError: it is malformed.

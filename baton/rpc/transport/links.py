@@ -1,4 +1,4 @@
-"""What a process's connections to others of its cluster go by."""
+"""Settings of a process's connections to others of its cluster."""
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
@@ -12,16 +12,16 @@ from baton.settings import ProcessSettings
 async def links(
     settings: ProcessSettings, roles: Collection[str]
 ) -> AsyncIterator[MutualTls | None]:
-    """Have this task, and all that is started from it, go by a process's settings.
+    """Have this task, and all tasks started from it, use a process's connection settings.
 
-    By `liveness`, how soon one that is silent counts as gone, and by `tls`.
+    These are `liveness`, which sets how soon a silent peer counts as gone, and `tls`.
 
     Args:
-        settings: of the process.
-        roles: one of them must be the certificate's.
+        settings: settings of the process.
+        roles: one of them must be in the certificate.
 
     Yields:
-        What servers need of TLS; None where plain text is spoken.
+        TLS for servers; None for plain text.
 
     Raises:
         StartupError: as of `mutual_tls`.

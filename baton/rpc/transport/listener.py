@@ -1,13 +1,13 @@
-"""A port that is taken before it is listened on."""
+"""Binds a port before listening on it."""
 
 import socket
 
 
 def bind(host: str, port: int, *, reuse_port: bool) -> socket.socket:
-    """Return a socket that is bound to the first address of a host, and does not listen yet.
+    """Return a socket bound to the first address of a host; it does not listen yet.
 
-    Others cannot take the port, and clients that connect to it are refused; where several
-    processes share it, none of them is given to this one.
+    Other processes cannot bind the port, and connections to it are refused; if several processes
+    share it, this one receives no connections yet.
 
     Raises:
         OSError: the port is taken, or the address is not one of this machine's.

@@ -1,4 +1,4 @@
-"""How soon the processes of a cluster notice that one of them is gone: what channels go by."""
+"""How soon the processes of a cluster notice that one is gone: the settings that channels use."""
 
 from contextvars import ContextVar
 
@@ -13,5 +13,5 @@ current = _current.get
 
 
 def use(settings: LivenessSettings) -> None:
-    """Go by these in this task and in all that is started from it."""
+    """Use these settings in this task and in all tasks started from it."""
     _current.set(settings)

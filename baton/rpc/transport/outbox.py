@@ -1,4 +1,4 @@
-"""The messages of one side of a call on their way out, and whether the other side reads them."""
+"""The outgoing messages of one side of a call, with flow control."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,10 +11,7 @@ from baton.rpc.wire.messages import Parts
 
 
 class Outbox:
-    """Sends messages on a stream, and has their sender pause while too much waits for the reader.
-
-    What is put before there is a stream is sent when it opens. One call owns it, on its loop.
-    """
+    """Sends messages on a stream, and pauses their sender while too much waits for the reader."""
 
     __slots__ = (
         "_buffer_bytes",
@@ -34,9 +31,10 @@ class Outbox:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.on_pause: Callable[[], None] | None = None
-        """Called when the other side does not read, and as much waits as may (`set_buffer`)."""
+        """Called when the other side does not read, and the limit of waiting bytes (`set_buffer`)
+        is reached."""
         self.on_resume: Callable[[], None] | None = None
-        """Called when it has read most of it."""
+        """Called when the other side has read most of the waiting data."""
         self._loop = loop
         self._stream: Http2Stream | None = None
         self._send_data: Callable[[Http2Stream, bytes | memoryview, bool], None]
@@ -50,17 +48,17 @@ class Outbox:
         self._stall: Stall | None = None
 
     def set_buffer(self, size: int) -> None:
-        """Let so many bytes wait before the sender is to pause, and half of them to go on."""
+        """Set the bytes that may wait before the sender must pause; it resumes at half of them."""
         self._buffer_bytes = size
         if self._stream is not None:
             self._stream.low_water = size // 2
 
     def limit_stall(self, seconds: float, on_stall: Callable[[], None]) -> None:
-        """Have `on_stall` called where nothing is read for so long within a pause."""
+        """Call `on_stall` if nothing is read for `seconds` within a pause."""
         self._stall_seconds, self._on_stall = seconds, on_stall
 
     def open(self, http2: Http2Connection, stream: Http2Stream) -> None:
-        """Send on a stream what waits, and what comes."""
+        """Send waiting and future messages on a stream."""
         self._stream, self._send_data = stream, http2.send_data
         if self._buffer_bytes != BUFFER_BYTES:
             stream.low_water = self._buffer_bytes // 2
@@ -71,14 +69,14 @@ class Outbox:
             self.resume()
 
     def send(self, framed: Parts, end: bool = False) -> bool:
-        """Send a message, framed. Never waits.
+        """Send a framed message. Never waits.
 
         Args:
-            framed: the message, with its prefix; may be empty where it ends.
+            framed: the message, with its prefix; may be empty at the end.
             end: nothing follows.
 
         Returns:
-            False where the sender is to pause.
+            False if the sender must pause.
         """
         stream = self._stream
         *first, last = framed
@@ -97,7 +95,7 @@ class Outbox:
         return False
 
     async def drain(self) -> None:
-        """Return once most of what waits was read; at once where nothing is too much."""
+        """Return once most of the waiting data was read; immediately if it is within the limit."""
         if self._paused:
             self._drained = self._loop.create_future()
             try:
@@ -106,7 +104,7 @@ class Outbox:
                 self._drained = None
 
     def pause(self) -> None:
-        """Have the sender pause until `resume`, which the stream calls for when it has drained."""
+        """Pause the sender until `resume`, which the stream calls when it has drained."""
         if self._paused:
             return
         self._paused = True
@@ -116,7 +114,7 @@ class Outbox:
             self.on_pause()
 
     def resume(self) -> None:
-        """Have a sender that paused go on."""
+        """Resume a paused sender."""
         if not self._paused:
             return
         self._paused = False
@@ -127,7 +125,7 @@ class Outbox:
             self.on_resume()
 
     def stop_timer(self) -> None:
-        """Hold nobody to `limit_stall` any more."""
+        """Stop enforcing `limit_stall`."""
         if self._stall is not None:
             self._stall.cancel()
             self._stall = None
@@ -136,10 +134,10 @@ class Outbox:
         return self._early_bytes if self._stream is None else self._stream.waiting_bytes
 
     def let_go(self) -> None:
-        """Call nobody back any more."""
+        """Drop the callbacks."""
         self.on_pause = self.on_resume = self._on_stall = None
 
     def close(self) -> None:
-        """Drop what waits for a stream; a sender that paused need not do so any more."""
+        """Drop messages that wait for a stream; release a paused sender."""
         self._early.clear()
         self.resume()

@@ -1,4 +1,4 @@
-"""HTTP/2 on a socket: what a server's connections and a client's have alike."""
+"""HTTP/2 on a socket: the common part of server and client connections."""
 
 import asyncio
 import ssl
@@ -12,26 +12,26 @@ from baton.rpc.http2.stream import Http2Stream, StreamOwner
 from baton.rpc.timing.loop_watch import loop_watch
 
 BUFFER_BYTES = 64 * 1024
-"""What may wait for a peer before those who send are asked to pause."""
+"""Bytes that may wait for a peer before senders are paused."""
 _MAX_OUTPUT_BYTES = 4 * 1024 * 1024
-"""Written and not read: more comes only of a peer that asks for replies and reads none."""
+"""Bytes written and not read: only a peer that requests replies and reads none exceeds this."""
 _PING = b"keepaliv"
 GREETING_SECONDS = 10.0
-"""For the peer to say its preface and SETTINGS, as long as it has for a handshake of TLS."""
+"""Time for the peer to send its preface and SETTINGS, the same as for a TLS handshake."""
 _LOOK_SECONDS = 10.0
-"""The longest time between two looks at what a peer leaves unfinished."""
+"""The longest time between two checks of a peer's unfinished frames."""
 _LAST_LOOK_SECONDS = 0.05
 _READ_BYTES = 256 * 1024
-"""Read from a socket at once, where it is not known yet what comes."""
+"""Bytes to read from a socket at a time while the size of incoming data is unknown."""
 _COPIED_BYTES = 16 * 1024
-"""Up to here it is cheaper to copy what was read at once, than to cut views of it."""
+"""Up to this size, copying the data of a read is cheaper than splitting it into views."""
 _IN_PLACE_BYTES = 32 * 1024
-"""Less is not worth a read of its own."""
+"""Smaller reads are not worth reading in place."""
 
 
 class _ReadBuffer(threading.local):
-    """What a thread's event loop reads into. It reads one socket at a time, and nothing refers to
-    what came when it reads the next."""
+    """The buffer that a thread's event loop reads into. The loop reads one socket at a time, and
+    nothing refers to the data any more at the next read."""
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(_READ_BYTES))
@@ -41,16 +41,13 @@ _read_buffer = _ReadBuffer()
 
 
 class SocketProtocol(asyncio.BufferedProtocol):
-    """Feeds a connection from its socket, and writes once per turn of the loop what it has to say.
-
-    A peer that is silent is pinged, and cut where it does not answer. Silence counts only while
-    this process itself runs.
+    """Feeds a connection from its socket, and writes its output once per iteration of the loop.
 
     Args:
         client: whether this side opens streams.
-        limits: what the peer may cost.
-        keepalive_seconds: a peer that was silent for so long is pinged.
-        keepalive_timeout_seconds: and cut where nothing comes within this.
+        limits: limits on what the peer may use.
+        keepalive_seconds: silence after which a peer is pinged.
+        keepalive_timeout_seconds: time after the ping within which the peer must send something.
     """
 
     def __init__(
@@ -65,26 +62,26 @@ class SocketProtocol(asyncio.BufferedProtocol):
         self.peer = ""
         """The other side's address, as `ipv4:127.0.0.1:40000`."""
         self._transport: asyncio.Transport
-        """The socket's, and TLS's once that stands."""
+        """Transport of the socket, or of TLS once that is established."""
         self._begun = False
-        """There is a socket ..."""
+        """Whether a socket exists ..."""
         self._connected = False
-        """... and HTTP/2 may be spoken on it."""
+        """... and HTTP/2 may be used on it."""
         self._unwanted = False
-        """It is to be closed, perhaps before it was made."""
+        """Whether it is to be closed, possibly before it was established."""
         self._keepalive_seconds = keepalive_seconds
         self._keepalive_timeout_seconds = keepalive_timeout_seconds
         self._made_at = self._received_at = self.loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._pinged_at: float | None = None
-        """When a silent peer was pinged; None: it has spoken since."""
+        """When a silent peer was pinged; None: it has sent data since."""
         self._doomed = False
-        """It has not answered in time, and has one more look at its socket left."""
+        """Whether it has not replied in time; its socket is checked once more."""
         self._watch = loop_watch()
         self._lost_seconds = self._watch.lost_seconds
         self._read_buffer = self._read_target = _read_buffer.view
         self._reading_on = False
-        """Frames are left of what came; nothing more is read before they are done."""
+        """Whether received frames remain; nothing more is read before they are processed."""
         self._look_seconds = min(_LOOK_SECONDS, limits.unfinished_seconds)
         self._greeting_seconds = min(
             keepalive_seconds + keepalive_timeout_seconds, GREETING_SECONDS
@@ -93,7 +90,7 @@ class SocketProtocol(asyncio.BufferedProtocol):
             self, client=client, wake=self._wake, limits=limits, clock=self.loop.time
         )
 
-    # The socket's.
+    # Called by the socket.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._take(transport)
@@ -106,7 +103,7 @@ class SocketProtocol(asyncio.BufferedProtocol):
         self._flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        """Return where to read: right into a long message, once it is known to come."""
+        """Return the read buffer: directly that of a long message, once its size is known."""
         target = self.http2.read_into()
         if target is None or len(target) < _IN_PLACE_BYTES:
             target = self._read_buffer
@@ -114,7 +111,7 @@ class SocketProtocol(asyncio.BufferedProtocol):
         return target
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what was read."""
+        """Process the bytes read."""
         self._received_at = self.loop.time()
         self._pinged_at = None
         data, self._read_target = self._read_target[:nbytes], self._read_buffer
@@ -140,14 +137,14 @@ class SocketProtocol(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self.http2.release_data()
 
-    # The owner's.
+    # Called by the owner.
 
     def begin_tls(self, transport: asyncio.Transport) -> None:
-        """Hear of the socket on which TLS is still to be agreed."""
+        """Record the socket on which TLS is still to be established."""
         self._take(transport)
 
     def close(self) -> None:
-        """Write what is left, and close."""
+        """Write the remaining output, and close."""
         # Once only: closed again, asyncio's TLS of Python 3.11.2 raises when it is aborted.
         if self._connected and not self._transport.is_closing():
             self._flush()
@@ -155,28 +152,28 @@ class SocketProtocol(asyncio.BufferedProtocol):
         self._unwanted = True
 
     def abort(self) -> None:
-        """Close without writing what is left."""
+        """Close without writing the remaining output."""
         if self._begun:
             self._transport.abort()
         self._unwanted = True
 
-    # HTTP/2's.
+    # Called by HTTP/2.
 
     def on_request(self, stream: Http2Stream, headers: Headers, end: bool) -> StreamOwner:
         """Return the owner of a stream that the client opened; servers only."""
         raise NotImplementedError
 
     def on_settings(self) -> None:
-        """Nothing to do: for clients that have more to open."""
+        """Do nothing; overridden by clients that have more to open."""
 
     def on_pong(self, payload: bytes) -> None:
-        """Nothing to do: that it came is what counts."""
+        """Do nothing: only its arrival counts."""
 
     def on_goaway(self, last_stream_id: int, code: ErrorCode, message: str) -> None:
-        """Nothing to do: a server opens no streams, and its client closes the connection."""
+        """Do nothing: a server opens no streams, and its client closes the connection."""
 
     def on_closed(self, code: ErrorCode, message: str) -> None:  # noqa: ARG002 - for who looks on
-        """Close: the peer broke the protocol, and was told."""
+        """Close: the peer violated the protocol, and was informed."""
         self.loop.call_soon(self.close)
 
     def _take(self, transport: asyncio.Transport) -> None:
@@ -186,7 +183,7 @@ class SocketProtocol(asyncio.BufferedProtocol):
         self.peer = kind % address[:2]
 
     def _wake(self) -> None:
-        if self._connected:  # what was to be said before that, `connection_made` writes
+        if self._connected:  # output from before that is written by `connection_made`
             self.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
@@ -208,7 +205,7 @@ class SocketProtocol(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
 
     def _look(self) -> None:
-        """Ping a peer that is silent; cut one that stays so, or never comes to an end."""
+        """Ping a silent peer; disconnect one that stays silent, or never finishes a frame."""
         now = self.loop.time()
         self._forgive_pause(now)
         if not self.http2.greeted and now - self._made_at >= self._greeting_seconds:
@@ -221,7 +218,7 @@ class SocketProtocol(asyncio.BufferedProtocol):
                 if self._doomed:
                     self._transport.abort()
                     return
-                # What has come may not have been read yet: a timer may be called before sockets.
+                # Received data may not have been read yet: a timer may be called before sockets.
                 self._doomed, wait = True, _LAST_LOOK_SECONDS
         else:
             wait = self._received_at + self._keepalive_seconds - now
@@ -234,7 +231,7 @@ class SocketProtocol(asyncio.BufferedProtocol):
         self._look_within(wait)
 
     def _forgive_pause(self, now: float) -> None:
-        """Count no silence of the time in which this process did not run."""
+        """Exclude the time in which this process did not run from the peer's silence."""
         lost = self._watch.lost_seconds
         pause, self._lost_seconds = lost - self._lost_seconds, lost
         self._made_at = min(now, self._made_at + pause)

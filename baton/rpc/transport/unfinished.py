@@ -1,4 +1,4 @@
-"""Bodies and messages that have not come whole, of all clients together."""
+"""Incomplete bodies and messages, of all clients together."""
 
 from typing import Protocol
 
@@ -13,32 +13,29 @@ GIVEN_UP = Counter(
 
 
 class BodyHolder(Protocol):
-    """Holds what came of one body or message."""
+    """Holds the received part of one body or message."""
 
     def give_up(self, error: BatonError) -> None:
-        """Refuse it, and hold nothing of it any more."""
+        """Reject it, and free the received part."""
         ...
 
 
 class Unfinished:
-    """Bounds what is held for clients that have begun to send, on the event loop.
-
-    Of more, the one that began first is given up: a body that comes as fast as its client can send
-    it is whole within a moment, and what is old is slow or was left.
+    """Bounds the memory for incomplete bodies and messages, on the event loop.
 
     Args:
-        most: bytes; 0: any number.
+        most: most bytes; 0: any number.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._held: dict[BodyHolder, int] = {}
-        """The one that began first is the first."""
+        """Bytes by holder, oldest first."""
         self._total = 0
 
     def note(self, holder: BodyHolder, size: int) -> None:
-        """Take note of how many bytes a holder has; 0: it is whole, or gone. It may be given up
-        within this."""
+        """Record how many bytes a holder has; 0: it is complete, or gone. It may be rejected within
+        this."""
         if not self._most:
             return
         before = self._held.pop(holder, 0) if not size else self._held.get(holder, 0)

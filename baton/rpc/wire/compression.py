@@ -8,7 +8,7 @@ IDENTITY = b"identity"
 GZIP = b"gzip"
 DEFLATE = b"deflate"
 ACCEPTED = b"identity,deflate,gzip"
-"""What every side of Baton reads."""
+"""Encodings that every side of Baton reads."""
 _WINDOW_BITS = {GZIP: 31, DEFLATE: 15}
 
 
@@ -27,7 +27,7 @@ def decompress(encoding: bytes, data: bytes | bytearray, max_bytes: int) -> byte
     """Return data decompressed.
 
     Raises:
-        BatonError: MALFORMED_BODY, or BODY_TOO_LARGE where more than `max_bytes` would come out.
+        BatonError: MALFORMED_BODY, or BODY_TOO_LARGE if the result would exceed `max_bytes`.
     """
     if encoding not in _WINDOW_BITS:
         raise BatonError(Reason.MALFORMED_BODY, "a compressed message without grpc-encoding")
@@ -44,5 +44,5 @@ def decompress(encoding: bytes, data: bytes | bytearray, max_bytes: int) -> byte
 
 
 def too_large(max_bytes: int) -> BatonError:
-    """Return the error of a message that is longer than what is read."""
+    """Return the error for a message that exceeds the limit."""
     return BatonError(Reason.BODY_TOO_LARGE, f"a message of more than {max_bytes} bytes")

@@ -1,6 +1,6 @@
-"""How many fields a protobuf message has, found before any object is made of them.
+"""Counts the fields of a protobuf message before any object is made of them.
 
-A few megabytes can be two million empty submessages: to parse them takes seconds and a gigabyte.
+A few megabytes can hold two million empty submessages: parsing them takes seconds and a gigabyte.
 The wire format is that of protobuf.dev/programming-guides/encoding.
 """
 
@@ -14,14 +14,14 @@ _VARINT, _I64, _LEN, _GROUP, _END_GROUP, _I32 = range(6)
 
 
 def has_more_fields(data: bytes | bytearray | memoryview, message: Descriptor, most: int) -> bool:
-    """Return whether a message has more than so many fields, those of submessages included.
+    """Return whether a message has more than `most` fields, including those of submessages.
 
-    What is no protobuf counts up to where it is wrong: the parser says so.
+    Invalid bytes count up to the first error; the parser reports it.
 
     Args:
         data: the message's bytes.
         message: its type.
-        most: how many it may have; the elements of a packed field are one.
+        most: most fields allowed; the elements of a packed field count as one.
     """
     try:
         return _count(data, 0, len(data), message, most) > most
@@ -62,7 +62,7 @@ def _count(
             at += 4
         elif kind == _I64:
             at += 8
-        elif kind not in (_GROUP, _END_GROUP):  # whose fields count like those around them
+        elif kind not in (_GROUP, _END_GROUP):  # fields of a group count like those around them
             return count
     return count
 

@@ -10,18 +10,18 @@ PREFIX_BYTES = 5
 _PREFIX = Struct(">BI")
 _NO_ROOM = memoryview(bytearray())
 _ROOM = 16
-"""Times what came of a message is what it gets room for: all of one of 1 MiB when its first frame
-came, and next to nothing for one that only says how long it is."""
+"""Buffer size of an incomplete message, as a multiple of the bytes received: all of a 1 MiB message
+after its first frame, and next to nothing for one of which only the length arrived."""
 
 Data = bytes | bytearray
-"""A message as it came: a bytearray of its own where it was gathered from several pieces."""
+"""A message as received: a separate bytearray if it was joined from several pieces."""
 Parts = tuple[bytes | memoryview, ...]
 """A message as pieces that are joined only by the socket: they must not change until they are sent.
 The first is bytes, and short."""
 
 
 def frame_message(message: bytes | Parts, encoding: bytes = IDENTITY) -> Parts:
-    """Return a message as it goes over the wire."""
+    """Return a message as sent on the wire."""
     if encoding != IDENTITY:
         packed = compress(encoding, b"".join(message) if isinstance(message, tuple) else message)
         return (_PREFIX.pack(1, len(packed)) + packed,)
@@ -32,11 +32,11 @@ def frame_message(message: bytes | Parts, encoding: bytes = IDENTITY) -> Parts:
 
 
 class MessageReader:
-    """Cuts a stream of bytes into messages.
+    """Splits a stream of bytes into messages.
 
     Args:
-        max_bytes: of a message, as it comes and decompressed.
-        encoding: of compressed messages, as `grpc-encoding` names it.
+        max_bytes: largest message, as received and decompressed.
+        encoding: encoding of compressed messages, as `grpc-encoding` names it.
     """
 
     __slots__ = ("_compressed", "_encoding", "_filled", "_length", "_max_bytes", "_prefix", "_room")
@@ -45,22 +45,22 @@ class MessageReader:
         self._max_bytes = max_bytes
         self._encoding = encoding
         self._prefix = b""
-        """What came of the next message's prefix."""
+        """Received bytes of the next message's prefix."""
         self._room: memoryview | None = None
-        """Of the message that is not whole yet, without its prefix; None: there is none."""
+        """Buffer of the incomplete message, without its prefix; None: there is none."""
         self._filled = 0
         self._length = 0
         self._compressed = False
 
     @property
     def partial_bytes(self) -> int:
-        """What is kept of a message that is not whole yet."""
+        """Bytes buffered of an incomplete message."""
         if self._room is None:
             return len(self._prefix)
         return PREFIX_BYTES + len(self._room)
 
     def feed(self, data: bytes | memoryview) -> list[Data]:
-        """Take the next bytes; return the messages that they complete, which are copies.
+        """Process the next bytes; return the messages that they complete, which are copies.
 
         Raises:
             BatonError: BODY_TOO_LARGE or MALFORMED_BODY; nothing may be fed after it.
@@ -96,16 +96,16 @@ class MessageReader:
         return messages
 
     def room(self, size: int) -> memoryview | None:
-        """Return where the next bytes belong, at most `size`; None: nowhere yet.
+        """Return the buffer for the next bytes, at most `size`; None: there is none yet.
 
-        They need not be copied if they are read into it, and `feed` is given that part of it.
+        Bytes read into it need not be copied if `feed` is given that part of it.
         """
         if self._room is None:
             return None
         return self._room[self._filled : self._filled + size]
 
     def _fill(self, data: bytes | memoryview) -> int:
-        """Copy bytes into the message that has begun; return how many are its own."""
+        """Copy bytes into the unfinished message; return how many belong to it."""
         assert self._room is not None
         size = min(len(data), self._length - self._filled)
         end = self._filled + size

@@ -1,4 +1,4 @@
-"""Metadata as header fields, and texts that headers carry."""
+"""Metadata as header fields, and texts in header fields."""
 
 import re
 from base64 import b64decode, b64encode
@@ -18,7 +18,7 @@ _UNPRINTABLE = re.compile(rb"[^ -$&-~]")
 
 
 def read_metadata(fields: Headers) -> Metadata:
-    """Return what a caller sent as metadata, without the fields of HTTP/2 and gRPC themselves.
+    """Return a caller's metadata, without the fields of HTTP/2 and gRPC themselves.
 
     Raises:
         BatonError: MALFORMED_HEAD, a binary value that is not base64.
@@ -30,7 +30,7 @@ def read_metadata(fields: Headers) -> Metadata:
         if name[:5] == b"grpc-" and name != b"grpc-status-details-bin":
             continue
         if name[-4:] == b"-bin":
-            # Several values of a key may come as one field.
+            # Several values of a key may arrive as one field.
             metadata += [(name.decode(), _read_binary(part)) for part in value.split(b",")]
         else:
             metadata.append((name.decode(), value.decode("latin-1")))
@@ -41,7 +41,7 @@ def metadata_fields(metadata: Iterable[tuple[str, str | bytes]]) -> Headers:
     """Return metadata as header fields.
 
     Raises:
-        ValueError: a key or a value that metadata cannot have.
+        ValueError: a key or a value is not allowed in metadata.
     """
     fields: Headers = []
     for key, value in metadata:
@@ -64,7 +64,7 @@ def encode_message(text: str) -> bytes:
 
 
 def decode_message(value: bytes) -> str:
-    """Return a status message as it was meant; bytes that are no UTF-8 are replaced."""
+    """Return a decoded status message; bytes that are not UTF-8 are replaced."""
     return unquote_to_bytes(value).decode(errors="replace")
 
 

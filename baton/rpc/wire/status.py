@@ -1,4 +1,4 @@
-"""How a call ended, as trailers."""
+"""The status of a call as trailers."""
 
 from baton.errors import STATUS_DETAILS_KEY, BatonError, Reason, code_of
 from baton.rpc.http2.framing.headers import Headers, encode
@@ -11,7 +11,7 @@ from baton.rpc.wire.metadata import (
 )
 
 OK_TRAILERS = encode(((b"grpc-status", b"0"),))
-"""The header block of a call that succeeded and has no metadata to say."""
+"""The header block of a call that succeeded and has no trailing metadata."""
 _BY_HTTP_STATUS = {
     b"400": Reason.INTERNAL,
     b"401": Reason.of_code(code_of(16)),
@@ -22,7 +22,7 @@ _BY_HTTP_STATUS = {
     b"503": Reason.UNAVAILABLE,
     b"504": Reason.UNAVAILABLE,
 }
-"""gRPC's http-grpc-status-mapping.md."""
+"""The table of gRPC's http-grpc-status-mapping.md."""
 
 
 def trailer_fields(code: int, message: str, metadata: Metadata = ()) -> Headers:
@@ -47,7 +47,7 @@ def error_trailers(error: BatonError) -> tuple[int, str, Metadata]:
 
 
 def read_status(fields: Headers) -> BatonError | None:
-    """Return the error that trailers tell; None where the call succeeded.
+    """Return the error in trailers; None if the call succeeded.
 
     Args:
         fields: trailers, or the head of a response that has nothing else.

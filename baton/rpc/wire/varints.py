@@ -1,11 +1,11 @@
 """Protobuf's variable-length integers (protobuf.dev/programming-guides/encoding)."""
 
 _MAX_SHIFT = 63
-"""Of the tenth byte, the last that one may have."""
+"""Shift of the tenth byte, the last that is allowed."""
 
 
 def read_varint(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
-    """Return the number that begins at an offset, and where it ends.
+    """Return the number that begins at an offset, and the offset of its end.
 
     Raises:
         IndexError: it has no end, or more than ten bytes.

@@ -3,7 +3,7 @@
 from enum import IntEnum
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""What a client sends first."""
+"""The connection preface that a client sends first."""
 DEFAULT_WINDOW = 65_535
 MAX_WINDOW = 2**31 - 1
 MIN_FRAME_SIZE = 16_384
@@ -55,7 +55,7 @@ class ErrorCode(IntEnum):
 
 
 def error_code(number: int) -> ErrorCode:
-    """Return the code of a number; INTERNAL_ERROR for one that nobody knows (section 7)."""
+    """Return the code of a number; INTERNAL_ERROR for an unknown one (section 7)."""
     try:
         return ErrorCode(number)
     except ValueError:

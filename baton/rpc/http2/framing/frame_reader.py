@@ -1,4 +1,5 @@
-"""Bytes into frames: limits, and the order that any connection keeps (RFC 9113, section 4)."""
+"""Parses bytes into frames, with the limits and order that every connection enforces (RFC 9113,
+section 4)."""
 
 from collections.abc import Callable, Mapping
 
@@ -8,32 +9,32 @@ from baton.rpc.http2.framing.codes import ErrorCode
 from baton.rpc.http2.framing.errors import ConnectionFailure, StreamFailure
 
 _TURN_COST = 8 * 1024
-"""What `feed` does at once, in bytes of frames other than DATA. Header blocks are what takes
-longest: up to 2.5 us a byte, where they are many short strings in Huffman's code."""
+"""Work of one `feed` call, in bytes of frames other than DATA. Header blocks take longest: up to
+2.5 us a byte, if they are many short strings in Huffman code."""
 _FRAME_COST = 128
-"""What any such frame counts beside its bytes."""
+"""Cost of each such frame in addition to its bytes."""
 _MAX_KEPT_BYTES = 64 * 1024
-"""Of a frame that is kept until it is whole, as all are but those of DATA without padding."""
+"""Bytes buffered of an incomplete frame; all frames are buffered except DATA without padding."""
 
 FrameHandler = Callable[[int, int, bytes], None]
-"""Takes a frame's stream id, flags and payload; raises StreamFailure or ConnectionFailure."""
+"""Takes a frame's stream ID, flags and payload; raises StreamFailure or ConnectionFailure."""
 
 
 class FrameReader:
-    """Cuts a peer's bytes into frames and gives each to its handler, in order.
+    """Splits a peer's bytes into frames and passes each to its handler, in order.
 
-    Checks what holds before a frame's meaning is known: the preface, SETTINGS first, no frame that
-    is too long, nothing between the frames of a header block.
+    Checks what does not depend on a frame's meaning: the preface, SETTINGS first, the frame size,
+    nothing between the frames of a header block.
 
-    DATA that is not whole is passed on as far as it came, and never kept.
+    Incomplete DATA is passed on as it arrives, and never buffered.
 
     Args:
-        data: takes DATA frames.
-        handlers: of other frames, by type.
-        on_unknown: takes frames of any other type.
+        data: handles DATA frames.
+        handlers: handlers of other frames, by type.
+        on_unknown: handles frames of any other type.
         on_stream_failure: ends the stream of a frame whose handler raised.
-        preface: what the peer says before its first frame.
-        max_frame_bytes: of a payload.
+        preface: bytes that the peer must send before its first frame.
+        max_frame_bytes: largest payload.
         clock: monotonic, in seconds.
     """
 
@@ -49,44 +50,44 @@ class FrameReader:
         clock: Callable[[], float],
     ) -> None:
         self.greeted = False
-        """The peer's first SETTINGS came."""
+        """Whether the peer's first SETTINGS frame was received."""
         self.stopped = False
-        """What comes is not read any more."""
+        """Whether further bytes are ignored."""
         self._data = data
         self._handlers = [handlers.get(kind, on_unknown) for kind in range(256)]
         self._on_stream_failure = on_stream_failure
         self._preface = preface
-        """What is still to come of it."""
+        """Bytes of the preface still to be received."""
         self._max_frame_bytes = max_frame_bytes
         self._usual_bytes = min(max_frame_bytes, _MAX_KEPT_BYTES)
-        """Of the payload of any frame."""
+        """Largest payload of frames that are buffered."""
         self._clock = clock
         self._left = 0
-        """What may still be done in this turn."""
+        """Work that remains in this turn."""
         self._rest = b""
-        """Of a frame that is not whole yet."""
+        """Bytes of an incomplete frame."""
         self._block_of = 0
-        """The stream whose header block has begun; 0: none."""
+        """Stream of an unfinished header block; 0: none."""
         self._expecting = True
-        """Not every frame may come next: SETTINGS must, or CONTINUATION."""
+        """Whether only certain frames may follow: SETTINGS, or CONTINUATION."""
         self._since = 0.0
-        """When the header block began that is not whole, or else the frame."""
+        """When the unfinished header block began, or else the incomplete frame."""
 
     @property
     def unfinished_since(self) -> float | None:
-        """When a header block or frame began that is not whole yet, by the clock; None: all are."""
+        """When the unfinished header block or frame began, by the clock; None: there is none."""
         unfinished = self._block_of or self._rest or self._data.left
         return self._since if unfinished else None
 
     def feed(self, data: bytes | memoryview) -> bool:
-        """Take the next bytes.
+        """Process the next bytes.
 
         Returns:
-            Whether whole frames are left, for which it is to be called again, with or without more
-            bytes, after others had a turn: what comes in one read may take long.
+            Whether whole frames remain: call again, with or without more bytes, after others had a
+            turn, because the bytes of one read may take long to process.
 
         Raises:
-            ConnectionFailure: they are not what a connection may say.
+            ConnectionFailure: the bytes violate the protocol.
         """
         begun = bool(self._rest)
         buffer = self._rest + data if begun else data
@@ -131,11 +132,11 @@ class FrameReader:
         return self._left <= 0
 
     def charge(self, cost: int) -> None:
-        """Count what came of a frame against the turn; a cost of 1 stands for 2.5 us."""
+        """Count the work that a frame caused against the turn; a cost of 1 is 2.5 us."""
         self._left -= cost
 
     def stop(self) -> None:
-        """Read nothing more, nor what was fed already."""
+        """Read nothing more, including bytes that were already fed."""
         self.stopped = True
         self._left = 0
         self._rest = b""
@@ -147,7 +148,7 @@ class FrameReader:
             raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "a long frame that is not DATA")
 
     def _read_preface(self, buffer: bytes | memoryview) -> int:
-        """Return how many bytes of the buffer are the preface's."""
+        """Return how many bytes of the buffer belong to the preface."""
         got = min(len(self._preface), len(buffer))
         if buffer[:got] != self._preface[:got]:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "this is not HTTP/2")

@@ -1,4 +1,4 @@
-"""HEADERS and CONTINUATION that come: requests, responses and trailers out of header blocks."""
+"""Incoming HEADERS and CONTINUATION: decodes header blocks to requests, responses and trailers."""
 
 from baton.rpc.http2.framing import codes, frames
 from baton.rpc.http2.framing.codes import ErrorCode
@@ -21,14 +21,14 @@ _PRIORITY_BYTES = 5
 
 
 class HeaderBlocks:
-    """Joins the frames of each header block, decodes it, and gives it to its stream's owner.
+    """Joins the frames of each header block, decodes it, and passes it to the stream's owner.
 
     Args:
-        owner: of the connection, who takes requests.
-        streams: of the connection.
-        budgets: of the peer.
-        limits: of a block.
-        client: whether responses come, or requests.
+        owner: owner of the connection, which accepts requests.
+        streams: streams of the connection.
+        budgets: budgets of the peer.
+        limits: limits on a block.
+        client: whether to expect responses, or requests.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class HeaderBlocks:
         self._client = client
         self._reader = HeaderReader(limits.max_block_bytes)
         self._block: _PartialHeaderBlock | None = None
-        """One that has begun."""
+        """The unfinished header block, if any."""
 
     def on_headers(self, stream_id: int, flags: int, payload: bytes) -> None:
-        """Take a HEADERS frame."""
+        """Handle a HEADERS frame."""
         if not stream_id or (not self._client and stream_id % 2 == 0):
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "HEADERS on no stream of a client")
         if flags & codes.PADDED:
@@ -67,7 +67,8 @@ class HeaderBlocks:
             self._check_size(self._block)
 
     def on_continuation(self, stream_id: int, flags: int, payload: bytes) -> None:
-        """Take a CONTINUATION frame, which the reader lets through on its block's stream alone."""
+        """Handle a CONTINUATION frame; the reader accepts it only on the stream of the unfinished
+        block."""
         block = self._block
         if block is None:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "CONTINUATION of nothing")
@@ -108,7 +109,7 @@ class HeaderBlocks:
         stream.owner = self.owner.on_request(stream, fields, end)
 
     def _take_more(self, stream: Http2Stream, fields: Headers, end: bool) -> None:
-        """Take a response's head, or trailers."""
+        """Handle the head of a response, or trailers."""
         if stream.remote_closed:
             raise StreamFailure(stream.id, ErrorCode.STREAM_CLOSED, "the peer has ended the stream")
         if stream.got_head:
@@ -132,7 +133,7 @@ class HeaderBlocks:
 
 
 class _PartialHeaderBlock:
-    """A header block whose frames are still coming."""
+    """A header block whose frames have not all arrived."""
 
     __slots__ = ("continuations", "data", "end")
 

@@ -1,7 +1,7 @@
-"""Header blocks: HPACK (RFC 7541), and what messages may say in them (RFC 9113, section 8).
+"""Header blocks: HPACK (RFC 7541), and the rules for their fields (RFC 9113, section 8).
 
-Reading is the `hpack` library's. Writing is a handful of literals that are never put into the
-dynamic table, so that a block needs no state and can be made once.
+Decoding uses the `hpack` library. Encoding writes literals that are never added to the dynamic
+table, so that a block needs no state and can be prepared once.
 """
 
 import re
@@ -24,16 +24,16 @@ _REQUEST_PSEUDO = frozenset((b":method", b":scheme", b":path", b":authority", b"
 _RESPONSE_PSEUDO = frozenset((b":status",))
 _NO_PSEUDO: frozenset[bytes] = frozenset()
 _INDEXED, _INDEXED_LONGER = 0x80, 0xFF
-"""Octets between the two are an index of the tables each (RFC 7541, section 6.1)."""
+"""Octets between the two are each an index into the tables (RFC 7541, section 6.1)."""
 _SIZE_UPDATE_MASK, _SIZE_UPDATE = 0xE0, 0x20
 _MAX_SIZE_UPDATES = 2
-"""At a block's beginning: the smallest size since the block before, and the last (RFC 7541, section
-4.2). The library takes any number of them, an octet each."""
+"""Size updates at the beginning of a block: the smallest since the previous block, and the last
+(RFC 7541, section 4.2). The library accepts any number of them, an octet each."""
 _FIELD_BYTES = 32
-"""What a field counts beside its own bytes (RFC 7541, section 4.1)."""
+"""Overhead of a field in addition to its bytes (RFC 7541, section 4.1)."""
 _MAX_KNOWN = 1024
 _known_names: set[bytes] = set()
-"""Names that were found to be well formed; bounded."""
+"""Names already validated; bounded."""
 
 
 class MalformedHeadersError(Exception):
@@ -51,7 +51,7 @@ class HeaderReader:
         """Return the fields of a block.
 
         Raises:
-            ConnectionFailure: COMPRESSION_ERROR, or ENHANCE_YOUR_CALM where it is too large.
+            ConnectionFailure: COMPRESSION_ERROR, or ENHANCE_YOUR_CALM if it is too large.
         """
         try:
             fields = self._read_indexed(block)
@@ -71,10 +71,10 @@ class HeaderReader:
             raise ConnectionFailure(ErrorCode.COMPRESSION_ERROR, text) from error
 
     def _read_indexed(self, block: bytes) -> Headers:
-        """Return the fields that a block begins with and that are in the tables, an octet each
-        (RFC 7541, section 6.1): most of what a client sends after its first request.
+        """Return the indexed fields at the beginning of a block, an octet each.
 
-        The library takes five times as long for them.
+        These are in the tables (RFC 7541, section 6.1): most of what a client sends after its first
+        request. The library takes five times as long for them.
         """
         find = self._decoder.header_table.get_by_index
         fields: Headers = []
@@ -91,7 +91,7 @@ class HeaderReader:
 
 
 def _check_size_updates(block: bytes) -> None:
-    """Raise HPACKDecodingError where a block begins with more size updates than it may."""
+    """Raise HPACKDecodingError if a block begins with more size updates than allowed."""
     at = updates = 0
     while at < len(block) and block[at] & _SIZE_UPDATE_MASK == _SIZE_UPDATE:
         updates += 1
@@ -144,10 +144,10 @@ def check_trailers(fields: Headers) -> None:
 
 
 def content_length(fields: Headers) -> int:
-    """Return what content-length says, -1 where there is none.
+    """Return the value of content-length, -1 if there is none.
 
     Raises:
-        MalformedHeadersError: it is no number, or there are several.
+        MalformedHeadersError: it is not a number, or occurs several times.
     """
     values = {value for name, value in fields if name == b"content-length"}
     if not values:
