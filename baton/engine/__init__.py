@@ -1,1 +1,1 @@
-"""Engines: take token ids and KV, yield tokens and KV. base.py is the contract."""
+"""Engines, which take token ids and KV and yield tokens and KV. base.py is the contract."""

@@ -1,24 +1,25 @@
-"""The engine contract: what a worker asks of an engine. What the engine reports is in events.py.
+"""The engine contract: what a worker requires of an engine. events.py defines what an engine
+reports.
 
-One thread owns an engine: it makes it and alone calls its methods, but for `read_blocks` and
-`write_blocks`. A sequence's life:
+One thread owns an engine: it creates the engine and alone calls its methods, except `read_blocks`
+and `write_blocks`. Life cycle of a sequence:
 
     add ─▶ Admitted ─▶ (blocks written) ─▶ start
     ─▶ SampledTokens…, BlocksReady… ─▶ SequenceEnded ─▶ close
 
-Sequences wait in an order: those that go on, then streams that another engine began, then what has
-waited for too long, then by `SequenceRequest.order`. Nothing that has begun is interrupted for it.
-A sequence is admitted when pages for its prompt are free and no other sequence is busy computing or
-loading the block that it would need first. Between Admitted and `start` the worker may write KV
-blocks that it fetched. Ended sequences keep their pages until `close`, so that the worker can still
-read blocks out of them. `close` works in every state and releases everything.
+Waiting sequences are ordered: first those that continue, then streams that another engine began,
+then overdue ones, then by `SequenceRequest.order`. No sequence that has begun is interrupted for
+it. A sequence is admitted when pages for its prompt are free and no other sequence is busy
+computing or loading the block that it would need first. Between Admitted and `start` the worker may
+write KV blocks that it fetched. Ended sequences keep their pages until `close`, so that the worker
+can still read blocks out of them. `close` works in every state and releases everything.
 
-A sequence that is paused keeps its place and gets no tokens, so that its reader can catch up; how
-many pages paused sequences keep is bounded, and they are the first to give them up. What has given
-its pages up is computed again once it is resumed: it gets the tokens that it would have had.
+A paused sequence keeps its place and gets no tokens, so that its reader can catch up. The pages
+that paused sequences keep are bounded, and are the first to be reclaimed. A sequence that lost its
+pages is recomputed when it is resumed, and gets the same tokens.
 
-Which step an event comes with is the engine's choice: one that schedules ahead of the device
-returns nothing from some steps, and has work until everything was returned.
+The engine chooses the step that returns an event: one that schedules ahead of the device returns
+nothing from some steps, and has work until everything was returned.
 """
 
 from abc import ABC, abstractmethod
@@ -35,7 +36,7 @@ from baton.structured.grammars import Grammars
 
 @dataclass(frozen=True, slots=True)
 class SequenceRequest:
-    """One sequence for an engine."""
+    """Request to compute one sequence on an engine."""
 
     id: int
     """Chosen by the worker, unique among open sequences."""
@@ -43,24 +44,27 @@ class SequenceRequest:
     """Chain root of its KV keys (`baton.kv.keys.chain_root`); equal roots share prefixes."""
     prompt: Sequence[int]
     sampling: SamplingParams
-    """Within their limits. A seed of None is 0; stop strings mean nothing to an engine."""
+    """Sampling parameters within their limits. A seed of None is 0; an engine ignores stop
+    strings.
+    """
     choices: tuple[int, ...] = (0,)
     """Which choices to sample. More than one only with `prefill_only`."""
     prefill_only: bool = False
     """Sample one token per choice after the prompt and end."""
     output: tuple[int, ...] = ()
-    """Output tokens so far of a stream that another worker began. Prompt and these together are the
-    context: its blocks are matched in the prefix cache, named in Admitted and may be written.
-    Empty with `prefill_only`."""
+    """Output tokens so far of a stream that another worker began. Prompt and output are the
+    context: its blocks are matched in the prefix cache, named in Admitted and may be written. Empty
+    with `prefill_only`.
+    """
     prompt_logprobs: int | None = None
     """Report the log probability of each prompt token but the first, with so many alternatives: all
     of the prompt is computed then, and nothing of it is taken from the prefix cache. None: none."""
     adapter: str = ""
     """A LoRA adapter of `EngineInfo.adapters`; empty: the base model. Its digest is in `root`."""
     order: WorkOrder = BY_ARRIVAL
-    """Of what waits, the lowest is computed first, and the first one among equals."""
+    """Order among waiting sequences: the lowest is computed first, and the first among equals."""
     expected_cached_tokens: int = 0
-    """Leading prompt tokens whose KV is expected to be found: for `EngineStats` alone."""
+    """Leading prompt tokens whose KV is expected to be found; used only for `EngineStats`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,95 +75,99 @@ class EngineStats:
     waiting: int
     pending_prompt_tokens: int
     free_pages: int
-    """Pages that nothing holds or that only the prefix cache holds."""
+    """Pages that are free or that only the prefix cache holds."""
     total_pages: int
     open_sequences: int
     computed_tokens: int
-    """Since start, counted in the forward pass."""
+    """Tokens since start that went through the forward pass."""
     cached_tokens: int
     prefill_tokens_per_second: float
     decode_step_seconds: float
     pending_cached_tokens: int = 0
-    """Of `pending_prompt_tokens`, those that are expected to be found instead of computed."""
+    """Those of `pending_prompt_tokens` that are expected to be found instead of computed."""
     late_masks: int = 0
-    """Since start: how often a sequence sat out, because its grammar's mask was not there."""
+    """Number of times since start that a sequence sat out because its grammar's mask was late."""
     paused: int = 0
-    """Sequences that are held back by `pause`; neither running nor waiting."""
+    """Sequences that `pause` holds back; they are neither running nor waiting."""
     paused_pages: int = 0
-    """Pages that these keep, those that they share with others counted for each."""
+    """Pages that paused sequences keep; shared ones are counted for each."""
 
 
 class ContextLimit(Enum):
-    """What bounds the length of a sequence."""
+    """Limit on the length of a sequence."""
 
     CHECKPOINT = "checkpoint"
     SETTING = "setting"
-    """engine.context_tokens."""
+    """The setting engine.context_tokens."""
     KV_MEMORY = "kv_memory"
-    """engine.kv_bytes: one sequence fits into it alone."""
+    """The setting engine.kv_bytes: one sequence alone fits into it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """What the torch engine computes with."""
+    """Operators with which the torch engine computes."""
 
     variant: str = ""
-    """The instruction set that its operators were compiled for; empty: plain torch."""
+    """Instruction set for which its operators were compiled; empty: plain torch."""
     reason: str = ""
-    """Why it is plain torch, or not the best that this CPU runs; empty: it is the best."""
+    """Reason for plain torch, or for a variant below the best of this CPU; empty: it is the
+    best.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What does not change while an engine lives."""
+    """Properties that do not change during an engine's life."""
 
     layout: Layout
     block_bytes: int
     weights_digest: bytes
     context_tokens: int
     context_limit: ContextLimit
-    """What bounds `context_tokens`."""
+    """Limit that determines `context_tokens`."""
     checkpoint_context_tokens: int
-    """The context length that the checkpoint itself has."""
+    """Context length of the checkpoint itself."""
     vocab_tokens: int
     eos_token_ids: tuple[int, ...]
     features: tuple[str, ...]
-    """Beyond the minimum: `logprobs`, `penalties`, `logit_bias`, …"""
+    """Features beyond the minimum: `logprobs`, `penalties`, `logit_bias`, …"""
     max_running: int
-    """Sequences that hold pages and have not ended, at most."""
+    """Maximum number of sequences that hold pages and have not ended."""
     max_waiting: int
-    """Sequences that may wait beside as many as `max_running`."""
+    """Maximum number of sequences that wait, in addition to `max_running`."""
     adapters: Mapping[str, bytes] = field(default_factory=dict)
     """LoRA adapters by name, each with the 16-byte digest of its bytes."""
     exact_continuation: bool = True
-    """Whether a sampled output that goes on in another engine has the same tokens. Without it only
-    greedy ones do."""
+    """Whether a sampled output that continues in another engine has the same tokens. If false, only
+    greedy outputs do.
+    """
     chunk_tokens: int = 0
-    """Most prompt tokens that a step computes where no stream runs; 0: unknown."""
+    """Maximum prompt tokens that a step computes while no stream runs; 0: unknown."""
     decode_chunk_tokens: int = 0
-    """Most prompt tokens that a step computes beside running streams; 0: unknown."""
+    """Maximum prompt tokens that a step computes alongside running streams; 0: unknown."""
     operators: Operators | None = None
-    """None: an engine that has none of its own."""
+    """Operators of the engine; None: it has no operators to report."""
     name: str = ""
     """`torch`, `vllm` or `sim`."""
     dtype: str = ""
-    """What it computes in, such as `bfloat16`; empty: it computes nothing."""
+    """Data type of computation, such as `bfloat16`; empty: it computes nothing."""
     inexact_reason: str = ""
-    """Why another batch, or another worker, may compute other tokens, and what to do; empty: the
-    tokens are the same, whatever else is computed."""
+    """Why another batch, or another worker, may compute other tokens, and the remedy; empty: the
+    tokens are the same regardless of what else is computed.
+    """
 
     @property
     def max_sequences(self) -> int:
-        """Sequences that run, or wait to begin; `add` refuses more."""
+        """Maximum number of running and waiting sequences; `add` rejects more."""
         return self.max_running + self.max_waiting
 
 
 class QueueFullError(Exception):
-    """`add` found as many sequences as the engine takes, running or waiting."""
+    """`add` found the maximum number of running and waiting sequences."""
 
 
 class UnsupportedFeatureError(ValueError):
-    """`add` was asked for something that this engine does not do at all.
+    """`add` was asked for a feature that this engine does not support.
 
     Args:
         feature: its name, as `EngineInfo.features` would have it.
@@ -171,8 +179,8 @@ class UnsupportedFeatureError(ValueError):
 
 
 class BlockGoneError(Exception):
-    """The sequence does not hold a block any more: it was preempted and waits, or the engine gave
-    the block's page up, as it may behind a sliding window. What lies in the page now is another's.
+    """The sequence no longer holds a block: it was preempted and waits, or the engine released the
+    block's page, as it may behind a sliding window. The page may now hold other data.
     """
 
 
@@ -181,12 +189,14 @@ class Engine(ABC):
 
     info: EngineInfo
     scratch: memoryview
-    """Room for one or more blocks in memory that the engine copies from fastest, writable, for one
-    thread at a time: where fetched blocks are checked before `write_blocks`. Copies of as many
-    blocks per call as it holds are the fastest."""
+    """Writable space for one or more blocks, in memory that the engine copies from fastest; used by
+    one thread at a time, to verify fetched blocks before `write_blocks`. Copies are fastest with as
+    many blocks per call as it holds.
+    """
     grammars: Grammars | None = None
-    """Compiles the grammars of sequences, which any thread may ask for; `add` does not wait for
-    what was compiled before. None: the engine has not the feature `grammar`."""
+    """Compiler of the grammars of sequences, which any thread may call; `add` does not wait for a
+    grammar that is already compiled. None: the engine lacks the feature `grammar`.
+    """
 
     @abstractmethod
     def add(self, request: SequenceRequest) -> None:
@@ -195,10 +205,10 @@ class Engine(ABC):
         Raises:
             QueueFullError: `EngineInfo.max_sequences` run or wait already; nothing was queued.
             UnsupportedFeatureError: it needs `adapters` or `grammar`, and this engine has none.
-            GrammarError: the grammar cannot be kept.
+            GrammarError: the grammar is not supported.
             GrammarsBusyError: too many grammars wait to be compiled.
-            ValueError: the prompt cannot ever fit, a field is out of range (names the limit), or
-                there is no such adapter (names it).
+            ValueError: the prompt can never fit, a field is out of range (the text names the
+                limit), or the adapter does not exist (the text names it).
         """
 
     @abstractmethod
@@ -210,7 +220,7 @@ class Engine(ABC):
             ready_tokens: leading context tokens whose KV is in place, cached or written; at least
                 `Admitted.cached_tokens`, at most the context's length. Less than the whole context,
                 an engine may compute the tokens beyond the last full block of these again.
-            output: all output tokens so far, after which sampling goes on; begins with the
+            output: all output tokens so far, after which sampling continues; begins with the
                 request's own `output`. Empty: the request's own. KV of prompt and output is
                 computed where it is not in place, at least for the last token.
 
@@ -223,10 +233,10 @@ class Engine(ABC):
     def pause(self, sequence_id: int) -> None:
         """Give a sequence no more tokens until `resume`, however long that takes.
 
-        It may be called at any time before `close`, and again without effect. The prompt is
-        computed all the same, as others may wait for its blocks, and the first token that comes
-        here is sampled; a few more may come of steps that are under way. A `prefill_only` sequence
-        goes on to its end.
+        It may be called at any time before `close`; calling it again has no effect. The prompt is
+        still computed, as others may wait for its blocks, and the first token that comes here is
+        sampled; steps in progress may yield a few more. A `prefill_only` sequence continues to its
+        end.
 
         Raises:
             KeyError: no such sequence.
@@ -234,9 +244,9 @@ class Engine(ABC):
 
     @abstractmethod
     def resume(self, sequence_id: int) -> None:
-        """Let a paused sequence go on, with the tokens that it would have had without the pause.
+        """Resume a paused sequence, which gets the same tokens as without the pause.
 
-        One that is not paused goes on as it does.
+        A sequence that is not paused is not affected.
 
         Raises:
             KeyError: no such sequence.
@@ -244,7 +254,7 @@ class Engine(ABC):
 
     @abstractmethod
     def close(self, sequence_id: int) -> None:
-        """Release everything of a sequence, in whatever state it is.
+        """Release all resources of a sequence, in any state.
 
         Full blocks stay in the prefix cache until their pages are needed.
 
@@ -254,7 +264,9 @@ class Engine(ABC):
 
     @abstractmethod
     def step(self) -> list[Event]:
-        """Admit what fits, run one batch if there is one, and return what happened, in order."""
+        """Admit sequences that fit, run a batch if there is one, and return the events, in
+        order.
+        """
 
     @abstractmethod
     def has_work(self) -> bool:
@@ -275,13 +287,13 @@ class Engine(ABC):
         Args:
             sequence_id: the sequence.
             indexes: which blocks of it.
-            out: as many views, writable, of `info.block_bytes` each.
+            out: one writable view of `info.block_bytes` per block.
 
         Raises:
             KeyError: no such sequence.
             ValueError: a block was not reported ready, or a view has another size.
             BlockGoneError: the sequence does not hold one of the blocks: it was preempted and has
-                not come to it again, or its page was given up. The others may be read without it.
+                not recomputed it yet, or its page was released. The others may be read without it.
         """
 
     @abstractmethod
@@ -289,19 +301,19 @@ class Engine(ABC):
         """Copy KV into blocks of an admitted sequence's context.
 
         Any thread may call it between Admitted and `start`, for blocks from
-        `Admitted.cached_tokens` on. Nothing else sees the blocks before `start` says that they are
-        in place, so bytes that prove wrong may be written over or left out of `ready_tokens`.
+        `Admitted.cached_tokens` on. The blocks are not visible to others before `start` declares
+        them in place, so incorrect bytes may be overwritten or left out of `ready_tokens`.
 
         Args:
             sequence_id: the sequence.
             indexes: which blocks of it.
-            data: as many blocks of `info.block_bytes`, one after the other; any memory, fastest
-                from `scratch`.
+            data: as many consecutive blocks of `info.block_bytes`; any memory, fastest from
+                `scratch`.
 
         Raises:
             KeyError: no such sequence.
-            ValueError: not such a block, not that time, or `data` has another size. Nothing was
-                written.
+            ValueError: not such a block, not in that period, or `data` has another size. Nothing
+                was written.
             BlockGoneError: the engine keeps no page for one of the blocks. Nothing was written.
         """
 
@@ -317,18 +329,21 @@ class Engine(ABC):
         """Evict blocks that no sequence holds from the prefix cache; return how many.
 
         Args:
-            keys: which; None: all. Those that are not there, or are held, are left alone.
-            idle_seconds: only what no sequence has held for that long.
+            keys: keys of the blocks; None: all. Those that are not cached, or are held, are
+                skipped.
+            idle_seconds: evict only blocks that no sequence has held for that long.
         """
 
     @abstractmethod
     def warm_up(self) -> None:
-        """Run what is slow the first time, so that the first request is not."""
+        """Run operations that are slow the first time, so that the first request is not."""
 
     @abstractmethod
     def reset_stats(self) -> None:
-        """Count anew: no token was computed or cached, and no rate is known."""
+        """Reset the counts of computed and cached tokens, and all rates."""
 
     @abstractmethod
     def close_engine(self) -> None:
-        """Release memory and threads. Nothing is copied then, and the engine is not used again."""
+        """Release memory and threads. No copy may be in progress, and the engine is not used
+        again.
+        """

@@ -1,4 +1,4 @@
-"""What an engine reports: the events of a step, in the order in which they happened."""
+"""Events that an engine reports from a step, in the order in which they happened."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -10,9 +10,11 @@ class EndReason(Enum):
     STOP = "stop"
     LENGTH = "length"
     PREFILLED = "prefilled"
-    """`prefill_only`: the first token is sampled and the output goes on elsewhere."""
+    """With `prefill_only`: the first token is sampled, and the output continues elsewhere."""
     ERROR = "error"
-    """The engine could not go on with this sequence, and serves the others: all choices end so."""
+    """The engine could not continue this sequence, but serves the others: all choices end with
+    it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,11 @@ class SampledTokens:
 
 @dataclass(frozen=True, slots=True)
 class PromptScored:
-    """Log probabilities of prompt tokens, in order; all of them come before the first token."""
+    """Log probabilities of prompt tokens, in order; all of them precede the first token."""
 
     id: int
     position: int
-    """Of the first one within the prompt, from 1."""
+    """Position of the first one within the prompt, from 1."""
     logprobs: tuple[TokenLogprob, ...]
 
 
@@ -65,8 +67,9 @@ class BlocksReady:
 
 @dataclass(frozen=True, slots=True)
 class BlocksEvicted:
-    """Full blocks that left the prefix cache: until they are reported ready again, another sequence
-    will not find them here. (A block enters the cache when a sequence first reports it ready.)"""
+    """Full blocks that left the prefix cache: until they are reported ready again, other sequences
+    do not find them here. (A block enters the cache when a sequence first reports it ready.)
+    """
 
     keys: tuple[bytes, ...]
 
@@ -77,17 +80,18 @@ class CachedBlock:
 
     key: bytes
     previous: bytes
-    """Key of the block that it continues; empty for the first of a chain. Where that one is not in
-    the prefix cache, this one is not found there."""
+    """Key of the block that it continues; empty for the first of a chain. If that block is not in
+    the prefix cache, this one cannot be found.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceEnded:
-    """A sequence ended by itself."""
+    """A sequence ended without `close`."""
 
     id: int
     reasons: tuple[EndReason, ...]
-    """One per choice."""
+    """End reasons, one per choice."""
     computed_tokens: int
     """Tokens of this sequence that went through a forward pass, counted there."""
     cached_tokens: int
@@ -95,12 +99,14 @@ class SequenceEnded:
     output_tokens: int
     """Tokens sampled here, over all choices."""
     queue_seconds: float
-    """From `add` to Admitted."""
+    """Seconds from `add` to Admitted."""
     kv_byte_seconds: float
     error: str = ""
-    """What went wrong, for the log; empty unless the reasons are ERROR."""
+    """Error for the log; empty unless the reasons are ERROR."""
     error_field: str = ""
-    """The request's field that is why: its sender is told `error`. Empty: it is the engine's."""
+    """Request field that caused it, whose sender receives `error`. Empty: the engine is the
+    cause.
+    """
 
 
 Event = Admitted | PromptScored | SampledTokens | BlocksReady | BlocksEvicted | SequenceEnded

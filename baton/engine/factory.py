@@ -1,4 +1,4 @@
-"""Creates the engine that the settings ask for."""
+"""Creation of the engine that the settings select."""
 
 from hashlib import sha256
 
@@ -27,14 +27,14 @@ _SIM_VOCAB_TOKENS = 32_000
 _SIM_CONTEXT_TOKENS = 32_768
 _VLLM_ONLY = ("adapters", "exact_draws", "speculative_tokens", "tensor_parallel", "vllm_args")
 _IGNORED = {"sim": _VLLM_ONLY, "torch": ("block_tokens", *_VLLM_ONLY), "vllm": ()}
-"""Settings that an engine would ignore, by its kind."""
+"""Settings that an engine would ignore, by kind of engine."""
 
 
 def create_engine(settings: EngineSettings) -> Engine:
     """Create an engine; loading a checkpoint takes seconds.
 
     Raises:
-        StartupError: the checkpoint cannot be used, or a setting does not go with it.
+        StartupError: the checkpoint cannot be used, or a setting is incompatible with it.
     """
     _check_no_ignored(settings)
     check_engine(settings)
@@ -44,11 +44,11 @@ def create_engine(settings: EngineSettings) -> Engine:
         if settings.kind == "sim":
             return _create_sim(settings)
         if settings.kind == "vllm":
-            prepare(settings)  # before anything of vLLM is imported
+            prepare(settings)  # before any part of vLLM is imported
             from baton.engine.vllm.factory import create_vllm_engine
 
             return create_vllm_engine(settings)
-        # torch takes a second to import, and the simulator does without.
+        # torch takes a second to import, and the simulator does not need it.
         from baton.engine.torch.factory import create_torch_engine
 
         return create_torch_engine(settings)

@@ -1,4 +1,4 @@
-"""Whether an engine can keep its outputs to grammars: what that takes beside the weights."""
+"""Check whether an engine supports grammars, which need more than the weights."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,14 +8,16 @@ from baton.structured.vocabulary import Vocabulary
 from baton.telemetry.logs import get_logger
 
 GRAMMAR = "grammar"
-"""The feature."""
+"""Name of the feature."""
 log = get_logger(__name__)
 
 
 def read_grammars(
     directory: Path | None, vocab_tokens: int, eos_token_ids: Sequence[int]
 ) -> Grammars | None:
-    """Return what compiles grammars for a checkpoint's vocabulary; None where it cannot be used."""
+    """Return the grammar compiler for a checkpoint's vocabulary; None where grammars are not
+    supported.
+    """
     if directory is None:
         return None
     try:

@@ -10,23 +10,23 @@ from baton.request.stream_events import TokenLogprob
 
 @dataclass(slots=True)
 class LocalOutput:
-    """What came of one request."""
+    """Output of one request."""
 
     tokens: dict[int, list[int]] = field(default_factory=dict)
     """Output tokens by choice."""
     logprobs: dict[int, list[TokenLogprob]] = field(default_factory=dict)
-    """By choice, where the request asked for them."""
+    """Log probabilities by choice, if the request asked for them."""
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
-    """Of the prompt's tokens but the first, where the request asked for them."""
+    """Log probabilities of the prompt's tokens but the first, if the request asked for them."""
     ended: SequenceEnded | None = None
 
 
 def run_local(engine: Engine, requests: Iterable[SequenceRequest]) -> list[LocalOutput]:
-    """Run requests at once on an engine that has no others; return outputs in their order.
+    """Run requests together on an engine that has no others; return outputs in their order.
 
     Raises:
         QueueFullError: there are more requests than may wait.
-        ValueError: a request is refused; those before it stay open.
+        ValueError: a request is rejected; those before it stay open.
     """
     outputs: dict[int, LocalOutput] = {}
     for request in requests:

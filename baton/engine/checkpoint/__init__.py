@@ -1,1 +1,3 @@
-"""A checkpoint on disk: its files, the model's shape, recommended sampling, and how much fits."""
+"""A checkpoint on disk: its files, the model's shape, recommended sampling, and the sizing of an
+engine.
+"""

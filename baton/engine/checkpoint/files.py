@@ -1,6 +1,6 @@
-"""The safetensors files of a checkpoint: which there are, what is in them, and their bytes.
+"""The safetensors files of a checkpoint: their list, their contents, and their bytes.
 
-Knows no torch: what engines compute with reads tensors by itself.
+Independent of torch: each engine reads tensors itself.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,10 +20,10 @@ _PIECE_BYTES = 1024 * 1024
 
 
 class TensorShape(NamedTuple):
-    """What the header of a safetensors file says of a tensor."""
+    """A tensor's entry in the header of a safetensors file."""
 
     dtype: str
-    """In safetensors' words: `F32`, `BF16`, `I32`."""
+    """Data type in safetensors' names: `F32`, `BF16`, `I32`."""
     shape: tuple[int, ...]
 
 
@@ -50,10 +50,10 @@ def weight_files(directory: Path) -> list[Path]:
 
 
 def tensor_shapes(paths: Iterable[Path]) -> Mapping[str, TensorShape]:
-    """Return every tensor of these files, by name, without reading any.
+    """Return all tensors of these files, by name, without reading their data.
 
     Raises:
-        CheckpointError: a file cannot be read, or is no safetensors file.
+        CheckpointError: a file cannot be read, or is not a safetensors file.
     """
     shapes: dict[str, TensorShape] = {}
     for path in paths:
@@ -68,7 +68,7 @@ def tensor_shapes(paths: Iterable[Path]) -> Mapping[str, TensorShape]:
 
 
 def files_digest(begin: bytes, paths: Iterable[Path]) -> bytes:
-    """Return 16 bytes of SHA-256 over `begin` and the files, each after its length.
+    """Return 16 bytes of SHA-256 over `begin` and the files, each preceded by its length.
 
     Raises:
         CheckpointError: a file cannot be read.

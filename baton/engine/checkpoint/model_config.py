@@ -42,14 +42,16 @@ class ModelConfig:
     rope: Rope
     context_tokens: int
     tied_embeddings: bool | None
-    """Whether the output layer is the embedding. None: it is if the checkpoint has none."""
+    """Whether the output layer is the embedding. None: yes, if the checkpoint has no output
+    layer.
+    """
     dtype: str
     """The weights' element type in the checkpoint."""
     eos_token_ids: tuple[int, ...]
 
 
 class _ModelConfigJson(msgspec.Struct):
-    """config.json: the fields that matter here."""
+    """The fields of config.json that are used."""
 
     architectures: list[str]
     vocab_size: int
@@ -73,7 +75,7 @@ class _ModelConfigJson(msgspec.Struct):
 
 
 class _Ends(msgspec.Struct):
-    """What ends a text, as config.json and generation_config.json say it."""
+    """Tokens that end a text, in config.json and generation_config.json."""
 
     eos_token_id: int | list[int] | None = None
 
@@ -100,12 +102,12 @@ def read_config(
 
     Args:
         directory: of the checkpoint.
-        context_tokens: the longest sequence; 0: what the checkpoint says. A sliding window as wide
-            as that is full attention.
-        kind: of the engine that asks.
+        context_tokens: the longest sequence; 0: the checkpoint's own. A sliding window as wide as
+            that is full attention.
+        kind: of the requesting engine.
 
     Raises:
-        CheckpointError: a file is missing or damaged, or the model is not of a known kind.
+        CheckpointError: a file is missing or damaged, or the kind of model is not supported.
     """
     path = directory / CONFIG
     check_architecture(directory, kind, context_tokens)
@@ -135,7 +137,7 @@ def read_config(
 
 
 def read_eos_token_ids(directory: Path) -> tuple[int, ...]:
-    """Read which tokens end a text: generation_config.json's word, else config.json's.
+    """Return the tokens that end a text, from generation_config.json or else config.json.
 
     Raises:
         CheckpointError: a file is damaged, or config.json is missing.
@@ -170,7 +172,8 @@ def _refuse_unknown(path: Path, document: _ModelConfigJson) -> None:
 
 
 def _rope(path: Path, document: _ModelConfigJson) -> Rope:
-    # transformers 5 writes rope_parameters; before it were rope_theta and, if any, rope_scaling.
+    # transformers 5 writes rope_parameters; earlier releases wrote rope_theta and optionally
+    # rope_scaling.
     fields = dict(document.rope_parameters or document.rope_scaling or {})
     if document.rope_theta is not None:
         fields.setdefault("rope_theta", document.rope_theta)

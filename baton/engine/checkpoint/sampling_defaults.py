@@ -11,17 +11,17 @@ FILE = "generation_config.json"
 
 
 _READ = [each for each in PARAMETERS if each.traits.checkpoint]
-"""What vLLM reads of the file; the rest is of other decoders."""
+"""Parameters that vLLM reads from the file; the rest are for other decoders."""
 _GenerationConfigJson = msgspec.defstruct(
     "_GenerationConfigJson", [(each.traits.checkpoint, each.type | None, None) for each in _READ]
 )
 
 
 def read_sampling_defaults(directory: Path) -> SamplingParams:
-    """Return the parameters of requests that do not say them; none if there is no such file.
+    """Return the default parameters of requests; none if there is no such file.
 
     Raises:
-        CheckpointError: the file is damaged, or recommends what no request may ask for.
+        CheckpointError: the file is damaged, or recommends a value that no request may use.
     """
     path = directory / FILE
     try:

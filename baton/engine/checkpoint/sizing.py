@@ -1,4 +1,4 @@
-"""How much an engine holds, from its settings."""
+"""Capacity of an engine, from its settings."""
 
 from collections.abc import Callable
 
@@ -9,11 +9,11 @@ from baton.settings import EngineSettings, StartupError
 
 _MIB = 1024 * 1024
 BLOCK_TOKENS = 16
-"""Unless set otherwise."""
+"""Default, unless set otherwise."""
 
 
 def scheduler_limits(settings: EngineSettings) -> SchedulerLimits:
-    """Return the limits that the scheduler keeps to."""
+    """Return the scheduler's limits."""
     return SchedulerLimits(
         block_tokens=settings.block_tokens or BLOCK_TOKENS,
         max_running=settings.max_running,
@@ -26,10 +26,10 @@ def scheduler_limits(settings: EngineSettings) -> SchedulerLimits:
 
 
 def page_count(settings: EngineSettings, block_bytes: int) -> int:
-    """Return how many blocks of KV fit.
+    """Return the number of KV blocks that fit.
 
     Raises:
-        StartupError: none.
+        StartupError: none fit.
     """
     pages = settings.kv_bytes // block_bytes
     if pages == 0:
@@ -41,13 +41,13 @@ def page_count(settings: EngineSettings, block_bytes: int) -> int:
 
 
 def check_memory(settings: EngineSettings, limit: Callable[[], int | None] = memory_limit) -> None:
-    """Check that the KV pages and the weights fit into the memory that the cgroup allows.
+    """Check that the KV pages and the weights fit into the cgroup's memory limit.
 
-    For an engine whose pages lie in the machine's own memory. Otherwise the kernel would kill the
+    For an engine whose pages are in the machine's main memory. Otherwise the kernel would kill the
     process once the pages are written to.
 
     Raises:
-        StartupError: they do not.
+        StartupError: they do not fit.
     """
     allowed = limit()
     if allowed is None:
@@ -65,10 +65,10 @@ def check_memory(settings: EngineSettings, limit: Callable[[], int | None] = mem
 def context_size(
     settings: EngineSettings, model_tokens: int, pages: int
 ) -> tuple[int, ContextLimit]:
-    """Return the longest sequence, as set, or what the model can and the pages hold, and why.
+    """Return the maximum sequence length, and its reason: as set, or as model and pages allow.
 
     Raises:
-        StartupError: what is set is more than that.
+        StartupError: the length that is set exceeds that.
     """
     asked = settings.context_tokens
     held = pages * (settings.block_tokens or BLOCK_TOKENS)

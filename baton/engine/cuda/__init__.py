@@ -1,1 +1,1 @@
-"""Operators for CUDA whose sums do not see the batch, in Triton. Not run on a GPU yet."""
+"""Operators for CUDA, in Triton, whose sums do not depend on the batch. Not yet run on a GPU."""

@@ -1,10 +1,10 @@
 """Attention over pages with one arithmetic for every position.
 
-A tile is so many tokens of one sequence, with all query heads that share a KV head as its rows.
-Keys come in blocks of 64 by position, from the first on. Blocks that a row does not see change
-nothing of it: their weights are zero, and the rescaling is by one. So a row's value depends on its
-query and the KV before it, and not on what else is in its tile or in the batch. The softmax is
-computed while keys come, as in FlashAttention (arXiv:2205.14135).
+A tile is a number of tokens of one sequence, with all query heads that share a KV head as its rows.
+Keys come in blocks of 64 by position, from the first on. Blocks that a row does not attend to leave
+it unchanged: their weights are zero, and the rescaling is by one. A row's value therefore depends
+on its query and the KV before it, and not on what else is in its tile or in the batch. The softmax
+is computed incrementally over the keys, as in FlashAttention (arXiv:2205.14135).
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from torch import Tensor
 _ROWS = 64
 _KEYS = 64
 _LEAST_SIZE = 16
-"""Values of a head that a product takes, at least."""
+"""Minimum number of values of a head in one product."""
 
 
 @triton.jit
@@ -101,13 +101,13 @@ def _attend(  # type: ignore[no-untyped-def]  # Triton's language
 def attend(
     q: Tensor, pool: Tensor, layer: int, spans: Tensor, table: Tensor, block_tokens: int
 ) -> Tensor:
-    """Return the attention of queries over pages that hold the batch's KV already.
+    """Return the attention of queries over pages that already hold the batch's KV.
 
     Args:
         q: [tokens, heads, head_size], rotated.
         pool: [pages, layers, 2, block_tokens, kv_heads, head_size], K before V.
         layer: which layer's KV.
-        spans: [sequences, 3]: a sequence's first token, how many, and the first one's position.
+        spans: [sequences, 3]: a sequence's first token, number of tokens, and first position.
         table: [sequences, blocks]: pages.
         block_tokens: of a page.
 
@@ -122,7 +122,7 @@ def attend(
         raise ValueError(f"{group} query heads share a KV head: at most {_ROWS}")
     found = torch.empty_like(q)
     sequences = spans.shape[0]
-    # How many tokens the longest chunk has is known on the device only: as many as can be.
+    # The length of the longest chunk is known only on the device: assume the maximum.
     tiles = triton.cdiv(tokens - sequences + 1, _ROWS // group_rows)
     launch: Any = _attend[(sequences, tiles, kv_heads)]
     launch(

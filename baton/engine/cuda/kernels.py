@@ -1,6 +1,6 @@
-"""The torch engine's kernels for CUDA with `engine.deterministic`: plain torch's, but for two.
+"""The torch engine's kernels for CUDA with `engine.deterministic`: plain torch's, except two.
 
-Norms, gates and rotations take each row by itself. Linear maps and attention are Triton's.
+Norms, gates and rotations process each row separately. Linear maps and attention use Triton.
 """
 
 import torch
@@ -25,7 +25,7 @@ class TritonKernels(PlainKernels):
 
     @property
     def arithmetic(self) -> str:
-        """Name what bits of sums depend on: the GPU's generation, and what compiles for it."""
+        """Return what the bits of sums depend on: the GPU's generation, and the compiler."""
         major, minor = torch.cuda.get_device_capability(self._device)
         return f"sm{major}{minor}/triton-{triton.__version__}"
 

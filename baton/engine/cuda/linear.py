@@ -1,9 +1,9 @@
-"""Linear maps with one order of sums, whatever the number of rows.
+"""Linear maps with one order of sums, regardless of the number of rows.
 
-A library for products chooses its tiles, and how the inner dimension is split, by the number of
-rows. Here both are a function of the weight's shape alone, and every tile has as many rows: where
-there are fewer, the rest of it is computed for nothing, which costs little while reading the weight
-is what takes the time.
+A matrix multiplication library chooses its tiles, and the split of the inner dimension, by the
+number of rows. Here both are a function of the weight's shape alone, and every tile has the same
+number of rows. Unused rows are computed in vain, which costs little as long as reading the weight
+dominates the time.
 """
 
 from dataclasses import dataclass
@@ -15,14 +15,16 @@ import triton.language as tl
 from torch import Tensor
 
 _ROWS = 64
-"""Of a tile: what the matrix units of current GPUs take at a time, at least."""
+"""Rows of a tile: the minimum that matrix units of current GPUs process together."""
 _OUTPUTS = 64
 _INPUTS = 64
-"""Summed at a time."""
+"""Number of inputs that are summed together."""
 _PROGRAMS = 256
-"""With one tile of rows; fewer leave a large GPU's memory waiting."""
+"""Target number of programs for one tile of rows; fewer leave a large GPU's memory bandwidth
+unused.
+"""
 _LEAST_INPUTS = 256
-"""Of a part of the inner dimension."""
+"""Minimum inputs in one part of the inner dimension."""
 
 
 @triton.jit
@@ -64,7 +66,7 @@ def _multiply(  # type: ignore[no-untyped-def]  # Triton's language
 
 
 def part_count(outputs: int, inputs: int) -> int:
-    """Return into how many parts the inner dimension is split: by the weight's shape alone."""
+    """Return the number of parts of the inner dimension, from the weight's shape alone."""
     wanted: int = triton.cdiv(_PROGRAMS, triton.cdiv(outputs, _OUTPUTS))
     return max(1, min(wanted, inputs // _LEAST_INPUTS))
 
@@ -84,7 +86,7 @@ class TiledLinear:
         if not rows:
             return x.new_empty(0, outputs)
         parts = part_count(outputs, inputs)
-        # Parts begin where a step of the sum does: all but the last have whole steps.
+        # Parts begin at a step of the sum: all but the last have whole steps.
         part_inputs = triton.cdiv(triton.cdiv(inputs, parts), _INPUTS) * _INPUTS
         sums = torch.empty(parts, rows, outputs, dtype=torch.float32, device=x.device)
         grid = (triton.cdiv(rows, _ROWS), triton.cdiv(outputs, _OUTPUTS), parts)
@@ -102,7 +104,7 @@ class TiledLinear:
             step_inputs=_INPUTS,
         )
         found = sums[0]
-        for part in range(1, parts):  # in order: a reduction of torch's may choose another
+        for part in range(1, parts):  # in order: a reduction by torch may choose another order
             found += sums[part]
         if self.bias is not None:
             found += self.bias

@@ -1,1 +1,1 @@
-"""LoRA adapters as PEFT writes them, checked against a model before an engine loads them."""
+"""LoRA adapters in PEFT's format, checked against a model before an engine loads them."""

@@ -18,16 +18,16 @@ from baton.settings import StartupError
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A LoRA adapter that fits its model; the tensors are the engine's to load."""
+    """A LoRA adapter that fits its model; the engine loads the tensors."""
 
     name: str
     """What clients request."""
     directory: Path
-    """In PEFT's layout; absolute."""
+    """Directory in PEFT's layout; absolute."""
     digest: bytes
-    """16 bytes over scaling and matrices: equal for adapters that compute the same."""
+    """16 bytes over scaling and matrices: equal for adapters that compute the same function."""
     rank: int
-    """The highest of any module."""
+    """Highest rank of any module."""
     modules: tuple[str, ...]
     """Last names of the modules that it changes, sorted: `q_proj`, `v_proj`."""
 
@@ -35,7 +35,7 @@ class Adapter:
 def read_adapters(
     directories: Mapping[str, Path], model: Path, max_rank: int
 ) -> tuple[Adapter, ...]:
-    """Read and check the adapters of a model; hashes their files, and loads no tensor.
+    """Read and check the adapters of a model; hashes their files without loading tensors.
 
     Args:
         directories: by the adapters' names.
@@ -44,7 +44,7 @@ def read_adapters(
 
     Raises:
         CheckpointError: the model's own files are missing or damaged.
-        StartupError: an adapter cannot be used; the text says which, why, and what to do.
+        StartupError: an adapter cannot be used; the text names it, the reason and the remedy.
     """
     if not directories:
         return ()

@@ -1,4 +1,4 @@
-"""adapter_config.json: what an adapter's matrices are scaled by, and what it asks for besides."""
+"""Read adapter_config.json: the scaling of an adapter's matrices, and other options."""
 
 import math
 import re
@@ -26,19 +26,20 @@ _NOTHING: Mapping[str, tuple[Any, ...]] = {
     "use_dora": (False,),
     "use_qalora": (False,),
 }
-"""Options of PEFT that are not supported, and the values with which they ask for nothing, besides
-null. All others say how to train, or are read here."""
+"""Options of PEFT that are not supported, and the values with which they have no effect, besides
+null. All others concern training, or are read here.
+"""
 
 _PLAIN_STARTS = ("gaussian", "eva", "orthogonal", "mica", "lora_ga")
-"""Values of init_lora_weights that leave the model's own weights as they are, besides booleans."""
+"""Values of init_lora_weights that leave the model's own weights unchanged, besides booleans."""
 
 
 class AdapterError(Exception):
-    """An adapter cannot be used. The text says what is wrong and what to do, not which adapter."""
+    """An adapter cannot be used. The text gives the problem and the remedy, but not the adapter."""
 
 
 class AdapterConfig(msgspec.Struct, frozen=True):
-    """What an adapter is but its matrices: equal for adapters that compute the same."""
+    """An adapter without its matrices: equal for adapters that compute the same function."""
 
     rank: int = msgspec.field(name="r")
     alpha: float = msgspec.field(name="lora_alpha")
@@ -48,7 +49,7 @@ class AdapterConfig(msgspec.Struct, frozen=True):
 
     @property
     def max_rank(self) -> int:
-        """The highest rank of any module."""
+        """Return the highest rank of any module."""
         return max((self.rank, *self.rank_pattern.values()))
 
     def rank_of(self, module: str) -> int:
@@ -59,7 +60,7 @@ class AdapterConfig(msgspec.Struct, frozen=True):
         return self.rank
 
     def to_bytes(self) -> bytes:
-        """Return equal bytes for equal meanings, however the file is written."""
+        """Return equal bytes for equal meanings, independent of the file's formatting."""
         return msgspec.json.encode(self, order="sorted")
 
 
@@ -67,7 +68,7 @@ def read_config(directory: Path) -> AdapterConfig:
     """Read and check an adapter's adapter_config.json.
 
     Raises:
-        AdapterError: it is missing or damaged, or asks for what is not supported.
+        AdapterError: it is missing or damaged, or uses an unsupported option.
     """
     path = directory / CONFIG
     try:

@@ -1,4 +1,4 @@
-"""An adapter's matrices, checked against the weights of the model that they are added to."""
+"""An adapter's matrices, checked against the weights of the model to which they are added."""
 
 import re
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ def check_weights(
     Args:
         path: the adapter's safetensors file.
         config: of the adapter.
-        model: the model's tensors. Weights that are no plain matrix of floats, such as quantized
+        model: the model's tensors. Weights other than plain matrices of floats, such as quantized
             ones, are not compared.
 
     Raises:

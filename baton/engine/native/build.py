@@ -1,4 +1,4 @@
-"""Compile the operators: `python -m baton.engine.native.build`; `--all` for CPUs unlike this."""
+"""Compile the operators: `python -m baton.engine.native.build`; `--all` also for other CPUs."""
 
 import argparse
 import sys
@@ -31,11 +31,11 @@ class Built(NamedTuple):
     variant: Variant
     path: Path
     reason: str = ""
-    """Why a better one is not used here; empty: it is the best."""
+    """Reason for which a better library is not used here; empty: it is the best."""
 
 
 def library(variant: Variant) -> Library:
-    """Return what the library of a variant is made of. Torch is not imported.
+    """Return the description of the library of a variant. Torch is not imported.
 
     Raises:
         CompileError: torch is not installed.
@@ -52,7 +52,7 @@ def library(variant: Variant) -> Library:
         language=CPP,
         sources=(main, *(source for source in others if source != main)),
         flags=(*_FLAGS, *variant.flags),
-        # The version says how torch itself was built: its commit, for CPUs or CUDA.
+        # The version identifies torch's own build: its commit, for CPUs or CUDA.
         built_with=((home / "version.py").read_text(), sys.implementation.cache_tag),
         paths=(
             *(f"-isystem{directory}" for directory in headers),
@@ -64,9 +64,9 @@ def library(variant: Variant) -> Library:
 
 
 def built() -> Built | None:
-    """Return the best library for this CPU that was built whole and may be used, or None.
+    """Return the best library for this CPU that was fully built and may be used, or None.
 
-    Where one of instructions that are tried first was not tried yet, that takes seconds.
+    Takes seconds if a library that must be tried first has not been tried yet.
     """
     reason = ""
     for variant in runnable():
@@ -78,7 +78,7 @@ def built() -> Built | None:
 
 
 def best_library() -> Library:
-    """Return what this CPU's best library is made of.
+    """Return the description of this CPU's best library.
 
     Raises:
         CompileError: there is no variant for this CPU, or none that may be used, or torch is not
@@ -88,12 +88,12 @@ def best_library() -> Library:
 
 
 def build() -> Built:
-    """Build this CPU's best library unless it is there; takes half a minute.
+    """Build this CPU's best library unless it exists; takes half a minute.
 
     Raises:
         CompileError: there is no variant for this CPU, or none that may be used, there is no C++
             compiler, or the compiler failed.
-        OSError: the directory cannot be written.
+        OSError: the directory is not writable.
     """
     while True:
         best = _best()
@@ -103,7 +103,7 @@ def build() -> Built:
 
 
 def why_absent() -> str:
-    """Return why no library was built for this CPU, and what to do, in words."""
+    """Return why no library was built for this CPU, and the remedy, in words."""
     try:
         return best_library().why_absent()
     except CompileError as error:
@@ -116,7 +116,7 @@ class _Best(NamedTuple):
 
 
 def _best() -> _Best:
-    """Return the best variant that was not refused, and why a better one was."""
+    """Return the best variant that was not rejected, and why a better one was."""
     reason = ""
     for variant in runnable():
         path = library(variant).find()

@@ -17,14 +17,14 @@ from baton.engine.torch.linear import Linear, make_linear
 _MAX_GROUP = 32
 _HEAD_SIZE_STEP = 8
 _OF_TORCH = -1
-"""As a number of threads: operators run on torch's."""
+"""As a number of threads: operators run on torch's threads."""
 _STEP_VALUES = {torch.bfloat16: 2, torch.float32: 1, torch.float64: 1}
-"""How many values a product takes at a time: they lie side by side in a page."""
+"""Number of values that a product processes together: they are adjacent in a page."""
 
 
 @dataclass(frozen=True, slots=True)
 class NativeLinear:
-    """A linear map in bfloat16 whose sums go in order, whatever else is in the batch."""
+    """A linear map in bfloat16 with a fixed order of sums, regardless of the rest of the batch."""
 
     panels: Tensor
     """[out / 64, in / 2, 64] pairs of a weight's values: int32."""
@@ -32,7 +32,7 @@ class NativeLinear:
     """float32 [out]"""
     outputs: int
     threads: int
-    """Of the operators' own; 0: as many as torch has."""
+    """Number of the operators' own threads; 0: as many as torch has."""
 
     def __call__(self, x: Tensor, /) -> Tensor:
         found: Tensor = torch.ops.baton_native.linear(
@@ -53,15 +53,15 @@ class NativeKernels(Kernels):
     block_format = "torch-native/1"
 
     def __init__(self, library: Path, *, deterministic: bool = False, threads: int = 0) -> None:
-        """Load the library that `build` made.
+        """Load the library that `build` produced.
 
         Args:
             library: its path.
-            deterministic: compute linear maps with the library too, in bfloat16, instead of
-                oneDNN, whose order of sums depends on the number of rows. Then all operators
-                run on threads of their own. Else they run on torch's, as the products do: torch's
-                threads keep their cores for milliseconds after each operator.
-            threads: of their own; 0: as many as torch has.
+            deterministic: compute linear maps with the library too, in bfloat16, instead of oneDNN,
+                whose order of sums depends on the number of rows. Then all operators run on
+                separate threads. Otherwise they run on torch's, as the products do: torch's threads
+                keep their cores for milliseconds after each operator.
+            threads: number of separate threads; 0: as many as torch has.
 
         Raises:
             OSError: it cannot be loaded.
@@ -88,13 +88,13 @@ class NativeKernels(Kernels):
 
     @property
     def arithmetic(self) -> str:
-        """Name the instructions that sums in bfloat16 are made of, on which their bits depend."""
+        """Return the instructions that compute sums in bfloat16, on which their bits depend."""
         name: str = self._ops.arithmetic()
         return name
 
     @staticmethod
     def can_run(heads: int, kv_heads: int, head_size: int) -> bool:
-        """Return whether a model of this shape can be computed."""
+        """Return whether the library supports a model of this shape."""
         return heads // kv_heads <= _MAX_GROUP and head_size % _HEAD_SIZE_STEP == 0
 
     def make_linear(self, weight: Tensor, bias: Tensor | None) -> Linear:
@@ -138,7 +138,7 @@ class NativeKernels(Kernels):
 
 
 def load_mask_logits(library: Path) -> MaskLogits:
-    """Return the operator alone, for engines that compute the rest by themselves.
+    """Return only this operator, for engines that compute the rest themselves.
 
     Raises:
         OSError: the library cannot be loaded.

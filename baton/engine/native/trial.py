@@ -1,7 +1,7 @@
 """Try a library of the operators on this machine: `python -m baton.engine.native.trial LIBRARY`.
 
-A product and attention are computed whose results are known. It exits with a sentence where they
-are others, or by a signal where the machine does not have the instructions: `tried.py` starts it.
+It computes a product and an attention with known results. It exits with a message if they differ,
+or by a signal if the machine lacks the instructions. `tried.py` starts it.
 """
 
 import sys
@@ -22,9 +22,9 @@ _TOLERANCE = 3e-2
 def documented(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Return x @ weight.T as tiles are documented to sum it, [rows, outputs] in float32.
 
-    Of 32 values at a time a fused sum of the even and one of the odd, which are added to each other
-    and then to the sum of those before (Intel 64 and IA-32 Architectures Software Developer's
-    Manual, vol. 2, TDPBF16PS).
+    Of 32 values together, a fused sum of the even ones and one of the odd ones, which are added to
+    each other and then to the sum of the earlier values (Intel 64 and IA-32 Architectures Software
+    Developer's Manual, vol. 2, TDPBF16PS).
 
     Args:
         x: [rows, inputs], inputs a multiple of 32; values that bfloat16 holds, not far from 1, so
@@ -56,7 +56,7 @@ def _check_sums() -> None:
     if not torch.equal(found, torch.from_numpy(expected).bfloat16()):
         sys.exit("a product is not what the tiles are documented to compute")
     for row, sums in enumerate(torch.from_numpy(expected)):
-        # In bfloat16 a sum's last bits cannot be seen: what is left of it can.
+        # bfloat16 hides a sum's last bits: the remainder shows them.
         if operators.linear(x[row : row + 1], panels, -sums, 100, 0).count_nonzero():
             sys.exit("a product's sums are not in the order in which tiles are documented to add")
 
@@ -97,7 +97,7 @@ def _attended(
 def _main() -> None:
     library = Path(sys.argv[1])
     NativeKernels(library)
-    torch.set_num_threads(2)  # another thread's tiles are its own
+    torch.set_num_threads(2)  # each thread has its own tiles
     _check_sums()
     _check_attention(library)
 

@@ -1,4 +1,4 @@
-"""Whether a library may be used on this machine: it is tried in a process of its own."""
+"""Decide whether a library may be used on this machine, by trying it in a separate process."""
 
 import platform
 import subprocess
@@ -14,9 +14,9 @@ _SECONDS = 120
 
 @cache
 def refusal(library: Path) -> str:
-    """Return why a library is not to be used on this machine, in words; empty: it may be.
+    """Return why a library must not be used on this machine, in words; empty: it may be used.
 
-    It takes seconds. What is found is kept beside the libraries, for this processor and kernel.
+    Takes seconds. The result is stored next to the libraries, for this processor and kernel.
     """
     machine = _machine()
     kept = directory() / f"{library.stem}.tried"
@@ -24,7 +24,7 @@ def refusal(library: Path) -> str:
     if before == machine:
         return found
     found = _try(library)
-    with suppress(OSError):  # an image's directory is only read: each process tries
+    with suppress(OSError):  # an image's directory is read-only: each process tries it
         kept.write_text(f"{machine}\n{found}")
     return found
 
@@ -51,7 +51,7 @@ def _try(library: Path) -> str:
 
 
 def _machine() -> str:
-    """Return what a trial's result depends on, in a line."""
+    """Return the properties on which a trial's result depends, in a line."""
     wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "microcode")
     try:
         lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()

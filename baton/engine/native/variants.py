@@ -1,6 +1,7 @@
-"""For which CPUs the operators are compiled, and which of these this machine is.
+"""CPUs for which the operators are compiled, and those that match this machine.
 
-`python -m baton.engine.native.variants` prints the latter, best first, and what is for tests only.
+`python -m baton.engine.native.variants` prints the latter, best first, and variants that are for
+tests only.
 """
 
 import os
@@ -21,13 +22,13 @@ _BF16_FLAGS = ("-march=x86-64-v4", "-mavx512bf16")
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to compile the operators."""
+    """One configuration for compiling the operators."""
 
     name: str
     machines: tuple[str, ...]
-    """Architectures, as `platform.machine` says them."""
+    """Architectures, as `platform.machine` reports them."""
     flags: tuple[str, ...]
-    """The compiler's, GCC's and Clang's."""
+    """Compiler flags for GCC and Clang."""
     needs: frozenset[str]
     """Features that the CPU must have, as Linux lists them."""
     tried: bool = False
@@ -47,7 +48,9 @@ VARIANTS = (
     Variant("x86-64-v3", ("x86_64",), ("-march=x86-64-v3",), _V3),
     Variant("armv8", ("aarch64", "arm64"), ("-march=armv8-a",), frozenset()),
 )
-"""Best first. `-march=native` on a CPU with more than the best was measured to gain nothing."""
+"""Variants, best first. `-march=native` on a CPU with more than the best was measured to gain
+nothing.
+"""
 
 EMULATED = Variant(
     "amx-emulated",
@@ -55,17 +58,21 @@ EMULATED = Variant(
     ("-march=x86-64-v3", "-DBATON_TILES", "-DBATON_EMULATED_TILES"),
     _V3,
 )
-"""Tiles emulated, for tests on CPUs that have none: taken only where it is named."""
+"""Emulated tiles, for tests on CPUs without them: used only if selected by name."""
 
 
 def compilable() -> tuple[Variant, ...]:
-    """Return the variants of this machine's architecture, also those that its CPU cannot run."""
+    """Return the variants of this machine's architecture, including those that its CPU cannot
+    run.
+    """
     machine = platform.machine()
     return tuple(variant for variant in VARIANTS if machine in variant.machines)
 
 
 def runnable() -> tuple[Variant, ...]:
-    """Return the variants that this CPU runs, best first; where one is named, that one or none."""
+    """Return the variants that this CPU runs, best first; if one is selected by name, only that
+    one.
+    """
     named = os.environ.get(VARIANT_ENV)
     others = (EMULATED,) if named == EMULATED.name and platform.machine() == "x86_64" else ()
     return tuple(
@@ -83,7 +90,7 @@ def why_none_runs() -> str:
 
 
 def cpu_features() -> frozenset[str]:
-    """Return what Linux says the CPU has; nothing where it does not say."""
+    """Return the CPU features that Linux reports; empty if it reports none."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,1 +1,3 @@
-"""The engine around a runner: pages, scheduling and sequences, whatever computes a batch."""
+"""The engine around a runner: pages, scheduling and sequences, independent of how a batch is
+computed.
+"""

@@ -1,4 +1,4 @@
-"""Copies of blocks by other threads than the engine's."""
+"""Copies of blocks on threads other than the engine's."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,14 +10,14 @@ from baton.engine.paged.sequence import LiveSequence, SequenceState
 
 
 class PageMemory(Protocol):
-    """Where pages are. Any thread may call it, for pages that nothing else writes at the time."""
+    """Memory of pages. Any thread may call it, for pages that are not being written otherwise."""
 
     def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None: ...
     def write_pages(self, pages: Sequence[int], data: memoryview) -> None: ...
 
 
 Holds = Callable[[int, int, int], bool]
-"""Whether a sequence's block is in that page: id, index, page."""
+"""Tests whether a sequence's block is in that page: id, index, page."""
 
 
 def _always(_sequence_id: int, _index: int, _page: int) -> bool:
@@ -27,17 +27,17 @@ def _always(_sequence_id: int, _index: int, _page: int) -> bool:
 class BlockCopier:
     """Copies blocks out of and into sequences' pages, on any thread, while the engine runs.
 
-    A copying thread registers first and looks the sequence up after that; the engine's thread hides
-    the sequence's pages first and calls `wait` after that. A copy that still saw the pages is thus
-    waited for. A copy is of a few blocks: waits are short.
+    A copying thread registers before it looks up the sequence; the engine's thread hides the
+    sequence's pages before it calls `wait`, which therefore waits for any copy that still saw the
+    pages. A copy is of a few blocks, so waits are short.
 
     Args:
         sequences: open sequences by id; changed by the engine's thread.
-        memory: has the pages.
+        memory: memory of the pages.
         block_bytes: bytes of a block.
-        holds: asked by the copying thread, where something else than the engine's thread may take
-            a page of an open sequence. A page is taken before anything else is written to it, so
-            what was copied out of one that is still held is right.
+        holds: called by the copying thread, if the engine's thread is not alone in taking pages of
+            open sequences. A page is taken before it is overwritten, so a copy from one that is
+            still held is correct.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class BlockCopier:
         self._holds = holds
         self._changed = threading.Condition()
         self._counts: dict[int, int] = {}
-        """Copies under way, by sequence."""
+        """Number of copies in progress, by sequence."""
 
     def read(self, sequence_id: int, indexes: Sequence[int], out: Sequence[memoryview]) -> None:
         """Copy blocks out, as of `Engine.read_blocks`."""
@@ -91,7 +91,7 @@ class BlockCopier:
             self._memory.write_pages([pages[index] for index in indexes], data)
 
     def wait(self, sequence_id: int) -> None:
-        """Return when no copy of the sequence is under way."""
+        """Return when no copy of the sequence is in progress."""
         with self._changed:
             self._changed.wait_for(lambda: sequence_id not in self._counts)
 

@@ -1,4 +1,4 @@
-"""The engine around a runner: it keeps the contract, the runner computes."""
+"""The engine around a runner: it implements the contract, and the runner computes."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -58,9 +58,9 @@ class PagedEngine(Engine):
         self._copier = BlockCopier(self._sequences, runner, info.block_bytes)
         self._rates = EngineRates()
         self._pending: list[Event] = []
-        """Events of calls since the last step, which the next one reports."""
+        """Events of calls since the last step, to be reported by the next one."""
         self._late: list[LiveSequence] = []
-        """Sequences that sat out, because their masks were late."""
+        """Sequences that sat out because their masks were late."""
         self._late_masks = 0
         self._order = 0
         self._computed_tokens = 0
@@ -86,7 +86,7 @@ class PagedEngine(Engine):
         self._report_blocks(sequence, self._pending)
 
     def pause(self, sequence_id: int) -> None:
-        self._sequences[sequence_id].paused = True  # seen by the next step that would compute it
+        self._sequences[sequence_id].paused = True  # handled by the next step that would compute it
 
     def resume(self, sequence_id: int) -> None:
         sequence = self._sequences[sequence_id]
@@ -114,7 +114,7 @@ class PagedEngine(Engine):
         for sequence in plan.preempted:
             self._copier.wait(sequence.id)
             self._runner.forget(sequence.id)
-        for sequence in admitted:  # into pages that nobody copies out of any more
+        for sequence in admitted:  # into pages from which no thread copies any more
             self._admitted(sequence, events)
         self._report_evicted(events)
         if plan.fresh:
@@ -197,7 +197,7 @@ class PagedEngine(Engine):
         now: float,
         events: list[Event],
     ) -> None:
-        """Record what one chunk brought."""
+        """Record the results of one chunk."""
         sequence = chunk.sequence
         first_time = sequence.first_computed is None
         self._scheduler.advance(chunk)

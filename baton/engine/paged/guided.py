@@ -1,8 +1,8 @@
 """The masks of a step's sequences that have grammars, computed while the step runs.
 
-A step waits a moment for masks, and for those that are slow not at all, unless it has nothing else
-to draw. A sequence whose mask is late sits out: it has no token of this step, and takes part again
-once the mask is there. So it has the same tokens, later, and the others have theirs in time.
+A step waits briefly for masks, and not for slow ones unless it has nothing else to sample. A
+sequence whose mask is late sits out: it gets no token in this step, and takes part again once the
+mask is ready. It gets the same tokens later, and the others get theirs in time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,35 +23,35 @@ Words = NDArray[np.uint32]
 
 
 class Late(Enum):
-    """What stands for a mask that is not there yet."""
+    """Placeholder for a mask that is not ready yet."""
 
     LATE = auto()
 
 
 @dataclass(slots=True)
 class StepMasks:
-    """Those of one step."""
+    """Masks of one step."""
 
     rows: list[LiveSequence] = field(default_factory=list)
     awaited: "set[Future[Words]]" = field(default_factory=set)
-    """What the step waits for: the masks of the rows that are not known to be slow."""
+    """Masks for which the step waits: those of rows that are not known to be slow."""
     slow: "set[Future[Words]]" = field(default_factory=set)
-    """Those of the others."""
+    """Masks of the slow rows."""
     size: int = 0
-    """How many rows the step has, with and without masks."""
+    """Number of rows of the step, with and without masks."""
 
     def done(self) -> bool:
-        """Return whether the masks are there that the step waits for."""
+        """Return whether the masks for which the step waits are ready."""
         return all(each.done() for each in self.awaited)
 
     def wait(self) -> Mapping[int, Words | NotSampled]:
-        """Return by sequence what may come next, or why nothing can."""
+        """Return by sequence the tokens that are allowed next, or why there are none."""
         return {sequence.id: _taken(sequence) for sequence in self.rows}
 
     def wait_for(self, seconds: float) -> Mapping[int, Words | NotSampled | Late]:
-        """Return the same of those that are there within so long; of the others, that they are not.
+        """Return the same within a time limit; masks that are not ready then are `Late`.
 
-        Where the step has nothing else to draw, it waits until something is there.
+        If the step has nothing else to sample, it waits until one is ready.
         """
         if len(self.slow) == self.size:
             wait(self.slow, return_when=FIRST_COMPLETED)
@@ -64,7 +64,7 @@ class StepMasks:
 
 
 def begin_masks(batch: Sequence[ScheduledChunk], masks: Masks | None) -> StepMasks:
-    """Begin to compute the masks of chunks that sample, and have none yet."""
+    """Begin to compute the masks of chunks that sample and have no mask yet."""
     rows = [
         chunk.sequence for chunk in batch if chunk.samples and chunk.sequence.grammar is not None
     ]
@@ -80,7 +80,7 @@ def begin_masks(batch: Sequence[ScheduledChunk], masks: Masks | None) -> StepMas
         if state.cost > SLOW_SECONDS or state.behind(sequence.tokens, sequence.prompt_tokens):
             sequence.mask = PendingMask(masks.begin_apart(mask_request(sequence)), 0)
             made.slow.add(sequence.mask.computed)
-        elif state.suspect and len(rows) < len(batch):  # else nobody waits who has none
+        elif state.suspect and len(rows) < len(batch):  # otherwise no sequence without a mask waits
             sequence.mask = PendingMask(masks.begin_apart(mask_request(sequence)), 0)
             made.awaited.add(sequence.mask.computed)
         else:
@@ -94,12 +94,12 @@ def begin_masks(batch: Sequence[ScheduledChunk], masks: Masks | None) -> StepMas
 
 
 def leave_out(late: Iterable[LiveSequence], running: int) -> list[LiveSequence]:
-    """Leave sequences out of the next step whose masks are still not there.
+    """Leave sequences whose masks are still not ready out of the next step.
 
     Args:
         late: those that sat out, of any state.
-        running: how many sequences there are to compute: if no others are left, it waits until one
-            of the masks is there.
+        running: number of sequences to compute: if no others are left, it waits until one mask is
+            ready.
 
     Returns:
         Those that are left out.
@@ -113,7 +113,7 @@ def leave_out(late: Iterable[LiveSequence], running: int) -> list[LiveSequence]:
 
 
 def mask_request(sequence: LiveSequence) -> MaskRequest:
-    """Return what a sequence's next mask is computed of."""
+    """Return the input from which a sequence's next mask is computed."""
     assert sequence.grammar is not None
     tokens, prompt_tokens = sequence.tokens, sequence.prompt_tokens
     draw = Draw(sequence.request.sampling, 0, tokens, prompt_tokens, sequence.forbidden_tokens)
@@ -121,7 +121,7 @@ def mask_request(sequence: LiveSequence) -> MaskRequest:
 
 
 def not_sampled(sequence: LiveSequence) -> NotSampled | None:
-    """Return why a sequence's grammar lets nothing come next; None: something can."""
+    """Return why a sequence's grammar allows no next token; None: it allows one."""
     error = sequence.grammar.error if sequence.grammar is not None else ""
     return NotSampled("grammar", error) if error else None
 

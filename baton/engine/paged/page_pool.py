@@ -1,8 +1,8 @@
-"""Which sequences hold which page, and which page holds which block.
+"""Mapping of pages to the sequences that hold them and to the blocks in them.
 
-A page is free, held by sequences (counted), or idle: held by none but still known under its block's
-key, so that a later sequence may find the block. Idle pages are allocated, the longest idle first,
-when no free page is left. Time comes as an argument.
+A page is free, held by sequences (counted), or idle: not held but still known under its block's
+key, so that a later sequence may find the block. When no free page is left, idle pages are
+allocated, the longest idle first. Time is an argument.
 """
 
 from array import array
@@ -15,16 +15,18 @@ from baton.engine.events import CachedBlock
 
 
 class PagePool:
-    """Pages 0 to total - 1, owned by the scheduler. Pure: the pages' bytes are the runner's."""
+    """Pages 0 to total - 1, owned by the scheduler. Pure: the runner owns the pages' bytes."""
 
     def __init__(self, total: int) -> None:
         self.total = total
         self._holders = array("I", bytes(array("I").itemsize * total))
         self._untouched = 0
-        """Pages from here on were never used."""
+        """First page that was never used."""
         self._free: list[int] = []
         self._idle: OrderedDict[int, float] = OrderedDict()
-        """Pages and since when they are idle, in that order; a chain's end before its beginning."""
+        """Idle pages with the time since which they are idle, in that order; a chain's end precedes
+        its beginning.
+        """
         self._page_of: dict[bytes, int] = {}
         self._block_in: dict[int, CachedBlock] = {}
         self._claims: dict[bytes, int] = {}
@@ -37,11 +39,11 @@ class PagePool:
 
     @property
     def idle(self) -> int:
-        """Pages that only the prefix cache holds."""
+        """Return the number of pages that only the prefix cache holds."""
         return len(self._idle)
 
     def holders(self, page: int) -> int:
-        """Return how many sequences hold a page."""
+        """Return the number of sequences that hold a page."""
         return self._holders[page]
 
     # Holding.
@@ -62,7 +64,7 @@ class PagePool:
         return page
 
     def allocate_all(self, count: int) -> list[int]:
-        """Allocate as many pages as `fits` said that there are."""
+        """Allocate as many pages as `fits` reported to be available."""
         pages = [self.allocate() for _ in range(count)]
         found = [page for page in pages if page is not None]
         if len(found) < count:
@@ -76,9 +78,11 @@ class PagePool:
         self._holders[page] += 1
 
     def release(self, pages: Sequence[int], now: float) -> None:
-        """Drop one holder of each page. A chain's end goes idle first, to be allocated first."""
+        """Remove one holder of each page. A chain's end becomes idle first, to be allocated
+        first.
+        """
         for page in reversed(pages):
-            # An array of unsigned refuses to go below zero.
+            # An unsigned array cannot go below zero.
             self._holders[page] -= 1
             if self._holders[page] == 0:
                 if page in self._block_in:
@@ -99,7 +103,7 @@ class PagePool:
         return found
 
     def fits(self, found: Sequence[int], more: int) -> bool:
-        """Return whether `found` can be retained and `more` pages be allocated besides."""
+        """Return whether `found` can be retained and `more` other pages be allocated."""
         return self.available - sum(self._holders[page] == 0 for page in found) >= more
 
     def register(self, block: CachedBlock, page: int) -> None:
@@ -117,7 +121,7 @@ class PagePool:
     def evict_idle(self, keys: Iterable[bytes] | None = None, until: float = inf) -> int:
         """Evict blocks that no sequence has held since `until` or before; return how many.
 
-        Only those of `keys`, unless that is None; of these, others than such blocks stay.
+        Only those of `keys`, unless it is None; all other blocks stay.
         """
         chosen = list(self._idle) if keys is None else map(self._page_of.get, keys)
         evicted = 0
@@ -142,7 +146,9 @@ class PagePool:
     # Blocks that are being computed or loaded.
 
     def claim(self, keys: Iterable[bytes], owner: int) -> None:
-        """Record that sequence `owner` computes or loads blocks; of several the last one counts."""
+        """Record that sequence `owner` computes or loads blocks; the last of several owners
+        counts.
+        """
         self._claims.update(dict.fromkeys(keys, owner))
 
     def claimed_by(self, key: bytes) -> int | None:
@@ -150,12 +156,12 @@ class PagePool:
         return self._claims.get(key)
 
     def unclaim(self, keys: Iterable[bytes], owner: int) -> None:
-        """Drop what `owner` claimed and has not registered."""
+        """Drop the claims of `owner` on blocks that it has not registered."""
         for key in keys:
             if self._claims.get(key) == owner:
                 del self._claims[key]
 
     @property
     def claims(self) -> int:
-        """Blocks that are claimed."""
+        """Return the number of claimed blocks."""
         return len(self._claims)

@@ -1,4 +1,4 @@
-"""What the scheduler plans for one step, and the limits that it keeps to."""
+"""The scheduler's plan for one step, and its limits."""
 
 from dataclasses import dataclass, field
 
@@ -7,51 +7,51 @@ from baton.engine.paged.sequence import LiveSequence
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLimits:
-    """What the scheduler keeps to."""
+    """Limits of the scheduler."""
 
     block_tokens: int
     max_running: int
-    """Sequences that hold pages and have not ended."""
+    """Maximum sequences that hold pages and have not ended."""
     max_waiting: int
-    """Sequences that may wait beside as many as `max_running`."""
+    """Maximum sequences that wait, in addition to `max_running`."""
     chunk_tokens: int
-    """Tokens computed in one step; at least a block of prompt is, however many sequences decode."""
+    """Tokens per step; at least one block of prompt is computed, however many sequences decode."""
     decode_chunk_tokens: int
-    """The same, of a step in which sequences decode: they all wait for it."""
+    """The same for a step in which sequences decode: they all wait for it."""
     paused_share: float
-    """Of all pages, those that paused sequences keep at most; 0 to 1."""
+    """Maximum share of all pages that paused sequences keep; 0 to 1."""
 
     @property
     def max_sequences(self) -> int:
-        """Sequences that run, or wait to begin."""
+        """Return the maximum number of running and waiting sequences."""
         return self.max_running + self.max_waiting
 
     def blocks(self, tokens: int) -> int:
-        """Return how many blocks hold so many tokens."""
+        """Return the number of blocks that hold a number of tokens."""
         return -(-tokens // self.block_tokens)
 
 
 @dataclass(slots=True)
 class ScheduledChunk:
-    """Positions of one sequence to compute in one step. Not changed after it was planned."""
+    """Positions of one sequence to compute in one step. Immutable once planned."""
 
     sequence: LiveSequence
     start: int
     end: int
-    """After the last position."""
+    """Position after the last one."""
 
     @property
     def samples(self) -> bool:
-        """Whether the last known token is computed, so that the next is sampled."""
+        """Whether the last known token is computed, so that the next one is sampled."""
         return self.end == len(self.sequence.tokens)
 
 
 @dataclass(slots=True)
 class StepPlan:
-    """One step."""
+    """Work of one step."""
 
     chunks: list[ScheduledChunk] = field(default_factory=list)
     fresh: list[int] = field(default_factory=list)
-    """Pages allocated for new tokens, with other sequences' bytes in them."""
+    """Pages allocated for new tokens, which still contain other sequences' bytes."""
     preempted: list[LiveSequence] = field(default_factory=list)
-    """Sequences that gave their pages up since the last plan."""
+    """Sequences that lost their pages since the last plan."""

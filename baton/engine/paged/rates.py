@@ -1,7 +1,7 @@
-"""Moving averages of how fast an engine is."""
+"""Moving averages of an engine's speed."""
 
 _KEEP = 0.95
-"""Share of the past that counts beside a new step."""
+"""Weight of the past compared with a new step."""
 
 
 class EngineRates:
@@ -14,7 +14,7 @@ class EngineRates:
 
     @property
     def prefill_tokens_per_second(self) -> float:
-        """Prompt tokens computed per second of steps."""
+        """Return the prompt tokens computed per second of steps."""
         if self._prompt_seconds <= 0:
             return 0.0
         return self._prompt_tokens / self._prompt_seconds
@@ -24,15 +24,16 @@ class EngineRates:
 
         Args:
             prompt_tokens: tokens computed in chunks.
-            decoding: sequences of which one token was computed.
-            seconds: how long the step took.
+            decoding: sequences with one computed token.
+            seconds: duration of the step.
         """
         if prompt_tokens == 0:
             old = self.decode_step_seconds
             self.decode_step_seconds = seconds if old == 0 else _KEEP * old + (1 - _KEEP) * seconds
             return
         if decoding:
-            # What the step would have taken without the prompt is not the prompt's.
+            # The time that the step would have taken without the prompt is not counted for the
+            # prompt.
             seconds = max(seconds - self.decode_step_seconds, seconds / (1 + decoding))
         self._prompt_tokens = _KEEP * self._prompt_tokens + prompt_tokens
         self._prompt_seconds = _KEEP * self._prompt_seconds + seconds

@@ -1,4 +1,4 @@
-"""What becomes of a sequence, as the engine contract's events, for every engine of paged KV."""
+"""Report a sequence's progress as the engine contract's events, for every engine of paged KV."""
 
 from collections.abc import Sequence
 
@@ -25,10 +25,10 @@ def admitted(sequence: LiveSequence, block_tokens: int) -> Admitted:
 def report_sampled(
     sequence: LiveSequence, sampled: Sequence[Sampled], events: list[Event]
 ) -> tuple[EndReason, ...] | None:
-    """Report one token of each choice, which the sequence has from now on.
+    """Report one token of each choice, and append it to the sequence.
 
     Returns:
-        Why each choice ends with it; None where the sequence goes on.
+        Why each choice ends with it; None if the sequence continues.
     """
     request = sequence.request
     position = sequence.output_tokens
@@ -52,7 +52,7 @@ def report_ended(
     error: str = "",
     error_field: str = "",
 ) -> None:
-    """Report the end, and before it a prefill's partial block, unless an error ended it."""
+    """Report the end, preceded by a prefill's partial block unless an error ended it."""
     request = sequence.request
     if request.prefill_only and sequence.partial_key is not None and not error:
         events.append(BlocksReady(sequence.id, sequence.reported, (sequence.partial_key,)))

@@ -1,4 +1,6 @@
-"""The interface between the paged engine and what computes: where KV lies, how a batch runs."""
+"""The interface between the paged engine and its computation: where KV is stored, how a batch
+runs.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,9 +10,9 @@ from baton.engine.sampling.draw import NotSampled, Sampled
 from baton.request.stream_events import TokenLogprob
 
 SCRATCH_BYTES = 1024 * 1024
-"""Stays in the core's cache while it is filled, checked and copied on."""
+"""Size that stays in the core's cache while it is filled, verified and copied from."""
 PINNED_SCRATCH_BYTES = 16 * 1024 * 1024
-"""Of memory that a GPU reads directly: one call's copies are waited for together."""
+"""Size of memory that a GPU reads directly: one call's copies are awaited together."""
 
 
 def scratch_size(block_bytes: int, room: int = SCRATCH_BYTES) -> int:
@@ -26,31 +28,32 @@ class Runner(ABC):
     """
 
     def allocate_scratch(self, block_bytes: int) -> memoryview:
-        """Return room for `Engine.scratch`, a multiple of `block_bytes`."""
+        """Return memory for `Engine.scratch`, a multiple of `block_bytes`."""
         return memoryview(bytearray(scratch_size(block_bytes)))
 
     @abstractmethod
     def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...] | NotSampled]:
-        """Compute a batch; sequences are only read, but for the state of their grammars.
+        """Compute a batch; sequences are only read, except the state of their grammars.
 
         KV of positions below the sequence's `num_computed_tokens` is in place: read, not written.
         Return, for each chunk, one token per choice if it samples, else nothing; or why it cannot.
-        Nothing, too, where its mask is late: the sequence keeps it as `mask`, and the last position
-        is computed again.
+        Also return nothing if its mask is late: the sequence keeps it as `mask`, and the last
+        position is computed again.
         """
 
     def take_prompt_logprobs(self, sequence_id: int) -> tuple[TokenLogprob, ...]:  # noqa: ARG002
-        """Return, once, what the last batch told of a sequence's prompt: of the tokens from its
-        `scored_tokens` on, as far as the chunk went."""
+        """Return, once, the log probabilities of a sequence's prompt from the last batch: of the
+        tokens from its `scored_tokens` on, up to the end of the chunk.
+        """
         return ()
 
     @abstractmethod
     def forget(self, sequence_id: int) -> None:
-        """Drop what is remembered of a sequence besides its pages, if anything."""
+        """Drop the runner's state of a sequence besides its pages, if any."""
 
     @abstractmethod
     def clear(self, pages: Sequence[int], kept_tokens: int = 0) -> None:
-        """Zero pages; the first keeps that many leading tokens."""
+        """Zero pages; the first one keeps the given number of leading tokens."""
 
     @abstractmethod
     def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None:
@@ -58,11 +61,11 @@ class Runner(ABC):
 
     @abstractmethod
     def write_pages(self, pages: Sequence[int], data: memoryview) -> None:
-        """Copy bytes in, for one page after the other."""
+        """Copy bytes into pages, one page after the other."""
 
     @abstractmethod
     def warm_up(self) -> None:
-        """Run what is slow the first time."""
+        """Run operations that are slow the first time."""
 
     @abstractmethod
     def close(self) -> None:

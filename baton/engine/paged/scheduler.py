@@ -1,15 +1,15 @@
 """Decide which sequences get pages, and which tokens are computed next. Pure: no clock.
 
-Sequences get pages by their turns: one that does not fit holds back those behind it, one that waits
-for a block on its way does not. Each step computes one token of every decoding sequence and fills
-the rest of its budget with chunks of prompts: the one that has begun, to its end, then the others
-by their turns. When a decoding sequence finds no page for its next token, the youngest one gives up
-its own, waits at the head of the line and is computed again: the oldest always progresses, and no
-sequence is accepted that does not fit alone.
+Sequences get pages by their turns: one that does not fit holds back those behind it; one that waits
+for a block that is being computed or loaded does not. Each step computes one token of every
+decoding sequence and fills the rest of its budget with chunks of prompts: the one that has begun,
+to its end, then the others by their turns. When a decoding sequence finds no page for its next
+token, the youngest one is preempted: it releases its pages, waits at the head of the line and is
+recomputed. The oldest always progresses, and no sequence is accepted that does not fit alone.
 
-A paused sequence is set aside with its pages, within a share of them. These are given up first when
-pages run out, those of the sequence that was set aside first before others; once it is resumed the
-sequence goes through the line again.
+A paused sequence is set aside with its pages, within a share of them. These are released first when
+pages run out, in the order in which the sequences were set aside; once it is resumed, the sequence
+goes through the line again.
 """
 
 from bisect import insort
@@ -32,7 +32,7 @@ class _Admission(Enum):
 
 
 class Scheduler:
-    """The pages and the states of all sequences between `add` and `remove`.
+    """Pages and states of all sequences between `add` and `remove`.
 
     Owned by the engine, on its thread. Bounded by the pages and by `limits.max_sequences`.
     """
@@ -44,15 +44,15 @@ class Scheduler:
         self._admitted: dict[int, LiveSequence] = {}
         """Sequences with pages that are not started."""
         self._running: list[LiveSequence] = []
-        """Oldest first."""
+        """Running sequences, oldest first."""
         self._set_aside = SetAside(int(limits.paused_share * pool.total))
-        """Those that are paused and keep their pages, and those of them that are in the line."""
+        """Paused sequences that keep their pages, and resumed ones of them that are in the line."""
         self.paused = 0
-        """Sequences that are left out of steps."""
+        """Number of sequences that are left out of steps."""
         self._preempted: list[LiveSequence] = []
-        """Since the last plan."""
+        """Sequences preempted since the last plan."""
         self._changed = False
-        """Whether something changed since the last try to admit that may make one succeed."""
+        """Whether a change since the last attempt to admit may let one succeed."""
 
     @property
     def waiting(self) -> int:
@@ -81,10 +81,11 @@ class Scheduler:
     def pending_prompt_tokens(self) -> int:
         """Return the prompt tokens that are not computed.
 
-        Of admitted sequences none count, as their KV may be on its way; of waiting ones all do.
-        `pending_cached_tokens` are those of them that are expected to be found.
+        Those of admitted sequences are not counted, as their KV may be in transfer; those of
+        waiting ones all are. `pending_cached_tokens` are those of them that are expected to be
+        found.
         """
-        known = (*self._waiting, *self._running)  # of what has no pages, nothing is computed
+        known = (*self._waiting, *self._running)  # nothing is computed for sequences without pages
         return sum(max(0, each.prompt_tokens - each.num_computed_tokens) for each in known)
 
     def pending_cached_tokens(self) -> int:
@@ -97,7 +98,7 @@ class Scheduler:
         Raises:
             QueueFullError: max_sequences run or wait.
         """
-        # Preempted and resumed sequences wait too, but do not count: they were accepted long ago.
+        # Preempted and resumed sequences also wait, but do not count: they were accepted long ago.
         waiting = sum(not each.started for each in self._waiting)
         if self.running + waiting >= self._limits.max_sequences:
             raise QueueFullError(f"{self._limits.max_sequences} sequences run or wait already")
@@ -105,8 +106,9 @@ class Scheduler:
         self._changed = True
 
     def admit(self, now: float) -> list[LiveSequence]:
-        """Give pages to waiting sequences; return them. Preempted ones run again at once, as do
-        resumed ones that have theirs, which are not returned."""
+        """Give pages to waiting sequences and return them. Preempted ones run again immediately, as
+        do resumed ones that have their pages; these are not returned.
+        """
         if not (self._changed and self._waiting):
             return []
         self._changed = False
@@ -129,7 +131,7 @@ class Scheduler:
         return admitted
 
     def resume(self, sequence: LiveSequence, now: float) -> None:
-        """Let a paused sequence go on, where `LiveSequence.paused` is not set any more."""
+        """Resume a paused sequence, once `LiveSequence.paused` is no longer set."""
         if sequence.state is SequenceState.PAUSED:
             self.paused -= 1
             sequence.state = SequenceState.WAITING
@@ -144,19 +146,19 @@ class Scheduler:
         self._set_running(sequence)
 
     def plan(self, now: float) -> StepPlan:
-        """Choose what is computed next, and allocate the pages for it."""
+        """Choose the tokens to compute next, and allocate pages for them."""
         plan = StepPlan(preempted=self._preempted)
         chunked = []
         for sequence in [each for each in self._running if each.paused and each.pauses]:
             self._pause(sequence, now)
         for sequence in tuple(self._running):
-            if not sequence.running or sequence.sits_out:  # preempted a moment ago, or late
+            if not sequence.running or sequence.sits_out:  # just preempted, or late
                 continue
             end = len(sequence.tokens)
             if end - sequence.num_computed_tokens > 1:
                 chunked.append(sequence)
             elif self._allocate_until(sequence, end, plan, now):
-                # A token whose KV is in place is computed all the same: its logits are not.
+                # A token whose KV is in place is still computed: its logits are not stored.
                 plan.chunks.append(ScheduledChunk(sequence, end - 1, end))
         if len(chunked) > 1:
             chunked.sort(key=lambda each: each.turn(now))
@@ -200,7 +202,7 @@ class Scheduler:
         self._changed = True
 
     def remove(self, sequence: LiveSequence, now: float) -> None:
-        """Release everything of a sequence in any state."""
+        """Release all resources of a sequence in any state."""
         if sequence.state is SequenceState.WAITING:
             self._waiting.remove(sequence)
         elif sequence.state is SequenceState.ADMITTED:
@@ -226,8 +228,8 @@ class Scheduler:
             sequence.waits_for = missing[0]
             return _Admission.WAITS_FOR_BLOCK
         more = self._limits.blocks(len(sequence.tokens)) - len(found)
-        # A preempted sequence leaves a page to each running one, or the next one to need a page
-        # would preempt it again.
+        # A preempted sequence leaves a page to each running one; otherwise the next one that needs
+        # a page would preempt it again.
         spare = len(self._running) if sequence.started else 0
         if not self._make_room(found, more + spare, now):
             return _Admission.NO_ROOM
@@ -247,7 +249,9 @@ class Scheduler:
         return _Admission.ADMITTED
 
     def _busy(self, sequence: LiveSequence, key: bytes) -> bool:
-        """Return whether another sequence is about to have the block, and may be waited for."""
+        """Return whether another sequence is about to have the block, and this one may wait for
+        it.
+        """
         owner = self.pool.claimed_by(key)
         if owner is None:
             return False
@@ -273,7 +277,7 @@ class Scheduler:
             if self._set_aside:
                 self._give_up(self._set_aside.oldest, now)
                 continue
-            # A prefill has all its pages from the start, and its blocks are read: left alone.
+            # A prefill has all its pages from the start, and its blocks are being read: skip it.
             victims = (each for each in reversed(self._running) if not each.request.prefill_only)
             victim = next(victims)
             self._preempt(victim, now)
@@ -297,8 +301,9 @@ class Scheduler:
         self._changed = True
 
     def _make_room(self, found: Sequence[int], more: int, now: float) -> bool:
-        """Return whether `more` pages can be allocated besides those found; what is set aside gives
-        its pages up for that, unless even that would not do."""
+        """Return whether `more` pages can be allocated besides those found; release the pages of
+        sequences that are set aside for it, unless even that would not suffice.
+        """
         while not self.pool.fits(found, more):
             if not self.pool.fits(found, more - self._set_aside.pages):
                 return False
@@ -306,7 +311,7 @@ class Scheduler:
         return True
 
     def _give_up(self, sequence: LiveSequence, now: float) -> None:
-        """Have a sequence give its pages up: it is computed again."""
+        """Release a sequence's pages: it will be recomputed."""
         self._set_aside.discard(sequence)
         self._release_pages(sequence, now)
         sequence.num_computed_tokens = sequence.registered = 0

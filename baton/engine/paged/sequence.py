@@ -13,16 +13,20 @@ from baton.structured.masks import PendingMask
 from baton.structured.state import GrammarState
 
 OVERDUE_SECONDS = 60.0
-"""What has waited for so long goes before what has not, whatever their orders are."""
+"""Waiting time from which a sequence precedes those that waited less, regardless of their
+orders.
+"""
 
 
 class TurnGroup(IntEnum):
-    """Which sequences are computed before which others, before their orders are compared."""
+    """Group of sequences; groups are compared before the orders of their sequences."""
 
     BEGUN = auto()
-    """Part of it was computed, or it gave its pages up: what has begun is read to its end."""
+    """Sequences that were partly computed or lost their pages: once begun, they are read to the
+    end.
+    """
     RESUMED = auto()
-    """A stream that another engine began: its client is in the middle of it."""
+    """Streams that another engine began: their clients have received part of them."""
     OVERDUE = auto()
     ORDERED = auto()
 
@@ -34,14 +38,14 @@ equal."""
 
 class SequenceState(Enum):
     WAITING = auto()
-    """For pages: new, or preempted."""
+    """Waiting for pages: new, or preempted."""
     ADMITTED = auto()
-    """Has pages; another thread may be writing KV into them."""
+    """Has pages, into which another thread may be writing KV."""
     RUNNING = auto()
     PAUSED = auto()
-    """Left out of steps, with its pages or without."""
+    """Left out of steps, with or without pages."""
     ENDED = auto()
-    """Keeps its pages until it is closed."""
+    """Ended; keeps its pages until it is closed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,19 +54,19 @@ class LiveSequence:
 
     request: SequenceRequest
     order: int
-    """Rank by arrival."""
+    """Rank by order of arrival."""
     tokens: list[int]
-    """Prompt and output."""
+    """Prompt and output tokens."""
     context_tokens: int
-    """Tokens known when it was added: those that `write_blocks` may cover."""
+    """Tokens known when it was added, whose blocks `write_blocks` may write."""
     length_limit: int
-    """Prompt plus output at which it ends for length."""
+    """Number of prompt plus output tokens at which it ends for length."""
     stops: frozenset[int]
-    """Tokens that end the output, all of them within the vocabulary."""
+    """Tokens that end the output, all within the vocabulary."""
     grammar_ends: frozenset[int]
     """Tokens that end an output which its grammar lets end there; empty without a grammar."""
     grammar: GrammarState | None
-    """Where the output is in its grammar."""
+    """State of the output in its grammar."""
     keys: list[bytes]
     """Keys of the full blocks known so far, in chain order."""
     partial_key: bytes | None
@@ -70,13 +74,15 @@ class LiveSequence:
     waiting_since: float
     state: SequenceState = SequenceState.WAITING
     started: bool = False
-    """`start` was called: once preempted it needs no caller to go on."""
+    """Whether `start` was called: once preempted it continues without its caller."""
     paused: bool = False
-    """`pause` was called: it gets no tokens but the first one here."""
+    """Whether `pause` was called: it gets no tokens except the first one here."""
     pages: list[int] = field(default_factory=list)
-    """Replaced, never emptied, when pages are given up: another thread may be reading it."""
+    """Pages; replaced, never emptied, when they are released: another thread may be reading the
+    list.
+    """
     cached_blocks: int = 0
-    """Leading blocks that the prefix cache gave at the last admission."""
+    """Leading blocks found in the prefix cache at the last admission."""
     num_computed_tokens: int = 0
     """Leading tokens whose KV is in the pages."""
     registered: int = 0
@@ -85,17 +91,21 @@ class LiveSequence:
     """Leading blocks that were reported ready."""
     partial_reported: bool = False
     waits_for: bytes | None = None
-    """Key of the block that another sequence was busy with at the last try to admit."""
+    """Key of the block that another sequence was computing or loading at the last attempt to
+    admit.
+    """
     mask: PendingMask | None = None
-    """Of its next token, from when it was asked for until a token is drawn by it."""
+    """Mask of its next token, from the request until a token is sampled with it."""
     sits_out: bool = False
-    """It is left out of the next step, because its mask would not be there."""
+    """Whether it is left out of the next step because its mask would not be ready."""
     forward_tokens: int = 0
-    """Positions that went through a forward pass, also those that did so twice."""
+    """Positions that went through a forward pass; recomputed ones count again."""
     first_computed: int | None = None
     """Lowest position ever computed."""
     scored_tokens: int = 1
-    """Leading prompt tokens that need no log probability any more; the first has none."""
+    """Leading prompt tokens whose log probability is not needed any more; the first token has
+    none.
+    """
     sampled_tokens: int = 0
     """Output tokens sampled here, over all choices."""
     queue_seconds: float = 0.0
@@ -112,8 +122,9 @@ class LiveSequence:
 
     @property
     def pauses(self) -> bool:
-        """Whether it is to be left out of steps now: it is paused, and no other may wait for one of
-        its blocks, since all that it had when it came here was computed."""
+        """Whether it must be left out of steps now: it is paused, and no other may wait for its
+        blocks, since the whole context with which it arrived was computed.
+        """
         return (
             self.paused
             and self.state is SequenceState.RUNNING
@@ -127,9 +138,10 @@ class LiveSequence:
 
     @property
     def expected_cached_tokens(self) -> int:
-        """Prompt tokens that are expected to be found once it is admitted; one is computed.
+        """Return the prompt tokens that are expected to be found once it is admitted; one is
+        computed.
 
-        Of a preempted sequence none: it is computed again.
+        0 for a preempted sequence: it is recomputed.
         """
         if self.started:
             return 0
@@ -137,7 +149,7 @@ class LiveSequence:
 
     @property
     def scores_prompt(self) -> bool:
-        """Whether log probabilities of its prompt are still to be reported."""
+        """Whether log probabilities of its prompt remain to be reported."""
         return self.request.prompt_logprobs is not None and self.scored_tokens < self.prompt_tokens
 
     @property
@@ -146,9 +158,9 @@ class LiveSequence:
 
     @property
     def forbidden_tokens(self) -> frozenset[int]:
-        """Tokens that may not come next, because the output is shorter than min_tokens.
+        """Return the tokens that may not come next, because the output is shorter than min_tokens.
 
-        With a grammar and ignore_eos neither may what ends it, unless nothing else can come.
+        With a grammar and ignore_eos, these include tokens that end it, unless no other is allowed.
         """
         sampling = self.request.sampling
         if self.output_tokens < sampling.min_tokens:
@@ -157,13 +169,13 @@ class LiveSequence:
 
     @property
     def cached_tokens(self) -> int:
-        """Prompt tokens never computed here: their KV was found."""
+        """Return the number of prompt tokens never computed here: their KV was found."""
         if self.first_computed is None:
             return 0
         return min(self.first_computed, self.prompt_tokens)
 
     def turn(self, now: float) -> Turn:
-        """Return when the sequence is to be computed, beside the turns of others.
+        """Return the sequence's turn, which is compared with those of others.
 
         Args:
             now: seconds on the engine's clock.
@@ -183,17 +195,17 @@ class LiveSequence:
         self.num_computed_tokens = max(self.num_computed_tokens, end)
 
     def count_forward(self, start: int, end: int) -> None:
-        """Count positions from `start` to `end` as of a forward pass."""
+        """Count positions from `start` to `end` as computed in a forward pass."""
         self.forward_tokens += end - start
         if self.first_computed is None or start < self.first_computed:
             self.first_computed = start
 
     def check_startable(self, ready_tokens: int, block_tokens: int) -> None:
-        """Check that the sequence may be started with KV in place for so many leading tokens.
+        """Check that the sequence may be started with KV in place for the given leading tokens.
 
         Raises:
-            ValueError: it is not admitted, or there is less than the prefix cache gave, or more
-                than the context, or any where log probabilities of the prompt are asked for.
+            ValueError: it is not admitted, or the tokens are fewer than the prefix cache had, or
+                more than the context, or not 0 with log probabilities of the prompt.
         """
         if self.state is not SequenceState.ADMITTED:
             raise ValueError(f"sequence {self.id} is {self.state.name.lower()}")
@@ -216,7 +228,7 @@ class LiveSequence:
         return not (self.request.prefill_only and loads)
 
     def charge(self, now: float) -> None:
-        """Add the time that the present pages were held; before their number changes."""
+        """Add the time for which the current pages were held; call before their number changes."""
         self.page_seconds += len(self.pages) * (now - self.held_since)
         self.held_since = now
 
@@ -224,7 +236,8 @@ class LiveSequence:
         """Set the whole output so far; an empty one is the request's own.
 
         Raises:
-            ValueError: it is not of this request, or has ended already; nothing was changed.
+            ValueError: it does not belong to this request, or has already ended; nothing was
+                changed.
         """
         known = self.output_tokens
         if not output:
@@ -239,10 +252,10 @@ class LiveSequence:
         self.tokens.extend(output[known:])
 
     def end_reason(self, token: int, position: int) -> EndReason | None:
-        """Return why the output ends with a token sampled for a position; None if it goes on."""
+        """Return why the output ends with a token sampled for a position; None if it continues."""
         if token in self.grammar_ends:
             return EndReason.STOP
-        # One that comes before min_tokens came because nothing else was left to sample.
+        # Such a token before min_tokens was sampled only because no other was allowed.
         if token in self.stops and position >= self.request.sampling.min_tokens:
             return EndReason.STOP
         if self.prompt_tokens + position + 1 >= self.length_limit:
@@ -268,15 +281,15 @@ def open_sequence(
     """Check a request and return its state.
 
     Args:
-        request: as the worker made it.
+        request: the worker's request.
         order: rank by arrival.
         now: seconds on the engine's clock.
-        info: of the engine that is to run it.
-        grammars: of that engine; None: it has not the feature.
+        info: of the engine that runs it.
+        grammars: of that engine; None: it lacks the feature.
 
     Raises:
         GrammarError, GrammarsBusyError: as of `Engine.add`.
-        UnsupportedFeatureError: it has a grammar, or an adapter, and the engine takes none.
+        UnsupportedFeatureError: it has a grammar or an adapter, which the engine does not support.
         ValueError: a field is out of range; the text names it and its limit.
     """
     max_tokens, vocab_tokens = info.context_tokens, info.vocab_tokens
@@ -331,7 +344,7 @@ def open_sequence(
 
 
 def check_tokens(tokens: Sequence[int], vocab_tokens: int) -> None:
-    """Check that ids are of the vocabulary.
+    """Check that token ids are in the vocabulary.
 
     Raises:
         ValueError: one is not.

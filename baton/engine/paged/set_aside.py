@@ -9,14 +9,14 @@ class SetAside:
     Owned by the scheduler, on the engine's thread.
 
     Args:
-        most: pages that they keep together, at most.
+        most: maximum number of pages that they keep together.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._sequences: dict[LiveSequence, None] = {}
         self.pages = 0
-        """Of all of them; those that they share with others are counted for each."""
+        """Pages of all of them; shared ones are counted for each."""
 
     def __bool__(self) -> bool:
         return bool(self._sequences)
@@ -26,12 +26,12 @@ class SetAside:
 
     @property
     def oldest(self) -> LiveSequence:
-        """The first to give its pages up."""
+        """Return the first sequence to lose its pages."""
         return next(iter(self._sequences))
 
     @property
     def too_many(self) -> bool:
-        """Whether some are to give their pages up."""
+        """Whether some must release their pages."""
         return self.pages > self._most
 
     def add(self, sequence: LiveSequence) -> None:
@@ -40,7 +40,7 @@ class SetAside:
         self.pages += len(sequence.pages)
 
     def discard(self, sequence: LiveSequence) -> None:
-        """Take a sequence out, before its pages change; one that is not in it may be given."""
+        """Remove a sequence, before its pages change; not an error if it is not a member."""
         if sequence in self._sequences:
             del self._sequences[sequence]
             self.pages -= len(sequence.pages)

@@ -1,4 +1,4 @@
-"""Sequences that wait for pages, in the order in which they shall have them. Pure: no clock."""
+"""Sequences that wait for pages, in the order in which they get them. Pure: no clock."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ _by_turn = itemgetter(0)
 
 
 class WaitingLine:
-    """Waiting sequences by their turns; those that wait for too long come to the front.
+    """Waiting sequences by their turns; overdue ones move to the front.
 
     Owned by an engine, on its thread. Adding, removing and moving to the front cost O(log n)
     comparisons.
@@ -20,20 +20,20 @@ class WaitingLine:
         self._line: list[tuple[Turn, LiveSequence]] = []
         self._turns: dict[LiveSequence, Turn] = {}
         self._may_be_overdue: dict[LiveSequence, None] = {}
-        """Those that go by their orders, the oldest first."""
+        """Sequences that are still sorted by their orders, the oldest first."""
 
     def __len__(self) -> int:
         return len(self._line)
 
     def __iter__(self) -> Iterator[LiveSequence]:
-        """Yield the sequences, the first to go first."""
+        """Yield the sequences in their order."""
         return (sequence for _, sequence in self._line)
 
     def add(self, sequence: LiveSequence, now: float) -> None:
-        """Add a sequence that is not in it.
+        """Add a sequence that is not a member.
 
         Args:
-            sequence: came no earlier than those that were added before, unless it was started.
+            sequence: arrived no earlier than those added before, unless it was started.
             now: seconds on the engine's clock.
         """
         turn = self._enter(sequence, now)
@@ -41,17 +41,17 @@ class WaitingLine:
             self._may_be_overdue[sequence] = None
 
     def remove(self, sequence: LiveSequence) -> None:
-        """Take a sequence out.
+        """Remove a sequence.
 
         Raises:
-            KeyError: it is not in it.
+            KeyError: it is not a member.
         """
         turn = self._turns.pop(sequence)
         del self._line[bisect_left(self._line, turn, key=_by_turn)]
         self._may_be_overdue.pop(sequence, None)
 
     def move_overdue(self, now: float) -> None:
-        """Move those to the front that have waited for too long."""
+        """Move overdue sequences to the front."""
         while self._may_be_overdue:
             oldest = next(iter(self._may_be_overdue))
             if oldest.turn(now)[0] is TurnGroup.ORDERED:
