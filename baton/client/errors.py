@@ -159,7 +159,9 @@ def client_error(failure: grpc.RpcError, request_id: str) -> BatonClientError:
         if code in _LOST:
             return ConnectionFailedError(failure.details() or "connection lost", request_id)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:  # gRPC's own messages vary
-            error = BatonError(Reason.DEADLINE, "the answer was not complete in the call's time")
+            error = BatonError(
+                Reason.DEADLINE, "the response was not complete before the call's deadline"
+            )
             return api_error(error, request_id)
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED:  # gRPC itself rejects longer messages
             error = BatonError(Reason.BODY_TOO_LARGE, failure.details() or "message too long")

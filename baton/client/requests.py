@@ -174,7 +174,7 @@ def chat_messages(messages: str | Sequence[Message]) -> list[inference_pb2.ChatM
 def _prompt_fields(options: Options) -> dict[str, Any]:
     side = options.get("truncation_side")
     if side is not None and side not in _SIDES:
-        raise ValueError(f"truncation_side: {side!r} is neither left nor right")
+        raise ValueError(f"truncation_side: {side!r} is not left or right")
     return {
         "truncate_prompt_tokens": options.get("truncate_prompt_tokens"),
         "truncation_side": None if side is None else _SIDES[side],

@@ -65,7 +65,7 @@ def tool_choice_message(choice: str | ToolChoice) -> inference_pb2.ToolChoice:
             return inference_pb2.ToolChoice(mode=_MODES[choice])
         return inference_pb2.ToolChoice(mode=_MODES["required"], names=[choice])
     if choice["mode"] not in _MODES:
-        raise ValueError(f"tool_choice: one of {', '.join(_MODES)}")
+        raise ValueError(f"tool_choice: must be one of {', '.join(_MODES)}")
     return inference_pb2.ToolChoice(mode=_MODES[choice["mode"]], names=choice.get("names", ()))
 
 

@@ -62,8 +62,8 @@ def _check_no_ignored(settings: EngineSettings) -> None:
         value = getattr(settings, name)
         if value != fields[name].get_default(call_default_factory=True):
             raise StartupError(
-                f"The engine {settings.kind} does not support {name}: leave "
-                f"BATON_ENGINE_{name.upper()} as it is, or set BATON_ENGINE_KIND to vllm."
+                f"The engine {settings.kind} does not support {name}: unset "
+                f"BATON_ENGINE_{name.upper()}, or set BATON_ENGINE_KIND to vllm."
             )
 
 
@@ -74,7 +74,7 @@ def _create_sim(settings: EngineSettings) -> Engine:
     vocab = config.vocab_tokens if config else _SIM_VOCAB_TOKENS
     eos = config.eos_token_ids if config else ()
     if vocab <= len(eos):
-        raise StartupError(f"{settings.model} has no tokens besides those that end a text.")
+        raise StartupError(f"{settings.model} has only end-of-sequence tokens.")
     digest = sha256(b"baton.sim.1\0" + msgspec.json.encode(config)).digest()[:16]
     block_tokens = settings.block_tokens or BLOCK_TOKENS
     block_bytes = block_tokens * TOKEN_BYTES

@@ -64,7 +64,7 @@ def check_kv_moves(
             likely = _compare(engine, prompt, blocks, left, clock) / blocks
             tokens = len(prompt)
     except BlockGoneError as error:
-        raise _failed(f"not all KV of a prompt is there to be read or written: {error}") from error
+        raise _failed(f"the KV of a prompt cannot be read or written: {error}") from error
     finally:
         _forget(engine)
     log.info("engine.self_check.passed", prompt_tokens=tokens, seconds=round(clock() - began, 3))
@@ -230,9 +230,9 @@ def _gap(entry: TokenLogprob, other: int) -> float:
 
 def _failed(what: str) -> StartupError:
     return StartupError(
-        f"The engine's KV does not move rightly, and no request may be served with it: {what}. "
+        f"The engine does not export and import KV correctly, so it cannot serve requests: {what}. "
         "Serve the model with another engine (BATON_ENGINE_KIND), and report it with its "
-        "config.json; BATON_ENGINE_SELF_CHECK=false starts it all the same, with wrong answers."
+        "config.json; BATON_ENGINE_SELF_CHECK=false starts it anyway, with wrong outputs."
     )
 
 

@@ -38,7 +38,7 @@ def check(params: SamplingParams, names: Mapping[str, str] | None = None) -> Non
     if params.grammar is not None and params.allowed_token_ids:
         raise InvalidParameterError(
             "allowed_token_ids",
-            f"is not supported together with {names.get('grammar', 'grammar')}; leave one out",
+            f"is not supported together with {names.get('grammar', 'grammar')}; omit one of them",
         )
     if params.max_tokens is not None and params.min_tokens > params.max_tokens:
         most = names.get("max_tokens", "max_tokens")
@@ -67,7 +67,7 @@ def check_token_ids(field: str, ids: Mapping[int, Any] | Sequence[int], vocab_to
         wrong = next(token for token in ids if not 0 <= token < vocab_tokens)
         raise InvalidParameterError(
             field,
-            f"the token id {wrong} is outside of the vocabulary, 0 to {vocab_tokens - 1}",
+            f"token id {wrong} is outside the vocabulary, 0 to {vocab_tokens - 1}",
         )
 
 

@@ -35,7 +35,8 @@ async def recording(
     sinks = _sinks(settings, database)
     if not sinks:
         raise StartupError(
-            "usage.spool_path is set, and its records go nowhere: set state.url (BATON_STATE_URL), "
+            "usage.spool_path is set, and its records have no destination: set state.url "
+            "(BATON_STATE_URL), "
             "usage.jsonl_path (BATON_USAGE_JSONL_PATH) or usage.kafka.brokers "
             "(BATON_USAGE_KAFKA_BROKERS) too."
         )

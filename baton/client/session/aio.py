@@ -233,7 +233,9 @@ class AsyncSessionCall:
             self._wake()
 
     def _too_late(self) -> None:
-        late = BatonError(Reason.DEADLINE, "the answer was not complete in the call's time")
+        late = BatonError(
+            Reason.DEADLINE, "the response was not complete before the call's deadline"
+        )
         self._abandon(self._error_of(late))
 
     def _abandon(self, error: BatonClientError) -> None:
@@ -241,7 +243,7 @@ class AsyncSessionCall:
         self.end(error)
 
     def _unread(self) -> BatonClientError:
-        unread = f"the stream was not read: {MAX_UNREAD} events wait"
+        unread = f"the stream was not read: {MAX_UNREAD} events are pending"
         return self._error_of(BatonError(Reason.SLOW_CONSUMER, unread))
 
     def _error_of(self, error: BatonError) -> BatonClientError:

@@ -164,7 +164,9 @@ class BlockingSessionCall:
             event = self._events.get(timeout=max(0.0, self._deadline - time.monotonic()))
         except queue.Empty:
             self._abandon()
-            late = BatonError(Reason.DEADLINE, "the answer was not complete in the call's time")
+            late = BatonError(
+                Reason.DEADLINE, "the response was not complete before the call's deadline"
+            )
             raise self._error_of(late) from None
         if isinstance(event, BatonClientError):
             raise event
@@ -192,7 +194,7 @@ class BlockingSessionCall:
         self._events.put(delta)
         if self._events.qsize() > MAX_UNREAD:
             self._abandon()
-            unread = f"the stream was not read: {MAX_UNREAD} events wait"
+            unread = f"the stream was not read: {MAX_UNREAD} events are pending"
             self._events.put(self._error_of(BatonError(Reason.SLOW_CONSUMER, unread)))
 
     def take(self, event: Event) -> None:

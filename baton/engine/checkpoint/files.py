@@ -42,9 +42,11 @@ def weight_files(directory: Path) -> list[Path]:
             raise CheckpointError(f"{index} is damaged: it has no weight_map.") from error
     for name in sorted(names):
         if not isinstance(name, str) or Path(name).name != name:
-            raise CheckpointError(f"{index} names {name!r}, which is not a file beside it.")
+            raise CheckpointError(
+                f"{index} names {name!r}, which is not a file in the same directory."
+            )
         if not (directory / name).is_file():
-            reason = f"{INDEX} names it" if index.exists() else f"there is no {INDEX} either"
+            reason = f"{INDEX} names it" if index.exists() else f"{INDEX} does not exist either"
             raise CheckpointError(f"{directory / name} is missing ({reason}).")
     return [directory / name for name in sorted(names)]
 

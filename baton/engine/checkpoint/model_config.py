@@ -91,7 +91,7 @@ class _RopeDocument(msgspec.Struct):
     partial_rotary_factor: float = 1.0
 
 
-_LACKS = "which the torch engine does not have (--engine vllm serves it if vLLM does)"
+_LACKS = "which the torch engine does not support (try --engine vllm)"
 _SCALINGS: tuple[Scaling, ...] = get_args(Scaling)
 
 
@@ -117,7 +117,9 @@ def read_config(
     rope = _rope(path, document)
     dtype = (document.dtype or document.torch_dtype or "float32").removeprefix("torch.")
     if dtype not in DTYPES:
-        raise CheckpointError(f"{path} has dtype {dtype}; this engine reads {', '.join(DTYPES)}.")
+        raise CheckpointError(
+            f"{path} has dtype {dtype}; this engine supports {', '.join(DTYPES)}."
+        )
     return ModelConfig(
         family=family,
         vocab_tokens=document.vocab_size,
@@ -159,7 +161,7 @@ def _refuse_unknown(path: Path, document: _ModelConfigJson) -> None:
     }
     for what, present in unknown.items():
         if present:
-            raise CheckpointError(f"{path} asks for {what}, {_LACKS}.")
+            raise CheckpointError(f"{path} requires {what}, {_LACKS}.")
     positive = (
         document.vocab_size,
         document.hidden_size,
@@ -168,7 +170,7 @@ def _refuse_unknown(path: Path, document: _ModelConfigJson) -> None:
         document.max_position_embeddings,
     )
     if min(positive) < 1 or document.num_attention_heads % (document.num_key_value_heads or 1):
-        raise CheckpointError(f"{path} has sizes that make no model.")
+        raise CheckpointError(f"{path} has inconsistent sizes.")
 
 
 def _rope(path: Path, document: _ModelConfigJson) -> Rope:
@@ -186,10 +188,10 @@ def _rope(path: Path, document: _ModelConfigJson) -> Rope:
     scaling = next((name for name in _SCALINGS if name == asked), None)
     if scaling is None:
         raise CheckpointError(
-            f"{path} asks for rope scaling {asked}, {_LACKS}: it has {', '.join(_SCALINGS)}."
+            f"{path} requires rope scaling {asked}, {_LACKS}. Supported: {', '.join(_SCALINGS)}."
         )
     if found.partial_rotary_factor != 1.0:
-        raise CheckpointError(f"{path} asks for partial_rotary_factor, {_LACKS}.")
+        raise CheckpointError(f"{path} requires partial_rotary_factor, {_LACKS}.")
     return Rope(
         theta=found.rope_theta,
         scaling=scaling,

@@ -34,8 +34,8 @@ def page_count(settings: EngineSettings, block_bytes: int) -> int:
     pages = settings.kv_bytes // block_bytes
     if pages == 0:
         raise StartupError(
-            f"BATON_ENGINE_KV_BYTES is {settings.kv_bytes} and one block of this model's KV takes "
-            f"{block_bytes}: give it room for a few hundred blocks."
+            f"BATON_ENGINE_KV_BYTES is {settings.kv_bytes}, and one KV block of this model takes "
+            f"{block_bytes}: set it to at least a few hundred blocks."
         )
     return pages
 
@@ -56,9 +56,10 @@ def check_memory(settings: EngineSettings, limit: Callable[[], int | None] = mem
     weights = sum(file.stat().st_size for file in files)
     if settings.kv_bytes + weights > allowed:
         raise StartupError(
-            f"engine.kv_bytes is {settings.kv_bytes // _MIB} MiB and the model's weights take "
-            f"{weights // _MIB} MiB, and the cgroup's memory limit is {allowed // _MIB} MiB: set "
-            "BATON_ENGINE_KV_BYTES or --engine-kv-bytes to less, or raise the limit."
+            f"engine.kv_bytes ({settings.kv_bytes // _MIB} MiB) and the model's weights "
+            f"({weights // _MIB} MiB) exceed the cgroup's memory limit of {allowed // _MIB} MiB: "
+            "lower "
+            "BATON_ENGINE_KV_BYTES or --engine-kv-bytes, or raise the limit."
         )
 
 
@@ -74,12 +75,13 @@ def context_size(
     held = pages * (settings.block_tokens or BLOCK_TOKENS)
     if asked > model_tokens:
         raise StartupError(
-            f"BATON_ENGINE_CONTEXT_TOKENS is {asked} and the model's context is {model_tokens}."
+            f"BATON_ENGINE_CONTEXT_TOKENS is {asked}, and the model's context is {model_tokens}: "
+            "lower it."
         )
     if asked > held:
         raise StartupError(
-            f"BATON_ENGINE_CONTEXT_TOKENS is {asked} and BATON_ENGINE_KV_BYTES holds the KV of "
-            f"{held} tokens: raise one or lower the other."
+            f"BATON_ENGINE_CONTEXT_TOKENS is {asked}, and BATON_ENGINE_KV_BYTES holds the KV of "
+            f"{held} tokens: lower the first or raise the second."
         )
     if asked and asked < model_tokens:
         return asked, ContextLimit.SETTING

@@ -66,7 +66,7 @@ def _read(name: str, directory: Path, model: Mapping[str, TensorShape], max_rank
     if config.max_rank > max_rank:
         raise AdapterError(
             f"its rank is {config.max_rank}, and engine.max_adapter_rank is {max_rank}: set "
-            f"BATON_ENGINE_MAX_ADAPTER_RANK to {config.max_rank}, or leave the adapter out"
+            f"BATON_ENGINE_MAX_ADAPTER_RANK to {config.max_rank}, or remove the adapter"
         )
     path = find_weights(directory)
     modules = check_weights(path, config, model)

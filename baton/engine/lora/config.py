@@ -76,11 +76,11 @@ def read_config(directory: Path) -> AdapterConfig:
             data = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise AdapterError(
-            f"{path} cannot be read ({error.strerror}): point it at a directory that PEFT's "
+            f"{path} cannot be read ({error.strerror}): set a directory that PEFT's "
             "save_pretrained wrote"
         ) from error
     if len(data) > _MAX_BYTES:
-        raise AdapterError(f"{path} is longer than {_MAX_BYTES} bytes")
+        raise AdapterError(f"{path} exceeds the limit of {_MAX_BYTES} bytes")
     try:
         document = msgspec.json.decode(data, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -98,7 +98,7 @@ def read_config(directory: Path) -> AdapterConfig:
 def _refuse_unsupported(path: Path, document: Mapping[str, Any]) -> None:
     kind = document.get("peft_type", "LORA")
     if kind != "LORA":
-        raise AdapterError(f"{path} is of peft_type {kind!r}; only LORA is supported")
+        raise AdapterError(f"{path} has peft_type {kind!r}; only LORA is supported")
     for name, nothing in _NOTHING.items():
         value = document.get(name)
         if value is not None and value not in nothing:
@@ -118,10 +118,10 @@ def _check(path: Path, config: AdapterConfig) -> None:
     ranks = {"r": config.rank, **config.rank_pattern}
     for name, rank in ranks.items():
         if rank < 1:
-            raise AdapterError(f"{path} has the rank {rank} for {name}: at least 1")
+            raise AdapterError(f"{path} has rank {rank} for {name}: must be at least 1")
     for alpha in (config.alpha, *config.alpha_pattern.values()):
         if not math.isfinite(alpha):
-            raise AdapterError(f"{path} has lora_alpha = {alpha}")
+            raise AdapterError(f"{path} has lora_alpha = {alpha}, which is not supported")
     for pattern in (*config.rank_pattern, *config.alpha_pattern):
         try:
             re.compile(pattern)

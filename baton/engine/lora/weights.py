@@ -27,7 +27,8 @@ def find_weights(directory: Path) -> Path:
     for name in _PICKLES:
         if (directory / name).exists():
             raise AdapterError(
-                f"{directory / name} is pickle, which is never read: save the adapter as {WEIGHTS} "
+                f"{directory / name} is pickle, which is not supported: save the adapter as "
+                f"{WEIGHTS} "
                 "(PEFT's save_pretrained with safe_serialization=True)"
             )
     raise AdapterError(f"{path} is missing")
@@ -85,18 +86,20 @@ def _matrices(
         match = _MATRIX.fullmatch(name)
         if match is None:
             raise AdapterError(
-                f"{path} has {name}, which is no matrix of a linear layer's LoRA: train the "
-                "adapter on linear layers alone, without embeddings and modules_to_save"
+                f"{path} has {name}, which is not a LoRA matrix of a linear layer: train the "
+                "adapter on linear layers only, without embeddings and modules_to_save"
             )
         if tensor.dtype not in _FLOATS or len(tensor.shape) != 2:
             raise AdapterError(
-                f"{path} has {name} of {tensor.dtype}{list(tensor.shape)}; a matrix of "
-                f"{', '.join(_FLOATS)} is needed"
+                f"{path} has {name} of {tensor.dtype}{list(tensor.shape)}; it must be a matrix of "
+                f"{', '.join(_FLOATS)}"
             )
         pairs.setdefault(match[1], {})[match[2]] = tensor
     if not pairs:
         raise AdapterError(f"{path} has no matrices: no module of the model was trained")
     for module, pair in pairs.items():
         if len(pair) < 2:
-            raise AdapterError(f"{path} has only lora_{min(pair)} of {module}, and both are needed")
+            raise AdapterError(
+                f"{path} has only lora_{min(pair)} of {module}; both A and B are required"
+            )
     return {module: (pair["A"], pair["B"]) for module, pair in pairs.items()}

@@ -42,11 +42,11 @@ def _try(library: Path) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"it was tried and had not ended after {_SECONDS} s"
+        return f"its test run did not finish within {_SECONDS} s"
     if ended.returncode < 0:
-        return f"it was tried and ended by signal {-ended.returncode}"
+        return f"its test run was killed by signal {-ended.returncode}"
     if ended.returncode:
-        return (ended.stderr.strip().splitlines() or ["it was tried and failed"])[-1]
+        return (ended.stderr.strip().splitlines() or ["its test run failed"])[-1]
     return ""
 
 

@@ -85,8 +85,8 @@ def runnable() -> tuple[Variant, ...]:
 def why_none_runs() -> str:
     """Return why `runnable` returned none, in words."""
     if named := os.environ.get(VARIANT_ENV):
-        return f"{VARIANT_ENV} is {named}, which is no variant or none for this CPU"
-    return "there is no variant for this CPU; x86-64-v3 (AVX2) is the least"
+        return f"{VARIANT_ENV} is {named}, which is not a variant for this CPU"
+    return "this CPU is not supported; the minimum is x86-64-v3 (AVX2)"
 
 
 def cpu_features() -> frozenset[str]:

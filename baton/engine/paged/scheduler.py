@@ -101,7 +101,9 @@ class Scheduler:
         # Preempted and resumed sequences also wait, but do not count: they were accepted long ago.
         waiting = sum(not each.started for each in self._waiting)
         if self.running + waiting >= self._limits.max_sequences:
-            raise QueueFullError(f"{self._limits.max_sequences} sequences run or wait already")
+            raise QueueFullError(
+                f"{self._limits.max_sequences} sequences are already running or waiting"
+            )
         self._waiting.add(sequence, now)
         self._changed = True
 

@@ -297,7 +297,8 @@ def open_sequence(
         raise UnsupportedFeatureError("adapters")
     if request.adapter and request.adapter not in info.adapters:
         raise ValueError(
-            f"there is no adapter {request.adapter!r}: this engine has {', '.join(info.adapters)}"
+            f"adapter {request.adapter!r} does not exist: this engine has "
+            f"{', '.join(info.adapters)}"
         )
     sampling = request.sampling
     if sampling.grammar is not None and grammars is None:
@@ -314,10 +315,10 @@ def open_sequence(
         )
     if sampling.max_tokens is not None and sampling.max_tokens <= len(request.output):
         raise ValueError(
-            f"max_tokens is {sampling.max_tokens}; the output has {len(request.output)} already"
+            f"max_tokens is {sampling.max_tokens}; the output already has {len(request.output)}"
         )
     if not request.choices or (len(request.choices) > 1 and not request.prefill_only):
-        raise ValueError("one choice is needed, and more only with prefill_only")
+        raise ValueError("one choice is required; more are supported only with prefill_only")
     check_tokens(tokens, vocab_tokens)
     check_tokens(list(sampling.logit_bias), vocab_tokens)
     stops = set(sampling.stop_token_ids)

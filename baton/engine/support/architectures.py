@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 LATENT = "latent attention (MLA)"
 STATE = "state-space or linear attention layers"
-ENCODER_DECODER = "an encoder beside the decoder"
+ENCODER_DECODER = "an encoder next to the decoder"
 MULTIMODAL = "inputs besides text (images, audio or video)"
 BLOCK_SPARSE = "block-sparse attention"
 CHUNKED = "attention within chunks of the context"

@@ -33,19 +33,19 @@ def check_architecture(directory: Path, kind: EngineKind, context_tokens: int) -
     row = _row(facts)
     if need := row.needs if row is not None else unmet_need(facts):
         raise CheckpointError(
-            f"{path} names the architecture {names}, which is not supported yet: it has {need}, "
-            "and neither the torch engine nor the vLLM engine serves that."
+            f"{path} has the architecture {names}, which is not supported yet: it has {need}, "
+            "which neither the torch engine nor the vLLM engine supports."
         )
     _check_windows(path, facts, row or _UNKNOWN, context_tokens)
     if kind == "vllm" or (row is not None and row.torch):
         return
-    known = f"the {kind} engine runs {', '.join(TORCH_FAMILIES)}"
+    known = f"the {kind} engine supports {', '.join(TORCH_FAMILIES)}"
     if row is None:
         raise CheckpointError(
-            f"{path} names the architecture {names}, which is not supported yet: {known}, and "
-            "docs/vllm.md lists what the vLLM engine does."
+            f"{path} has the architecture {names}, which is not supported yet: {known}, and "
+            "docs/vllm.md lists the architectures of the vLLM engine."
         )
-    raise CheckpointError(f"{path} names the architecture {names}; {known}: {WITH_VLLM}.")
+    raise CheckpointError(f"{path} has the architecture {names}; {known}: {WITH_VLLM}.")
 
 
 def covers_windows(directory: Path, context_tokens: int) -> bool:
@@ -77,7 +77,7 @@ def _check_windows(path: Path, facts: KvFacts, row: Architecture, context_tokens
     context = context_tokens or facts.max_position_embeddings
     engine = "" if row.torch else " with --engine vllm"
     raise CheckpointError(
-        f"{path} asks for sliding window attention: layers see the last {window} tokens of a "
+        f"{path} requires sliding window attention: layers see the last {window} tokens of a "
         f"context of {context or 'any length'}, which is not supported yet by either engine. Set "
         f"BATON_ENGINE_CONTEXT_TOKENS to {window} or less to serve it{engine}, with contexts that "
         "the window covers."

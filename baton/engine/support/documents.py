@@ -24,7 +24,7 @@ def read_document(path: Path, kind: type[D]) -> D:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError as error:
         raise CheckpointError(
-            f"{path} is missing: point the model at a directory in Hugging Face layout."
+            f"{path} is missing: set the model to a directory in Hugging Face layout."
         ) from error
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error

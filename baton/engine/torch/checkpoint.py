@@ -145,7 +145,7 @@ class _Reader:
         """Check that every tensor was read: one that was not means an unknown kind of model."""
         if self._unused:
             raise CheckpointError(
-                f"{self._directory} has tensors that this engine does not know, "
+                f"{self._directory} has tensors that this engine does not support, "
                 f"{min(self._unused)} among them."
             )
 

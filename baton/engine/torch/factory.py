@@ -34,7 +34,7 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
     device = torch.device(settings.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise StartupError(
-            f"BATON_ENGINE_DEVICE is {settings.device} and torch finds no CUDA device: set cpu."
+            f"BATON_ENGINE_DEVICE is {settings.device}, and torch finds no CUDA device: set cpu."
         )
     threads = settings.threads or usable_threads(torch.get_num_threads())
     torch.set_num_threads(threads)

@@ -105,8 +105,8 @@ def make_config(
     taken = sorted(arguments.keys() & settings.vllm_args.keys())
     if taken:
         raise StartupError(
-            f"BATON_ENGINE_VLLM_ARGS sets {', '.join(taken)}, which Baton's own settings decide: "
-            "leave these out."
+            f"BATON_ENGINE_VLLM_ARGS sets {', '.join(taken)}, which Baton's own settings control: "
+            "remove them."
         )
     try:
         arguments.update(settings.vllm_args)
@@ -134,12 +134,12 @@ def _check(settings: EngineSettings) -> None:
     platform = current_platform.device_type
     if settings.device.partition(":")[0] != platform:
         raise StartupError(
-            f"BATON_ENGINE_DEVICE is {settings.device} and vLLM runs on {platform} here: set "
+            f"BATON_ENGINE_DEVICE is {settings.device}, and this vLLM runs on {platform}: set "
             f"{platform}, or install the vLLM for {settings.device}."
         )
     if settings.dtype == "float64":
         raise StartupError(
-            "BATON_ENGINE_DTYPE is float64, which vLLM does not compute: set float32 or bfloat16."
+            "BATON_ENGINE_DTYPE is float64, which vLLM does not support: set float32 or bfloat16."
         )
 
 
@@ -148,7 +148,7 @@ def _check_head_size(config: VllmConfig, model: Path) -> None:
     known = CPUAttentionBackend.get_supported_head_sizes()
     if not config.model_config.use_mla and size not in known:
         raise StartupError(
-            f"{model} has heads of {size} values, and vLLM's attention on CPU takes "
+            f"{model} has heads of {size} values, and vLLM's attention on CPU supports "
             f"{', '.join(map(str, known))}: serve it with the torch engine, or on a GPU."
         )
 

@@ -204,7 +204,7 @@ class VllmCore:
             RuntimeError: a rank's process has ended.
         """
         if self._failed:
-            raise RuntimeError("a tensor-parallel rank has ended")
+            raise RuntimeError("a tensor-parallel rank exited")
         outputs, executed = self._core.step_fn()
         self._core.post_step(executed)
         return outputs[0].outputs if outputs and 0 in outputs else []

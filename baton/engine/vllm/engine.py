@@ -92,7 +92,9 @@ class VllmEngine(Engine):
         if request.id in self._open:
             raise ValueError(f"sequence {request.id} is open already")
         if len(request.choices) > 1 and not self.info.exact_continuation:
-            raise ValueError("several choices need exact draws, which this engine does not make")
+            raise ValueError(
+                "several choices require exact draws, which this engine does not support"
+            )
         sequence = open_sequence(request, self._order, self._clock(), self.info, self.grammars)
         self._held.check_room(self.info.max_waiting)
         name = f"{request.id}.{self._order}"

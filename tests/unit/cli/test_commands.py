@@ -110,7 +110,7 @@ def test_a_model_that_the_engine_lacks_is_refused_before_anything_starts(
             break
     assert done.returncode == 2
     assert said in done.stderr
-    assert f"{model}/config.json names the architecture {architecture}" in done.stderr
+    assert f"{model}/config.json has the architecture {architecture}" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert "Traceback" not in done.stderr
     # CPU of the command and of what it would have started.

@@ -186,7 +186,7 @@ def test_a_refusal_names_the_parameter_as_its_sender_does() -> None:
     ],
 )
 def test_token_ids_are_of_the_vocabulary(params: SamplingParams) -> None:
-    with pytest.raises(InvalidParameterError, match="outside of the vocabulary, 0 to 4"):
+    with pytest.raises(InvalidParameterError, match="outside the vocabulary, 0 to 4"):
         check_vocabulary(params, 5)
 
 

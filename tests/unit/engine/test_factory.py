@@ -44,7 +44,7 @@ def test_a_block_larger_than_the_memory_is_refused(tmp_path: Path) -> None:
     from baton.engine.testing.random_checkpoint import write_random_checkpoint
 
     model = write_random_checkpoint(tmp_path, heads=4, kv_heads=4, head_size=128, layers=3)
-    with pytest.raises(StartupError, match="one block"):
+    with pytest.raises(StartupError, match="one KV block"):
         create_engine(engine_settings(model=model, kv_bytes=64 * 1024))
 
 
@@ -106,13 +106,13 @@ def test_pages_and_weights_must_fit_the_memory_of_the_cgroup(tmp_path: Path) -> 
     settings = EngineSettings(model=tmp_path, kv_bytes=3 * MIB)
     check_memory(settings, lambda: None)
     check_memory(settings, lambda: 4 * MIB)
-    with pytest.raises(StartupError, match=r"3 MiB .* 1 MiB, .* limit is 3 MiB.*ENGINE_KV_BYTES"):
+    with pytest.raises(StartupError, match=r"3 MiB.* 1 MiB.* limit of 3 MiB.*ENGINE_KV_BYTES"):
         check_memory(settings, lambda: 4 * MIB - 1)
 
 
 def test_memory_is_checked_before_a_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(factory, "check_memory", partial(check_memory, limit=lambda: MIB))
-    with pytest.raises(StartupError, match="memory limit is 1 MiB"):
+    with pytest.raises(StartupError, match="memory limit of 1 MiB"):
         create_engine(EngineSettings(kind="sim", kv_bytes=2 * MIB))
 
 

@@ -91,7 +91,7 @@ def test_a_block_that_is_gone_is_a_failure(
 
     engine = make_engine("sim")
     monkeypatch.setattr(BlockCopier, method, gone)
-    with pytest.raises(StartupError, match=r"not all KV of a prompt is there.*hold block 0"):
+    with pytest.raises(StartupError, match=r"KV of a prompt cannot be read.*hold block 0"):
         check_kv_moves(engine)
     assert_baseline(engine)
 

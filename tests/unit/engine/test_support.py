@@ -23,7 +23,7 @@ CONFIGS: dict[str, dict[str, Any]] = json.loads(
 )
 
 MISTRAL = "mistral-7b-v0.1"
-WINDOW = "asks for sliding window attention: layers see the last {} tokens of a context of {}"
+WINDOW = "requires sliding window attention: layers see the last {} tokens of a context of {}"
 NEITHER = {
     "gemma-2-2b": WINDOW.format(4096, 8192),
     "gemma-3-1b": WINDOW.format(512, 32768),
@@ -37,8 +37,8 @@ NEITHER = {
     "mamba2-2.7b": "state-space or linear attention layers",
     "falcon-h1-1.5b": "state-space or linear attention layers",
     "granite-4.0-h-tiny": "state-space or linear attention layers",
-    "t5-small": "an encoder beside the decoder",
-    "whisper-small": "an encoder beside the decoder",
+    "t5-small": "an encoder next to the decoder",
+    "whisper-small": "an encoder next to the decoder",
     "qwen2-vl-2b": "inputs besides text",
     "phi-3-small": "block-sparse attention",
     "olmo-3-7b": WINDOW.format(4096, 65536),

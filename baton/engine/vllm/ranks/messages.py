@@ -115,7 +115,7 @@ def receive_by_worker(source: socket.socket) -> ToWorker:
 def _receive(source: socket.socket) -> bytes:
     (length,) = _LENGTH.unpack(_receive_exactly(source, _LENGTH.size))
     if length > MAX_MESSAGE_BYTES:
-        raise EOFError(f"a message of {length} bytes is none of ours")
+        raise EOFError(f"a message of {length} bytes is invalid")
     return _receive_exactly(source, length)
 
 
@@ -124,6 +124,6 @@ def _receive_exactly(source: socket.socket, count: int) -> bytes:
     while len(data) < count:
         piece = source.recv(count - len(data))
         if not piece:
-            raise EOFError("the other side has ended")
+            raise EOFError("the peer exited")
         data += piece
     return bytes(data)

@@ -169,7 +169,7 @@ class RankPages:
                 send(connection, message)
             answers: list[Any] = [receive_by_worker(connection) for connection in ranks]
         except (OSError, EOFError) as error:
-            raise RuntimeError(f"a tensor-parallel rank is gone: {error}") from error
+            raise RuntimeError(f"a tensor-parallel rank disconnected: {error}") from error
         first, *_ = [_check(answer) for answer in answers]
         return first
 

@@ -81,7 +81,7 @@ class HeldSequences:
         """
         most = self._max_running + max_waiting
         if self.running + sum(not held.sequence.started for held in self._waiting()) >= most:
-            raise QueueFullError(f"{most} sequences run or wait already")
+            raise QueueFullError(f"{most} sequences are already running or waiting")
 
     def _waiting(self) -> Iterator[HeldSequence]:
         for held in self._by_name.values():

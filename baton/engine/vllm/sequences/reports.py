@@ -78,12 +78,15 @@ class StepReporter:
             return
         if output.finish_reason is FinishReason.ERROR:
             self._end(
-                held, (EndReason.ERROR,) * len(sequence.request.choices), events, "vLLM gave it up"
+                held,
+                (EndReason.ERROR,) * len(sequence.request.choices),
+                events,
+                "vLLM aborted the request",
             )
             return
         if sequence.scores_prompt and not self._scored(held, output, events):
             given_up = (EndReason.ERROR,) * len(sequence.request.choices)
-            self._end(held, given_up, events, "vLLM lost the log probabilities of its prompt")
+            self._end(held, given_up, events, "vLLM lost the log probabilities of the prompt")
             return
         for sampled in self._reader.read(held, output):
             if unfit := self._unfit(sequence, sampled):
@@ -124,7 +127,7 @@ class StepReporter:
         ends = sequence.grammar_ends
         if all(grammar.allows(tokens, begin, one.token, ends) for one in sampled):
             return ""
-        return grammar.error or "the grammar lets nothing come next, or is too complex"
+        return grammar.error or "the grammar permits no next token, or is too complex"
 
     def _end(
         self,

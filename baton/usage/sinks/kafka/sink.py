@@ -181,7 +181,11 @@ class KafkaSink:
             error = self._last_error or error
         if error is not None:
             return cause(error)
-        return "the process ends" if self._closing.is_set() else "brokers do not answer in time"
+        return (
+            "the process is stopping"
+            if self._closing.is_set()
+            else ("brokers did not respond in time")
+        )
 
     def _on_error(self, error: KafkaError) -> None:
         """On the thread, within a poll."""

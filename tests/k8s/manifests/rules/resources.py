@@ -134,7 +134,7 @@ def spools_fit_their_volumes(rendered: Rendered) -> Iterator[str]:
         if usage.spool_path is None:
             continue
         if not (usage.kafka.brokers or usage.jsonl_path or found.state.url.get_secret_value()):
-            yield f"{container.name} does not start: its records go nowhere"
+            yield f"{container.name} does not start: its records have no destination"
         mounts = {m["mountPath"]: container.pod.volumes[m["name"]] for m in container.mounts}
         above = [str(path) for path in (usage.spool_path, *usage.spool_path.parents)]
         volume = next((mounts[path] for path in above if path in mounts), {})

@@ -76,9 +76,9 @@ def test_what_was_found_holds_for_this_machine_only(
 
     library = native_build.library(AMX).build()
     ended(-4, "")
-    assert tried.refusal(library) == "it was tried and ended by signal 4"
+    assert tried.refusal(library) == "its test run was killed by signal 4"
     ended(0, "")
-    assert tried.refusal(library) == "it was tried and ended by signal 4", "kept"
+    assert tried.refusal(library) == "its test run was killed by signal 4", "kept"
     monkeypatch.setattr(platform, "release", lambda: "another kernel")
     tried.refusal.cache_clear()
     assert tried.refusal(library) == ""
@@ -90,9 +90,9 @@ def test_a_machine_whose_only_variant_is_refused_says_why(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIANT_ENV, AMX.name)
-    monkeypatch.setattr(native_build, "refusal", lambda path: "it was tried and failed")
+    monkeypatch.setattr(native_build, "refusal", lambda path: "its test run failed")
     assert native_build.built() is None
-    with pytest.raises(CompileError, match=f"{AMX.name} is not used: it was tried and failed"):
+    with pytest.raises(CompileError, match=f"{AMX.name} is not used: its test run failed"):
         native_build.build()
 
 

@@ -122,7 +122,7 @@ def test_the_check_at_start_finds_a_window_that_nothing_refused(
     from baton.engine.vllm.core import VllmCore
 
     windowed.warm_up()
-    said = "not all KV of a prompt is there"
+    said = "the KV of a prompt cannot be read or written"
     if not raises:  # as it was: vLLM's null page is read and written
         monkeypatch.setattr(VllmCore, "holds_page", lambda *_: True)
         said = "written back, output token"

@@ -52,7 +52,7 @@ def test_vllm_draws_in_its_own_way_and_greedy_stays_what_it_is(tmp_path: Path) -
                 assert len(output.tokens[0]) == len(output.logprobs[0]) == 8
                 assert all(len(entry.top) == 2 for entry in output.logprobs[0])
             if not exact:
-                with pytest.raises(ValueError, match="several choices need exact draws"):
+                with pytest.raises(ValueError, match="several choices require exact draws"):
                     choices = {"choices": (0, 1), "prefill_only": True}
                     engine.add(SequenceRequest(9, b"root", prompts[0], drawn, **choices))
         finally:

@@ -115,7 +115,7 @@ def test_a_cpu_without_a_variant_runs_plain_torch(
     nothing: tuple[Variant, ...] = ()
     for module in (native_build, variants):
         monkeypatch.setattr(module, "runnable", lambda: nothing)
-    assert "no variant" in Said().choice.settings_for(CPU, ())[REASON_ENV]
+    assert "this CPU is not supported" in Said().choice.settings_for(CPU, ())[REASON_ENV]
     assert machine == []
 
 
