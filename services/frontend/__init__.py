@@ -1,1 +1,1 @@
-"""The frontend: what clients speak to. Tokenizes, drives prefill and decode, streams text."""
+"""The frontend: the clients' endpoint. Tokenizes, drives prefill and decode, streams text."""

@@ -1,4 +1,4 @@
-"""The frontend's composition: what is made of what, and in which order it goes."""
+"""The frontend's composition: its parts, and the order in which they start and stop."""
 
 import asyncio
 from functools import partial
@@ -56,22 +56,22 @@ from services.frontend.text.tokenizer import TokenizerThreads
 from services.frontend.workers.pool import WorkerPool
 
 _IDLE_SECONDS = 1.0
-"""Before the connection of a client that was not told to leave is closed, when the frontend stops:
-its next request may be on its way."""
+"""Idle time before closing a connection whose client received no notice, when the frontend stops:
+its next request may be in flight."""
 _LEAVE_SECONDS = 3.0
-"""For gRPC clients to leave that connected during the notice, and were told behind it."""
+"""Time to leave for gRPC clients that connected during the notice, and received theirs after it."""
 
 KEYS_PART = "keys"
-"""In readiness: no key is refused because it is not known yet."""
+"""Readiness: no key is rejected only because it is not known yet."""
 
 log = get_logger(__name__)
 
 
 async def compose(process: Process, settings: FrontendSettings) -> None:
-    """Start a frontend; returns when it serves: once there is a model that can be asked.
+    """Start a frontend; return when it serves: once there is a model that can be used.
 
-    Until then its ports are taken and clients are refused: beside others on the same ports, or
-    behind a load balancer, they go where they are served.
+    Until then its ports are bound and clients are rejected: with other frontends on the same ports,
+    or behind a load balancer, they connect to one that serves.
     """
     stack, readiness = process.stack, process.readiness
     readiness.wait_for("registration", "etcd has no record of this frontend")
@@ -102,7 +102,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
             settings.placement,
         )
     )
-    # Also without keys: routers ask every frontend what it was charged, and that may be nothing.
+    # Also without keys: routers query every frontend's charges, which may be none.
     limited = RequestLimits(router_client, process.incarnation)
     process.spawn(limited.follow(discovery), "limits' owners")
     process.spawn(limited.run_ticks(), "limits' ticks")
@@ -218,7 +218,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
 
     async def drain() -> None:
         inference.draining = True
-        # New connections still come while load balancers have not noticed: all are served.
+        # New connections arrive until load balancers have noticed: all are served.
         server.retire_connections()
         http.retire_connections()
         noticed = asyncio.get_running_loop().time() + notice_seconds
@@ -228,7 +228,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         servicer.drain()
         await http.close_connections(min(notice_seconds, _IDLE_SECONDS))
         await inference.idle()
-        # Who connected meanwhile was only told now: its call may be on the way.
+        # Clients that connected meanwhile received notice only now: their calls may be in flight.
         await server.wait_left(_LEAVE_SECONDS)
         await inference.idle()
         if request_limits is not None:
@@ -240,7 +240,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
 async def _authenticator(
     process: Process, settings: AuthSettings, etcd: Etcd, cluster: str
 ) -> tuple[Authenticator, DirectoryWatch | None]:
-    """Return what tells who asks, and what knows all keys; None: nobody needs one."""
+    """Return the authenticator, and the directory of keys; None: no keys are needed."""
     if settings.mode == "off":
         return NoAuthentication(), None
     process.readiness.wait_for(KEYS_PART, "API keys are not loaded from etcd yet")
@@ -251,8 +251,8 @@ async def _authenticator(
 
 
 def _health_server(process: Process, settings: FrontendSettings, tls: MutualTls | None) -> Server:
-    """Return what answers the cluster's health checks where those are not made as clients speak:
-    nothing else, so that no other process has to trust the certificate that is for clients."""
+    """Return the server of the cluster's health checks if these do not use the clients' protocol.
+    It serves nothing else, so that no other process has to trust the clients' certificate."""
     grpc = settings.grpc.model_copy(update={"port": settings.health_port, "reuse_port": False})
     return Server(grpc, process.name, settings.advertise_host, process.incarnation, tls=tls)
 

@@ -1,1 +1,1 @@
-"""Who may ask, and how much: API keys, and the limits of keys, projects and tenants."""
+"""Access control: API keys, and the limits of keys, projects and tenants."""

@@ -1,4 +1,4 @@
-"""Whose key a request has. Nothing here waits: the directory of keys is in memory."""
+"""Maps a request's credential to a principal. Never waits: the key directory is in memory."""
 
 from collections.abc import Callable, Iterable
 from time import time
@@ -22,39 +22,39 @@ _SCHEME = b"bearer "
 
 
 class Credential(msgspec.Struct, frozen=True, gc=False):
-    """What a client showed of itself: a session keeps it, and each of its requests is checked."""
+    """The credential of a client: a session keeps it, and each of its requests is checked."""
 
     digest: bytes
-    """Of the secret, which is kept nowhere."""
+    """Digest of the secret, which is not stored."""
     organization: str = ""
-    """The tenant that it names beside the key; empty: none."""
+    """The tenant that it names with the key; empty: none."""
     project: str = ""
-    """The project, likewise, by id or name."""
+    """The project that it names, by id or name; empty: none."""
 
 
 class Authenticator(Protocol):
-    """Tells who asks."""
+    """Identifies the caller of a request."""
 
     def read(self, fields: Fields) -> Credential:
-        """Return what a request's fields show.
+        """Return the credential in a request's fields.
 
         Raises:
-            BatonError: INVALID_API_KEY, there is no key.
+            BatonError: INVALID_API_KEY: there is no key.
         """
         ...
 
     def admit(self, credential: Credential) -> Principal:
-        """Return whose it is, now.
+        """Return the principal of a credential, as of now.
 
         Raises:
-            BatonError: INVALID_API_KEY; PERMISSION_DENIED where another tenant or project is named.
+            BatonError: INVALID_API_KEY; PERMISSION_DENIED if another tenant or project is named.
         """
         ...
 
 
 class NoAuthentication:
-    """Takes everybody for the one tenant (`auth.mode` off). What clients send as a key is not
-    looked at."""
+    """Treats every caller as the single tenant (`auth.mode` off). Keys sent by clients are
+    ignored."""
 
     _nothing = Credential(b"")
 
@@ -66,11 +66,11 @@ class NoAuthentication:
 
 
 class KeyAuthentication:
-    """Takes who shows a key of the directory (`auth.mode` keys). Lives on the event loop.
+    """Admits callers with a key of the directory (`auth.mode` keys). Lives on the event loop.
 
     Args:
-        directory: of keys, which its owner keeps true.
-        uses: hears which keys were taken.
+        directory: of keys; kept current by its owner.
+        uses: records which keys were used.
         clock: returns seconds since the Unix epoch.
     """
 
@@ -112,7 +112,7 @@ def _secret(value: bytes) -> bytes:
     size = len(_SCHEME)
     if value[:size].lower() != _SCHEME:
         return b""
-    # A longer one is nobody's, and is refused like every other that is not known.
+    # A longer one cannot exist, and is rejected like any unknown one.
     return value[size : size + MAX_SECRET_CHARACTERS].strip()
 
 

@@ -1,4 +1,4 @@
-"""The limits of each key that asks, as its records are now."""
+"""The limits of each calling key, by its current records."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -11,26 +11,26 @@ from baton.tenancy.records.tenants import limits_of
 from services.frontend.requests.context import RequestContextLimit
 
 MAX_KEYS = 4096
-"""Keys whose limits are kept; those of others are made anew when they ask, in 20 µs."""
+"""Most keys whose limits are cached; those of others are rebuilt on use, in 20 µs."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyLimits:
-    """What limits the requests of a key: its own, its project's and its tenant's limits."""
+    """What limits a key's requests: its own, its project's and its tenant's limits."""
 
     principal: Principal
     counted: LimitSet | None
-    """Requests, tokens, requests at once and budgets; None: none of these is limited."""
+    """Limits of requests, tokens, concurrency and budgets; None: there are none."""
     context: RequestContextLimit
     most_tokens: int | None
-    """That all limits of tokens allow in one moment; None: there are none."""
+    """Most tokens that all token limits allow in one moment; None: there are none."""
 
 
 class KeyLimitTable:
-    """Makes the limits of keys, and keeps those of the keys that asked last. On the event loop.
+    """Builds the limits of keys, and caches the most recently used. Lives on the event loop.
 
     Args:
-        limiter: makes sets of limits.
+        limiter: makes limit sets.
     """
 
     def __init__(self, limiter: Limiter) -> None:
@@ -38,7 +38,7 @@ class KeyLimitTable:
         self._by_key: OrderedDict[str, KeyLimits] = OrderedDict()
 
     def of(self, principal: Principal) -> KeyLimits:
-        """Return the limits of who asks; the same object while none of the records changes."""
+        """Return the limits of a principal; the same object while none of its records changes."""
         ident = principal.key.id
         known = self._by_key.get(ident)
         if known is None or not _same(known.principal, principal):
@@ -49,7 +49,7 @@ class KeyLimitTable:
         return known
 
     def forget(self) -> None:
-        """Make all of them anew when they are asked for: the month is another one."""
+        """Drop all cached limits: a new month has begun."""
         self._by_key.clear()
 
     def _make(self, principal: Principal) -> KeyLimits:

@@ -1,4 +1,4 @@
-"""What a request is told that does not fit into its limits, and how that is counted."""
+"""Errors of requests that exceed their limits, and their metrics."""
 
 from baton.errors import BatonError, QuotaViolation, Reason
 from baton.tenancy.limits.limit_set import LimitRefusal
@@ -7,7 +7,7 @@ from services.frontend.metrics import LIMIT_REFUSALS
 
 
 def refused(refusal: LimitRefusal) -> BatonError:
-    """Return the error of a request that a limit refuses, and count it."""
+    """Return the error of a request that exceeds a limit, and count it."""
     limit = refusal.limit
     kind = FIELDS[limit.id.measure]
     LIMIT_REFUSALS.labels(kind, limit.id.subject.value).inc()
@@ -21,7 +21,7 @@ def refused(refusal: LimitRefusal) -> BatonError:
 
 
 def unpriced(limit: Limit, model: str) -> BatonError:
-    """Return the error of a request of a model without a price, whose cost nobody can count."""
+    """Return the error of a request for a model without a price, whose cost cannot be counted."""
     return BatonError(
         Reason.FAILED_PRECONDITION,
         f"model {model[:200]!r} has no price, and {limit.whose} has a budget: use a model with a "

@@ -1,4 +1,4 @@
-"""Takes each request's part of its key's limits, from what routers granted this frontend."""
+"""Reserves each request's part of its key's limits, from this frontend's grants by routers."""
 
 import asyncio
 from collections.abc import Callable, Set
@@ -23,24 +23,24 @@ from services.frontend.placement.session import RouterSession
 
 TICK_SECONDS = 0.25
 WAIT_SECONDS = 1.0
-"""A request waits so long for the routers that own its limits to answer: a new owner hears first
-what all frontends were granted, and one of a budget has money returned that others do not use."""
+"""Most seconds that a request waits for the routers that own its limits: a new owner first learns
+all frontends' grants, and the owner of a budget has unused money returned by other frontends."""
 CLOSE_SECONDS = 1.0
-"""For what is not spent to go back when this frontend stops."""
+"""Most seconds to return unspent grants when this frontend stops."""
 _ASKS = 1024
-"""In one frame: about 100 KiB."""
+"""Most limit requests in one frame: about 100 KiB."""
 
 
 class RequestLimits:
     """The limits of all keys, at this frontend. One per frontend, on its event loop.
 
-    Reserving costs no message while this frontend has chunks of all limits that a request must
-    pass; else the request waits for its owners' answers. What is said to a router in one turn of
-    the loop is one frame, on the Place call that there is, or a new one. Bounded: requests that
-    wait by those that the frontend admits, the rest by the keys that ask.
+    Reserving costs no message while this frontend has chunks of all limits that apply to a request;
+    otherwise the request waits for the owners' answers. Messages to a router within one turn of the
+    loop form one frame, on the open Place call, or a new one. Bounded: waiting requests by those
+    that the frontend admits, the rest by the keys in use.
 
     Args:
-        routers: reaches the owners of limits, and tells what they answer.
+        routers: reaches the owners of limits, and delivers their answers.
         incarnation: of this frontend.
         clock: a monotonic clock, in seconds.
         wall_clock: seconds since the Unix epoch.
@@ -61,20 +61,20 @@ class RequestLimits:
         self._limiter = Limiter(month_of(wall_clock()))
         self._keys = KeyLimitTable(self._limiter)
         self.of = self._keys.of
-        """Returns the limits of a principal, as its records are now."""
+        """Returns the limits of a principal, by its current records."""
         self._sessions: dict[str, RouterSession] = {}
-        """The last one with each router that was told something."""
+        """The last session with each router that was sent a message."""
         self._closed: set[str] = set()
         """Routers whose sessions closed since the last tick."""
         self._waiting: dict[_WaitingRequest, None] = {}
-        """The oldest first."""
+        """Waiting requests, the oldest first."""
         self._flushing = False
         self._heard = asyncio.Event()
         """Set whenever a router answers."""
         routers.on_answers, routers.on_closed = self._receive, self._note_closed
 
     async def follow(self, discovery: Discovery) -> None:
-        """Take in which routers and frontends there are, until cancelled."""
+        """Follow the live routers and frontends, until cancelled."""
         async for change in discovery.changes():
             if change.instance.role in (ROLE_ROUTER, ROLE_FRONTEND):
                 routers, frontends = map(discovery.by_role, (ROLE_ROUTER, ROLE_FRONTEND))
@@ -84,17 +84,17 @@ class RequestLimits:
                 )
 
     async def run_ticks(self) -> None:
-        """Return what is not used and reach routers again whose calls broke, until cancelled."""
+        """Return unused grants and reconnect to routers whose calls broke, until cancelled."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self.tick()
 
     def observe(self, routers: Set[str], frontends: int) -> None:
-        """Take in the incarnations of the routers that own limits, and how many frontends are."""
+        """Set the incarnations of the routers that own limits, and the number of frontends."""
         self._limiter.observe(routers, frontends, self._clock())
         for gone in self._sessions.keys() - routers:
             del self._sessions[gone]
-        for router in routers - self._sessions.keys():  # no request waits for a connection
+        for router in routers - self._sessions.keys():  # so that no request waits for a connection
             session = self._routers.session_to(router)
             if session is not None:
                 self._sessions[router] = session
@@ -102,9 +102,9 @@ class RequestLimits:
         self._flush_soon()
 
     def tick(self) -> None:
-        """Do what is due every quarter of a second."""
+        """Do the periodic work, every quarter of a second."""
         for router in self._closed:
-            self._limiter.connected(router)  # what was on its way may be lost: it is said again
+            self._limiter.connected(router)  # messages in flight may be lost: they are sent again
         self._closed.clear()
         month = month_of(self._wall_clock())
         if month != self._limiter.month:
@@ -115,12 +115,12 @@ class RequestLimits:
         self._flush_soon()
 
     def has_budget(self, principal: Principal) -> bool:
-        """Return whether what the key, its project or its tenant may spend is limited."""
+        """Return whether the spending of the key, its project or its tenant is limited."""
         counted = self.of(principal).counted
         return counted is not None and counted.budget is not None
 
     async def close(self) -> None:
-        """Return what no request has reserved of budgets, once none runs any more."""
+        """Return unreserved budget grants, once no request runs any more."""
         self._limiter.give_back()
         self._flush_soon()
         with suppress(TimeoutError):
@@ -132,16 +132,16 @@ class RequestLimits:
     async def reserve(
         self, limits: LimitSet, tokens: int, cost: int = 0, requests: int = 1
     ) -> LimitReservation:
-        """Take a request's part of its limits, which `settle` ends.
+        """Reserve a request's part of its limits, which `settle` ends.
 
         Args:
             limits: of its key.
-            tokens: its prompt, and the most that it may write.
+            tokens: of its prompt, plus the most that it may generate.
             cost: the most that it may cost, in nano-dollars.
-            requests: how many are counted, as of `LimitSet.reserve`.
+            requests: how many requests it counts as, as in `LimitSet.reserve`.
 
         Raises:
-            BatonError: RATE_LIMITED or INSUFFICIENT_QUOTA, it does not fit now; UNAVAILABLE, no
+            BatonError: RATE_LIMITED or INSUFFICIENT_QUOTA: it exceeds a limit now; UNAVAILABLE: no
                 router answered in time.
         """
         hold = limits.hold(cost)
@@ -162,12 +162,12 @@ class RequestLimits:
         return outcome
 
     def settle(self, reservation: LimitReservation, used: int, cost: int = 0) -> None:
-        """End what a request took: so many tokens, and nano-dollars. Only the first time counts."""
+        """Settle a reservation with the tokens and nano-dollars used. Idempotent."""
         reservation.settle(used, cost)
         self._flush_soon()
 
     def return_requests(self, limits: LimitSet, reservation: LimitReservation) -> None:
-        """Give back the requests of a reservation of which none was begun."""
+        """Return the requests of a reservation if none of them was started."""
         reservation.return_requests()
         limits.tell_requests()
         self._flush_soon()
@@ -185,7 +185,7 @@ class RequestLimits:
             self._waiting.pop(waiting, None)
 
     def _decline(self, waiting: "_WaitingRequest") -> None:
-        """Give back what came in the moment in which the request was cancelled."""
+        """Return a grant that arrived at the moment when the request was cancelled."""
         future = waiting.outcome
         if future.done() and not future.cancelled() and future.exception() is None:
             outcome = future.result()
@@ -205,7 +205,7 @@ class RequestLimits:
             )
 
     def _retry(self) -> None:
-        """Try again what waits, after anything that may have changed the outcome."""
+        """Retry waiting requests, after anything that may have changed the outcome."""
         now = self._clock()
         for waiting in list(self._waiting):
             if waiting.outcome.done():
@@ -238,7 +238,7 @@ class RequestLimits:
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Send what is to be said, a frame per router."""
+        """Send pending messages, one frame per router."""
         self._flushing = False
         frames: dict[str, router_pb2.LimitAsks] = {}
         for router, ask in self._limiter.take_messages(self._clock()):
@@ -257,7 +257,7 @@ class RequestLimits:
     def _send(self, router: str, asks: router_pb2.LimitAsks) -> None:
         session = self._routers.session_to(router)
         if session is None:
-            return  # it is gone: who owns its limits now is told with the next turn
+            return  # the router is gone: the new owner is addressed in the next turn
         session.send_asks(asks)
         if self._sessions.get(router) is not session:
             self._sessions[router] = session

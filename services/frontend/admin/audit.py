@@ -1,4 +1,4 @@
-"""What was changed in the tenant, the newest first."""
+"""The tenant's audit log, the newest change first."""
 
 from collections.abc import Callable
 

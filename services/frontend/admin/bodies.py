@@ -1,4 +1,4 @@
-"""Bodies of administration. Types are checked here, values where records are written."""
+"""Bodies of administration requests. Types are checked here, values where records are written."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -14,9 +14,9 @@ from services.frontend.requests.refusals import unsupported
 T = TypeVar("T")
 
 MAX_SECONDS = 100 * 365 * 86_400
-"""Until a key expires."""
+"""Most seconds until a key expires."""
 PROJECT_SCOPES = (Scope.INFERENCE.value, Scope.USAGE.value)
-"""Of keys of projects: those for administration are made elsewhere."""
+"""Scopes of project keys; admin keys are created separately."""
 
 
 class ProjectCreate(msgspec.Struct, forbid_unknown_fields=True):
@@ -100,10 +100,10 @@ _decoders: dict[type, msgspec.json.Decoder[Any]] = {}
 
 
 def read(kind: type[T], data: bytes) -> T:
-    """Return what a body says.
+    """Return a decoded body.
 
     Raises:
-        BatonError: MALFORMED_BODY, INVALID_FIELD; UNSUPPORTED_PARAMETER, a field of OpenAI's that
+        BatonError: MALFORMED_BODY, INVALID_FIELD; UNSUPPORTED_PARAMETER: a field of OpenAI's that
             has no meaning here has a value.
     """
     decoder = _decoders.get(kind)
@@ -117,7 +117,7 @@ def read(kind: type[T], data: bytes) -> T:
 
 
 def seconds(value: int | None) -> int:
-    """Return after how many seconds a key is to expire; 0: never.
+    """Return the lifetime of a key in seconds; 0: it does not expire.
 
     Raises:
         BatonError: INVALID_FIELD.
@@ -128,9 +128,9 @@ def seconds(value: int | None) -> int:
 
 
 def amount(name: str, value: int | None) -> int | None:
-    """Return what a limit is set to; None: it stays as it is.
+    """Return the new value of a limit; None: it does not change.
 
-    0 is refused: elsewhere it stands for no limit, and who sends it means the opposite.
+    0 is rejected: elsewhere it stands for no limit, which is the opposite of what a client means.
 
     Raises:
         BatonError: INVALID_FIELD.

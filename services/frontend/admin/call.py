@@ -1,4 +1,4 @@
-"""One request for administration: who asks, what for, and what it finds."""
+"""One administration request: its caller, its subject, and the records that it finds."""
 
 import asyncio
 from collections.abc import Sequence
@@ -24,15 +24,15 @@ log = get_logger(__name__)
 
 
 class Organizations:
-    """What administration works on: etcd for changes, the directory in memory for what there is.
+    """The backend of administration: etcd for changes, the in-memory directory for reads.
 
     Lives on the event loop; one per frontend.
 
     Args:
         etcd: the connection; the caller closes it, after this.
         cluster: the cluster's name.
-        watch: keeps the directory.
-        usage: reads what requests used.
+        watch: keeps the directory current.
+        usage: reads usage records.
     """
 
     def __init__(self, etcd: Etcd, cluster: str, watch: DirectoryWatch, usage: UsageReader) -> None:
@@ -45,21 +45,21 @@ class Organizations:
 
     @property
     def known(self) -> Directory:
-        """The directory as far as this frontend knows it: asking waits for nothing."""
+        """The directory as known to this frontend; never waits."""
         return self._watch.directory
 
     async def directory(self, tenant: str) -> Directory:
-        """Return the directory, once it has every change of a tenant that was made before.
+        """Return the directory, once it has all earlier changes of a tenant.
 
         Raises:
-            EtcdError: etcd is away.
+            EtcdError: etcd is unavailable.
         """
         await self._watch.reach(await self._store.revision(tenant))
         return self._watch.directory
 
     async def wait_visible(self, tenant: str) -> None:
-        """Wait until this frontend knows a change that was just made, a moment at most: who is
-        told of a new key may use it here at once."""
+        """Wait, for a moment at most, until this frontend knows a change that was just made: a
+        client may use a new key here as soon as it receives it."""
         try:
             async with asyncio.timeout(_VISIBLE_SECONDS):
                 await self.directory(tenant)
@@ -67,7 +67,7 @@ class Organizations:
             log.warning("organization.change.not_seen", tenant=tenant, error=str(error))
 
     def administration(self, who: Principal) -> Administration:
-        """Return what makes changes in somebody's name."""
+        """Return the writer of changes in a caller's name."""
         actor = Actor(who.key.id, who.key.service_account, request_id.get())
         return Administration(
             self._etcd,
@@ -84,18 +84,18 @@ class Organizations:
 
 @dataclass(frozen=True, slots=True)
 class AdminCall:
-    """One request. Its tenant is its key's: nothing of another one is there for it."""
+    """One request. Its tenant is its key's: other tenants' records do not exist for it."""
 
     organizations: Organizations
     who: Principal
     ids: Sequence[str]
-    """Of the path, in its order."""
+    """Ids in the path, in order."""
     query: bytes
     body: bytes
     accept: str = ""
-    """The content types that are wanted, as the header says."""
+    """The accepted content types, from the header."""
     of_project: bool = False
-    """Whether the first of the ids is a project's."""
+    """Whether the first id is a project's."""
 
     @property
     def tenant(self) -> str:
@@ -103,7 +103,7 @@ class AdminCall:
 
     @property
     def admin(self) -> Administration:
-        """What makes changes in the name of who asks."""
+        """The writer of changes in the caller's name."""
         return self.organizations.administration(self.who)
 
     async def directory(self) -> Directory:
@@ -114,7 +114,7 @@ class AdminCall:
         """Return the project that the path names first.
 
         Raises:
-            BatonError: NOT_FOUND, there is none, or it is another tenant's.
+            BatonError: NOT_FOUND: it does not exist, or is another tenant's.
         """
         found = directory.projects.get(self.ids[0])
         if found is None or found.tenant != self.tenant:
@@ -122,7 +122,7 @@ class AdminCall:
         return found
 
     def account(self, directory: Directory) -> ServiceAccount:
-        """Return the service account that the path names second; errors as of `project`."""
+        """Return the service account that the path names second; errors as for `project`."""
         project = self.project(directory)
         found = directory.accounts.get(self.ids[1])
         if found is None or found.project != project.id or found.deleted_seconds:
@@ -130,7 +130,7 @@ class AdminCall:
         return found
 
     def key(self, directory: Directory) -> Key:
-        """Return the project's key that the path names second; errors as of `project`."""
+        """Return the project's key that the path names second; errors as for `project`."""
         project = self.project(directory)
         found = directory.keys.get(self.ids[1])
         if found is None or found.project != project.id or not is_live(directory, found):
@@ -140,7 +140,7 @@ class AdminCall:
         return found
 
     def admin_key(self, directory: Directory) -> Key:
-        """Return the key for administration that the path names; errors as of `project`."""
+        """Return the admin key that the path names; errors as for `project`."""
         found = directory.keys.get(self.ids[0])
         if found is None or Scope.ADMIN not in found.scopes or not is_live(directory, found):
             missing("admin API key", self.ids[0])
@@ -151,7 +151,7 @@ class AdminCall:
 
 
 def is_live(directory: Directory, key: Key) -> bool:
-    """Return whether a key is there for administration: not revoked, nor its owner deleted."""
+    """Return whether a key is visible: neither revoked, nor its owner deleted."""
     if key.service_account:
         account = directory.accounts.get(key.service_account)
         if account is None or account.deleted_seconds:
@@ -160,5 +160,5 @@ def is_live(directory: Directory, key: Key) -> bool:
 
 
 def missing(what: str, ident: str) -> NoReturn:
-    """Raise NOT_FOUND, of something that is not there for who asks."""
+    """Raise NOT_FOUND for something that does not exist for the caller."""
     raise BatonError(Reason.NOT_FOUND, f"{what} {ident[:64]!r} does not exist")

@@ -1,4 +1,4 @@
-"""API keys: those of a project, and those for administration."""
+"""API keys: project keys and admin keys."""
 
 from baton.errors import BatonError, Reason
 from baton.tenancy.directory.listing import page

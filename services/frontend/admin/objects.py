@@ -1,4 +1,4 @@
-"""Records as OpenAI's objects. What those have and Baton does not is null or left out."""
+"""Records as OpenAI's objects. Fields that Baton does not have are null or left out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,22 +9,22 @@ from baton.tenancy.records.audit import Actor, AuditRecord
 from baton.tenancy.records.tenants import Key, Project, ServiceAccount
 
 REDACTED = f"{KEY_PREFIX}…"
-"""Nothing of a secret is kept that could be shown."""
+"""Shown for a secret, of which nothing is stored that could be shown."""
 OPERATOR = "operator"
-"""Who owns keys without a service account: who has access to etcd."""
+"""Owner of keys without a service account: an operator with access to etcd."""
 
 RATE_LIMITS = {
     "requests_per_minute": "max_requests_per_1_minute",
     "tokens_per_minute": "max_tokens_per_1_minute",
 }
-"""What OpenAI calls the limits of records."""
+"""OpenAI's names of the records' limits."""
 
 Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class RawBody:
-    """An answer that is no JSON."""
+    """A response that is not JSON."""
 
     data: bytes
     content_type: bytes
@@ -65,7 +65,7 @@ def account(record: ServiceAccount) -> Object:
 
 
 def new_key(record: Key, secret: str) -> Object:
-    """Return a key of a service account with its secret: the one time that it is shown."""
+    """Return a service account's key with its secret, which is shown only here."""
     return {
         "object": "organization.project.service_account.api_key",
         "id": record.id,
@@ -93,18 +93,18 @@ def project_key(record: Key, owner: ServiceAccount | None, last_used: int | None
 
 
 def admin_key(record: Key, last_used: int | None) -> Object:
-    """Return a key for administration."""
+    """Return an admin key."""
     owner = _operator(record) | {"object": "organization.user", "type": "user"}
     return {"object": "organization.admin_api_key", **_key(record, last_used), "owner": owner}
 
 
 def deleted(kind: str, ident: str) -> Object:
-    """Return what tells that something is gone; `kind` as `organization.project.api_key`."""
+    """Return the confirmation of a deletion; `kind` as `organization.project.api_key`."""
     return {"object": f"{kind}.deleted", "id": ident, "deleted": True}
 
 
 def audit_log(record: AuditRecord) -> Object:
-    """Return a change. Its details stand under the name of its type."""
+    """Return a change, with its details under the name of its type."""
     details: Object = {"id": record.resource, "before": record.before, "after": record.after}
     verb = record.event.rpartition(".")[2]
     if verb == "created":
@@ -154,5 +154,5 @@ def _titled(record: AuditRecord) -> Object:
     if record.event == "rate_limit.updated":
         return {RATE_LIMITS.get(name, name): value for name, value in fields.items()}
     if record.event.startswith("project.") and "name" in fields:
-        fields["title"] = fields["name"]  # as OpenAI calls it there
+        fields["title"] = fields["name"]  # OpenAI's name in this object
     return fields

@@ -1,4 +1,4 @@
-"""Query strings of administration: what may stand in them, and what it may be."""
+"""Query strings of administration requests: their allowed fields and values."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -18,11 +18,11 @@ class QueryString:
     """The fields of one query string; lists are `name[]=…`, as openai-python writes them.
 
     Args:
-        raw: what stands behind the question mark.
-        known: names of the fields that there may be.
+        raw: the query string, without the question mark.
+        known: names of the allowed fields.
 
     Raises:
-        BatonError: INVALID_FIELD, another field, or one that is too long.
+        BatonError: INVALID_FIELD: an unknown field, or one that is too long.
     """
 
     def __init__(self, raw: bytes, known: Collection[str]) -> None:
@@ -42,7 +42,7 @@ class QueryString:
             self._values.setdefault(name, []).append(value)
 
     def text(self, name: str) -> str:
-        """Return a field's value; empty: it is not there."""
+        """Return a field's value; empty: it is missing."""
         values = self.many(name)
         if len(values) > 1:
             raise invalid_field(name, "is set more than once")
@@ -53,14 +53,14 @@ class QueryString:
         return self._values.get(name, ())
 
     def one_of(self, name: str, choices: Sequence[str]) -> str:
-        """Return a field's value, which is one of some; the first one if it is not there."""
+        """Return a field's value, one of the choices; the first one if it is missing."""
         value = self.text(name)
         if value and value not in choices:
             raise invalid_field(name, f"{value!r} is not one of {', '.join(choices)}")
         return value or choices[0]
 
     def whole(self, name: str, least: int, most: int, default: int | None) -> Any:
-        """Return a field's value, which is a whole number; `default` if it is not there."""
+        """Return a field's value, an integer; `default` if it is missing."""
         value = self.text(name)
         if not value:
             return default
@@ -69,10 +69,10 @@ class QueryString:
         return int(value)
 
     def identity(self, but: Collection[str]) -> bytes:
-        """Return bytes that are the same for the same values of all fields, some aside."""
+        """Return bytes that are equal for equal values of all fields except the given ones."""
         fields = sorted((name, *self._values[name]) for name in self._values if name not in but)
         return repr(fields).encode()
 
     def limit(self, default: int = DEFAULT_LIMIT) -> int:
-        """Return how many objects a page may have."""
+        """Return the most objects per page."""
         return int(self.whole("limit", 1, MAX_LIMIT, default))

@@ -1,4 +1,4 @@
-"""Limits per minute of a project. There is one set of them, for all models together."""
+"""Limits per minute of a project, which apply to all models together."""
 
 from baton.tenancy.limits.spec import MAX_AMOUNT
 from baton.tenancy.records.tenants import Project

@@ -1,4 +1,4 @@
-"""The paths of administration, and what every request of it gets: bounds, a deadline, an answer."""
+"""Routes of administration, and what every request has: body bounds, a deadline, a response."""
 
 import asyncio
 import inspect
@@ -25,9 +25,9 @@ from services.frontend.requests import record
 
 PREFIX = "/v1/organization/"
 DEADLINE_SECONDS = 5.0
-"""For all that a request needs of etcd."""
+"""For all of a request's calls to etcd."""
 MAX_AT_ONCE = 64
-"""Requests; more are refused."""
+"""Most concurrent requests; more are rejected."""
 MAX_BODY_BYTES = 64 * 1024
 _RETRY_SECONDS = 1.0
 
@@ -48,7 +48,7 @@ _SPEND: dict[str, dict[str, Handler]] = {
         "DELETE": spend.delete_alert,
     },
 }
-"""Of the tenant, and of each project."""
+"""Paths of the tenant, and of each project."""
 _HANDLERS: dict[str, dict[str, Handler]] = {
     **_SPEND,
     **{f"projects/{{project_id}}/{path}": handlers for path, handlers in _SPEND.items()},
@@ -88,25 +88,25 @@ _HANDLERS: dict[str, dict[str, Handler]] = {
 }
 _OF_PROJECT = f"{PREFIX}projects/{{project_id}}"
 _USAGE = ("usage/{kind}", "costs")
-"""What a key with the scope `usage` may ask, too."""
+"""Paths that a key with the scope `usage` may also use."""
 TEAM_USAGE = "/v1/usage"
-"""The one path that is not OpenAI's."""
+"""The only path that is not OpenAI's."""
 _READS = (KeyScope.USAGE, KeyScope.ADMIN)
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A method of a path of administration."""
+    """A method of an administration path."""
 
     template: str
     method: str
     handler: Handler
     needs: tuple[KeyScope, ...]
-    """Scopes of which a key must have one."""
+    """Scopes of which a key must have at least one."""
 
 
 def actions() -> Iterator[Action]:
-    """Yield all of administration."""
+    """Yield all actions."""
     for template, handlers in _HANDLERS.items():
         needs = _READS if template in _USAGE else (KeyScope.ADMIN,)
         for method, handler in handlers.items():
@@ -115,12 +115,12 @@ def actions() -> Iterator[Action]:
 
 
 class OrganizationRoutes:
-    """Answers requests for administration, whose key is known to allow it.
+    """Answers administration requests, whose key is known to allow them.
 
-    Nothing of it is in the way of other requests: it waits for etcd, for DEADLINE_SECONDS at most.
+    Other requests are not affected: it waits for etcd, for DEADLINE_SECONDS at most.
 
     Args:
-        organizations: what it works on; None: there are no keys (`auth.mode` off).
+        organizations: the backend; None: there are no keys (`auth.mode` off).
         settings: bounds of bodies.
     """
 
@@ -147,8 +147,8 @@ class OrganizationRoutes:
         """Answer one request.
 
         Raises:
-            BatonError: the table's; UNAVAILABLE while etcd is away.
-            ClientGoneError: the client left before its body was there.
+            BatonError: an error of the table; UNAVAILABLE: etcd is unavailable.
+            ClientGoneError: the client disconnected before its body was complete.
         """
         if self._organizations is None:
             raise BatonError(

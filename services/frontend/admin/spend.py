@@ -1,6 +1,6 @@
-"""Budgets per month, and alerts of what was spent, of the tenant and of its projects.
+"""Monthly budgets and spend alerts, of the tenant and of its projects.
 
-Both are the same; what the path names a project for is that project's, and else the tenant's.
+Both work the same way: if the path names a project they are the project's, otherwise the tenant's.
 """
 
 from collections.abc import Sequence
@@ -92,7 +92,7 @@ async def delete_alert(call: AdminCall) -> Object:
 
 
 async def _whose(call: AdminCall) -> tuple[Tenant | Project, Sequence[str]]:
-    """Return the record that is meant, and the ids of the path behind it."""
+    """Return the record that the path names, and the remaining ids of the path."""
     directory = await call.directory()
     if call.of_project:
         return call.project(directory), call.ids[1:]

@@ -1,4 +1,4 @@
-"""How the answers of a request are read, and the grammar that they keep to."""
+"""How the outputs of a request are parsed, and the grammar that constrains them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -28,23 +28,23 @@ from services.frontend.requests.request import ChatPrompt, GenerationRequest
 from services.frontend.text.tokenizer import Tokenizer
 
 _GRAMMAR = "grammar"
-"""The feature of models whose workers keep to grammars."""
+"""The feature of models whose workers enforce grammars."""
 
 
 class AnswerPlan(NamedTuple):
-    """A request that says the grammar of its answers, and what reads them."""
+    """A request with the grammar of its outputs, and their reader."""
 
     request: GenerationRequest
     reader: AnswerReader | None
-    """None: they are nothing but text."""
+    """None: the outputs are plain text."""
 
 
 class Answers:
-    """Knows how each model writes reasoning and calls. Lives on the event loop.
+    """Knows how each model writes reasoning and tool calls. Lives on the event loop.
 
     Args:
-        settings: which formats models have, where their chat templates do not show it, and what
-            bounds JSON.
+        settings: formats of models, where their chat templates do not show them, and the bounds of
+            JSON.
     """
 
     def __init__(self, settings: TextSettings) -> None:
@@ -53,10 +53,10 @@ class Answers:
         self._formats: WeakKeyDictionary[Tokenizer, AnswerFormat] = WeakKeyDictionary()
 
     async def check_form(self, request: GenerationRequest, model: ServedModel) -> GenerationRequest:
-        """Return a request whose form can be kept, with bounds where its schema sets none.
+        """Return a request whose form can be enforced, with bounds where its schema sets none.
 
         Raises:
-            BatonError: it cannot be kept.
+            BatonError: it cannot be enforced.
         """
         form = request.sampling.grammar
         if form is None:
@@ -71,17 +71,17 @@ class Answers:
     async def plan(
         self, request: GenerationRequest, model: ServedModel, prompt: Sequence[int], seed: int
     ) -> AnswerPlan:
-        """Decide how the answers of a request are written and read.
+        """Decide how the outputs of a request are written and parsed.
 
         Args:
-            request: what the client sent, checked, its grammar too.
-            model: that answers.
+            request: the client's request, checked, including its grammar.
+            model: the model that generates.
             prompt: its tokens.
-            seed: of its draws.
+            seed: of its sampling.
 
         Raises:
-            BatonError: the model's answers have no calls, its workers cannot keep to what is asked
-                of them, or a grammar cannot be kept.
+            BatonError: the model's outputs have no calls, its workers cannot enforce what is
+                requested, or a grammar cannot be enforced.
         """
         form = request.sampling.grammar
         if not isinstance(request.prompt, ChatPrompt):
@@ -102,7 +102,7 @@ class Answers:
         model: ServedModel,
         prompt: Sequence[int],
     ) -> Grammar | None:
-        """Return the grammar of all that an answer is: reasoning, calls, a form."""
+        """Return the grammar of a whole output: reasoning, calls, a form."""
         use, form = request.tools, request.sampling.grammar
         form_field = request.names.get(_GRAMMAR, _GRAMMAR)
         written = use if use is not None and found.family is not None else None
@@ -142,8 +142,8 @@ class Answers:
         return grammar
 
     async def _schemas(self, use: ToolUse, model: ServedModel) -> dict[str, Mapping[str, Any]]:
-        """Return the schemas of the arguments; of a tool that is not strict, what of its own can be
-        kept, or any object where nothing can."""
+        """Return the schemas of the arguments; for a tool that is not strict, the enforceable part,
+        or any object if there is none."""
         schemas: dict[str, Mapping[str, Any]] = {}
         positions = {tool.name: at for at, tool in enumerate(use.tools)}
         for tool in use.callable_tools:
@@ -179,7 +179,7 @@ def _with_grammar(request: GenerationRequest, grammar: Grammar) -> GenerationReq
 
 
 def _check(use: ToolUse, found: AnswerFormat, model: ServedModel) -> None:
-    """Refuse what the model, or its workers, cannot do."""
+    """Reject what the model, or its workers, do not support."""
     if use.calls is CallMode.NONE:
         return
     if not model.tokenizer.template.writes_tools:

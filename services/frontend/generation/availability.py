@@ -1,4 +1,4 @@
-"""Which models can be asked, and what depends on it."""
+"""Which models can be used, and what depends on it."""
 
 import asyncio
 
@@ -12,14 +12,14 @@ from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.workers.pool import WorkerPool
 
 MODELS_PART = "models"
-"""In readiness: no request is refused for want of a model that there will be in a moment."""
+"""Readiness: no request is rejected for a model that will be available in a moment."""
 
 
 class Availability:
-    """Keeps models, connections and waiting requests true to the cluster. Lives on the event loop.
+    """Keeps models, connections and waiting requests up to date. Lives on the event loop.
 
-    Whatever lets a request run that could not before comes by here: a worker that was connected, a
-    tokenizer that was loaded, a model's card. Then models are listed and waiting requests woken.
+    Everything that may unblock a request is reported here: a connected worker, a loaded tokenizer,
+    a model's card. Then models are listed and waiting requests woken.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Availability:
         pool.on_change = loader.on_loaded = self._update
 
     async def follow(self, discovery: Discovery) -> None:
-        """Take in what changes in the cluster, until cancelled."""
+        """Follow changes in the cluster, until cancelled."""
         async for change in discovery.changes():
             if change.kind == "models":
                 self._registry.set_cards(discovery.models.values())
@@ -55,7 +55,7 @@ class Availability:
             self._update()
 
     async def wait_first(self) -> None:
-        """Return once there has been a model that could be asked."""
+        """Return once a model has been available."""
         await self._first.wait()
 
     def _update(self) -> None:

@@ -1,4 +1,4 @@
-"""The names of a prompt's KV blocks, as the router is told them."""
+"""The keys of a prompt's KV blocks, as sent to the router."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -7,7 +7,7 @@ from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.kv.keys import chain_root, full_block_keys, pack, token_bytes
 
 _root = lru_cache(maxsize=256)(chain_root)
-"""The same for every request of a model, adapter and tenant."""
+"""Equal for all requests of a model, adapter and tenant."""
 
 
 def block_key_chains(
@@ -16,12 +16,12 @@ def block_key_chains(
     adapter_digest: bytes,
     salt: bytes,
 ) -> list[router_pb2.Chain]:
-    """One chain of full-block keys per live layout of a model.
+    """Return a chain of full-block keys per live layout of a model.
 
     Args:
         prompt: the prompt's tokens.
         cards: the model's live cards, one per layout.
-        adapter_digest: of the adapter that computes them; empty: the model itself.
+        adapter_digest: of the adapter in use; empty: none.
         salt: the tenant's secret.
     """
     made = []

@@ -1,4 +1,4 @@
-"""One admitted request: carries out what `reconcile` decides, and turns tokens into events."""
+"""One admitted request: carries out the decisions of `reconcile`, and turns tokens into events."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -26,8 +26,8 @@ from services.frontend.workers.event_buffer import EventBuffer
 from services.frontend.workers.events import StreamEvent
 
 Sink = Callable[[list[Event]], bool]
-"""Takes events, in order, and returns whether it has enough for now. It is called synchronously by
-the connection that a worker's frames come from: it must not wait."""
+"""Receives events, in order, and returns whether it has enough for now. Called synchronously from a
+worker connection's reader: it must not wait."""
 
 
 def _nobody(_: list[Event]) -> bool:
@@ -38,7 +38,7 @@ class _State(Enum):
     NEW = "new"
     RUNNING = "running"
     RECORDING = "recording"
-    """All output was given; its end is told once its usage is written."""
+    """All output was delivered; its end is reported once its usage is written."""
     FINISHED = "finished"
     RELEASED = "released"
     """It ended before it finished."""
@@ -47,8 +47,8 @@ class _State(Enum):
 class Generation:
     """One admitted request. One task calls `follow` until `finished`, and `close` in a `finally`.
 
-    It lives on the event loop. What workers report comes through `buffer`, which the surface may
-    pause, resume and wake.
+    Lives on the event loop. Workers' reports arrive through `buffer`, which the surface may pause,
+    resume and wake.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class Generation:
 
         Args:
             request: what to generate.
-            context: how to reach workers.
+            context: finds and reaches workers.
             operation: `chat` or `text_completion`, for telemetry.
             span: ended with the request.
             on_closed: called once, by the first `close`.
-            begin_meter: called when it begins; returns what records its usage, None where nothing
-                does.
+            begin_meter: called when it begins; returns the recorder of its usage; None: it is not
+                recorded.
             price: of its tokens; None: it has none.
         """
         self.request = request
@@ -83,9 +83,9 @@ class Generation:
         self._meter: RequestMeter | None = None
         self._price = price
         self._cost: int | None = None
-        """Once it ended and had a price."""
+        """Set once it has ended, if it had a price."""
         self._end_event: Finished | None = None
-        """Set while its usage is written."""
+        """Set while its usage is being written."""
         self._recorded = False
         self._outcome = Reason.CANCELLED.name
         self._state = _State.NEW
@@ -94,12 +94,12 @@ class Generation:
             request, context, self._progress, self._placed, self.buffer.wake, self.end
         )
         self._place: actions.Place | None = None
-        """A placement is needed."""
+        """Set while a placement is needed."""
         self._begun: list[Event] = []
-        """Told to the sink once it is placed, or waits for a worker."""
+        """Events for the sink once it is placed, or waits for a worker."""
         self._sink: Sink = _nobody
         self._enough = False
-        """The sink has enough for now."""
+        """Whether the sink has enough for now."""
         late = BatonError(Reason.DEADLINE, "the request exceeded its deadline")
         left = max(0.0, context.deadline - monotonic())
         if context.claim is not None:
@@ -110,19 +110,19 @@ class Generation:
 
     @property
     def claim(self) -> RequestClaim | None:
-        """That no other execution of it runs."""
+        """Its claim on an execution id."""
         return self._context.claim
 
     @property
     def finished(self) -> bool:
-        """Whether the sink was given `Finished`."""
+        """Whether the sink has received `Finished`."""
         return self._state is _State.FINISHED
 
     async def follow(self, sink: Sink) -> None:
-        """Give events to `sink` as they come, until it has enough or the request has `finished`.
+        """Pass events to `sink` as they arrive, until it has enough or the request has `finished`.
 
-        What comes while this does not run, or while `buffer` is paused, is queued there. After
-        `buffer.wake` the sink may be given no events.
+        Events that arrive while this does not run, or while `buffer` is paused, are queued there.
+        After `buffer.wake` the sink may receive an empty list.
 
         Raises:
             BatonError: the request failed. Nothing more happens.
@@ -133,7 +133,7 @@ class Generation:
                 self._begin()
             while not (self._enough or self.finished):
                 if self._can_be_placed:
-                    self.take(self.buffer.drain())  # what was lost meanwhile is placed with it
+                    self.take(self.buffer.drain())  # streams lost meanwhile are placed with it
                 if self._place is not None and self._can_be_placed:
                     self._placements.search(self._place)
                 if not (self._enough or self.finished):
@@ -147,7 +147,7 @@ class Generation:
     def end(self, error: BatonError) -> None:
         """Release everything and let `follow` fail, now or when it is called.
 
-        What has given all its output ends well, once its usage is written.
+        A request that has delivered all output ends normally, once its usage is written.
         """
         if self._state is _State.RECORDING:
             return
@@ -155,11 +155,11 @@ class Generation:
         self._release()
 
     def failed(self, reason: Reason) -> None:
-        """Record why it is closed before its end, where that is not the client's wish."""
+        """Record why it is closed before its end, unless the client requested it."""
         self._outcome = reason.name
 
     def add_to(self, record: RequestRecord) -> None:
-        """Add what it came to so far to the record of its request."""
+        """Add its progress so far to the record of its request."""
         progress, usage = self._progress, self._progress.usage
         record.add(
             len(self.request.prompt),
@@ -171,15 +171,15 @@ class Generation:
 
     @property
     def used_tokens(self) -> int:
-        """Tokens of the prompt and of the outputs so far; 0 where no worker was found for it."""
+        """Prompt and output tokens so far; 0 if no worker was found for it."""
         if not len(self._placements):
             return 0
         return len(self.request.prompt) + self._progress.output_tokens
 
     @property
     def cost(self) -> int | None:
-        """What it cost, in nano-dollars, once it ended; None: it had no price. The same each time,
-        and what its usage record says."""
+        """Its cost in nano-dollars, once it has ended; None: it had no price. Constant from then
+        on, and equal to its usage record's."""
         if self._cost is None:
             self._cost = cost_of(self._progress, self._price)
         return self._cost
@@ -198,7 +198,7 @@ class Generation:
         seconds = monotonic() - self._context.arrived
         record_generation(self._progress, self._operation, self._outcome, self._span, seconds)
 
-    # What workers report: called by the buffer.
+    # Workers' reports: called by the buffer.
 
     def take_tokens(
         self,
@@ -208,7 +208,7 @@ class Generation:
         token_ids: Sequence[int],
         logprobs: Sequence[common_pb2.TokenLogprob],
     ) -> bool:
-        """Take tokens of one choice. The hot path: decides nothing while a stream just runs."""
+        """Process tokens of one choice. The hot path: decides nothing while a stream just runs."""
         events: list[Event] = []
         if self._progress.add_tokens(stream_id, choice, position, token_ids, logprobs, events):
             self._reconcile(events)
@@ -216,7 +216,7 @@ class Generation:
         return self._enough or self._can_be_placed or self._state is _State.FINISHED
 
     def take(self, received: list[StreamEvent]) -> bool:
-        """Take what is queued, decide what to do, and tell the sink."""
+        """Process queued events, decide what to do, and notify the sink."""
         events: list[Event] = []
         if self._begun and not self._placements.asking:
             events, self._begun = self._begun, events
@@ -230,7 +230,7 @@ class Generation:
         self._enough = self._sink(events)
         return self._enough or self._can_be_placed or self._state is _State.FINISHED
 
-    # What to do: decided by `reconcile`, done here.
+    # Actions: decided by `reconcile`, carried out here.
 
     def _begin(self) -> None:
         self._state = _State.RUNNING
@@ -267,7 +267,7 @@ class Generation:
                 case actions.Finish():
                     self._finish(events)
                 case actions.Fail():
-                    self.end(action.error)  # the sink still gets what came before it
+                    self.end(action.error)  # the sink still receives earlier events
                 case _:
                     streams.carry_out(action)
         if self._place is None:
@@ -296,7 +296,7 @@ class Generation:
 
     @property
     def _can_be_placed(self) -> bool:
-        """Whether a placement is needed and not searched for."""
+        """Whether a placement is needed and no search is running."""
         return self._place is not None and not self._placements.searching
 
     def _await_reports(self) -> None:
@@ -310,7 +310,7 @@ class Generation:
         self.buffer.wake()
 
     def _hold(self, held: bool) -> None:
-        """Have its streams wait at their workers, or go on: its client reads slowly, or again."""
+        """Pause its streams on their workers, or resume them, as its client reads."""
         pauses = self._progress.streams.pauses
         if not held:
             pauses.resume()
@@ -318,7 +318,7 @@ class Generation:
             pauses.pause()
 
     def _release(self, state: _State = _State.RELEASED) -> None:
-        """Give back everything that the request holds anywhere, once."""
+        """Release everything that the request holds anywhere, once."""
         if self._state not in (_State.NEW, _State.RUNNING):
             return
         self._state, self._place = state, None

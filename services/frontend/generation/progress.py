@@ -1,4 +1,4 @@
-"""What a request has so far, and how the reports of workers change it."""
+"""The progress of a request, and how reports of workers change it."""
 
 from collections.abc import Sequence
 from time import monotonic
@@ -33,14 +33,14 @@ _FINISH_REASONS = {
     worker_pb2.END_REASON_STOP: FinishReason.STOP,
     worker_pb2.END_REASON_LENGTH: FinishReason.LENGTH,
 }
-"""Why an output ended; one that was only prefilled goes on."""
+"""Why an output ended; one that was only prefilled continues."""
 
 
 class RequestProgress:
     """The outputs, streams and usage of one request. Owned by its `Generation`.
 
-    Reports of streams that were released, and tokens at positions that the client has, are dropped.
-    What the client is told is appended to the list of events that is passed in.
+    Reports of released streams, and tokens at positions that the client already has, are dropped.
+    Events for the client are appended to the list that is passed in.
     """
 
     def __init__(
@@ -49,31 +49,31 @@ class RequestProgress:
         self.request = request
         self.outputs = [ChoiceOutput(request, choice) for choice in range(request.n)]
         self._scored_tokens = 1
-        """Leading prompt tokens whose log probabilities the client has; the first has none."""
+        """Leading prompt tokens whose log probabilities were delivered; the first has none."""
         self.usage = RequestUsage(len(request.prompt), context.arrived)
         self.streams = WorkerAssignments(request, self.outputs, context, buffer, self.usage)
 
     @property
     def output_tokens(self) -> int:
-        """Tokens given to the client so far, over all choices."""
+        """Tokens delivered to the client so far, over all choices."""
         total = sum(len(output.token_ids) for output in self.outputs)
         return total - len(self.request.output_so_far)
 
     @property
     def unplaced(self) -> list[ChoiceOutput]:
-        """Outputs that go on and that no worker decodes, now."""
+        """Outputs that continue and are not being decoded by any worker."""
         placed = {one.choice for one in self.streams.open.values() if one.phase is Phase.DECODE}
         return [one for one in self.outputs if not one.ended and one.choice not in placed]
 
     def begin(self, events: list[Event]) -> None:
-        """Add what the client has of a stream that it resumes, and tell it what it gets."""
+        """Add the output of a resumed stream, and report its start to the client."""
         request, first = self.request, self.outputs[0]
         seed, prompt_tokens = request.sampling.seed, len(request.prompt)
         exact, adapter = request.exact_continuation, request.context.adapter
         events.append(Started(request.id, request.model.name, seed, prompt_tokens, exact, adapter))
         if request.output_so_far:
             first.push(request.output_so_far)
-        if first.reason is not None:  # what is resumed had ended
+        if first.reason is not None:  # the resumed output had ended
             events.append(_finished(first, first.reason))
 
     def add_tokens(
@@ -87,14 +87,14 @@ class RequestProgress:
     ) -> bool:
         """Add tokens of one choice to its output; the hot path.
 
-        Returns whether something is to be decided: not while a decode stream just goes on.
+        Returns whether a decision is needed: not while a decode stream just continues.
         """
         stream = self.streams.find(stream_id)
         output = self.outputs[choice]
         if stream is None or output.ended:
             return False  # released meanwhile
         known = len(output.token_ids) - position
-        if known < 0:  # some are missing: the next stream gives them too
+        if known < 0:  # some are missing: the next stream delivers them too
             stream.release()
             self.streams.lost(stream, worker_lost())
             return True
@@ -124,7 +124,7 @@ class RequestProgress:
         return True
 
     def add_event(self, event: StreamEvent, events: list[Event]) -> None:
-        """Add anything else that a worker reported. Something may have to be decided then."""
+        """Add any other report of a worker. A decision may be needed afterwards."""
         if type(event) is TokensReceived:
             self.add_tokens(
                 event.stream_id,

@@ -1,4 +1,4 @@
-"""Token ids of prompts, made in turns and on threads where they are long."""
+"""Token ids of prompts, made in turns, and on threads if they are long."""
 
 from functools import partial
 
@@ -22,11 +22,11 @@ from services.frontend.text.tokenizer import (
 )
 
 _LONGEST_TRUNCATED = 8
-"""Contexts. Of a longer prompt nothing is kept: to tokenize it for a part of it costs too much."""
+"""In contexts. A longer prompt cannot be truncated: tokenizing it costs too much."""
 _TEMPLATE_CHARACTERS = 32
-"""What a chat template writes around a message, about ..."""
+"""Approximate characters that a chat template adds per message, ..."""
 _TOOL_CHARACTERS = 512
-"""... and of a tool."""
+"""... and per tool."""
 
 
 class PromptEncoder:
@@ -34,7 +34,7 @@ class PromptEncoder:
 
     Args:
         threads: where long prompts are tokenized.
-        turns: let so much be tokenized in one turn of the loop.
+        turns: limits what is tokenized in one turn of the loop.
         special_tokens: as the setting `text.special_tokens` says.
     """
 
@@ -54,11 +54,11 @@ class PromptEncoder:
         """Return the ids of a prompt.
 
         Args:
-            model: whose tokens they are.
-            prompt: as it was sent.
-            context: the most of them.
-            options: how to make them.
-            max_tokens: of the output, which a prompt that is truncated leaves room for.
+            model: the model.
+            prompt: as sent by the client.
+            context: the most tokens.
+            options: how to tokenize.
+            max_tokens: of the output, for which a truncated prompt leaves space.
 
         Raises:
             BatonError: CONTEXT_LENGTH_EXCEEDED, or why it cannot be tokenized.
@@ -104,7 +104,7 @@ class PromptEncoder:
 
 
 def _truncated(ids: list[int], options: PromptOptions, room: int) -> list[int]:
-    """Return the ids that a prompt keeps; `room` leaves a place for its output."""
+    """Return the ids that a prompt keeps; `room` leaves space for its output."""
     kept = options.truncate_tokens
     if kept is None:
         return ids
@@ -114,8 +114,8 @@ def _truncated(ids: list[int], options: PromptOptions, room: int) -> list[int]:
 
 
 def size_of(prompt: Prompt) -> int:
-    """Return the bytes that a prompt holds, about; of a conversation, the characters that its
-    template makes of it."""
+    """Return the approximate bytes of a prompt; for a conversation, the characters of its rendered
+    template."""
     match prompt:
         case TextPrompt(text, suffix):
             return len(text) + len(suffix)

@@ -1,22 +1,22 @@
-"""Requests that come at once begin a few at a time, in the order in which they came."""
+"""Starts simultaneous requests a few at a time, in the order of arrival."""
 
 import asyncio
 from collections import deque
 
 _CHARACTERS = 384
-"""To tokenize so many takes 0.3 ms of prose, and a millisecond of digits."""
+"""Characters whose tokenization takes 0.3 ms for prose, and a millisecond for digits."""
 
 
 class LoopTurns:
-    """Lets so many through in one turn of the event loop; the others wait for the next ones.
+    """Lets a number of callers through per turn of the event loop; the others wait for later ones.
 
     Each takes about half a millisecond to begin, and longer with a longer text, which counts as
     several. If all of a large burst began in one turn, no stream would get a token, and no earlier
-    request its placement, until the last was tokenized: the loop looks at its sockets after some of
-    them instead.
+    request its placement, until the last was tokenized: instead, the loop handles its sockets after
+    some of them.
 
     Args:
-        per_turn: how many begin in one turn; one of them in any case.
+        per_turn: how many begin in one turn; at least one does.
     """
 
     def __init__(self, per_turn: int) -> None:
@@ -26,10 +26,10 @@ class LoopTurns:
         self._next: asyncio.Handle | None = None
 
     async def wait(self, characters: int = 0) -> None:
-        """Return when it is the caller's turn: at once, where few came before in this one.
+        """Return when it is the caller's turn: immediately, if few came before in this one.
 
         Args:
-            characters: that it tokenizes then.
+            characters: that it then tokenizes.
         """
         loop = asyncio.get_running_loop()
         if self._next is None:
@@ -47,7 +47,7 @@ class LoopTurns:
         self._left = self._per_turn
         while self._waiting:
             cost, mine = self._waiting[0]
-            if not mine.done():  # its caller is there
+            if not mine.done():  # its caller still waits
                 if cost > self._left:
                     break
                 mine.set_result(None)

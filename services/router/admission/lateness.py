@@ -37,7 +37,9 @@ class Lateness:
         """Return whether a request may be placed now, given its predicted first token.
 
         Some that would be late by the ratio alone may, so that a ratio that is too high is
-        corrected even when all requests are alike. Args:
+        corrected even when all requests are alike.
+
+        Args:
             predicted: seconds to its first token.
             left: seconds until it is due.
         """

@@ -49,6 +49,7 @@ class Candidates:
     """The candidates of one query: its scores, and the workers that they refer to.
 
     A snapshot: later changes of workers do not affect it.
+
     Args:
         query: the request.
         columns: all workers of its model at that moment.

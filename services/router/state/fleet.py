@@ -209,7 +209,9 @@ class Fleet:
 
         Removes some blocks of departed holders, expires load that no report acknowledged in time,
         and marks workers stale that have not reported for `silence_seconds`. Silence does not count
-        if the router itself was suspended for that long: reports may wait to be read. Args:
+        if the router itself was suspended for that long: reports may wait to be read.
+
+        Args:
             now: a monotonic clock, in seconds.
         """
         more = self.index.sweep(_SWEEP_KEYS)

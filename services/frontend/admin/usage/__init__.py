@@ -1,1 +1,1 @@
-"""What requests used and cost, over HTTP: OpenAI's usage and costs, and reports of teams."""
+"""Usage and costs over HTTP: OpenAI's usage and costs endpoints, and reports of teams."""

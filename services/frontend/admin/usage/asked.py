@@ -1,4 +1,4 @@
-"""What the parameters of usage and costs ask for."""
+"""Parameters of usage and cost requests."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,9 +12,9 @@ from services.frontend.admin.usage.buckets import Range, read_token
 from services.frontend.requests.refusals import unsupported
 
 COMMON = ("start_time", "end_time", "bucket_width", "group_by", "limit", "page")
-"""Parameters of all that is told in buckets of time."""
+"""Parameters of all requests with time buckets."""
 NOT_HERE = ("user_id", "api_source")
-"""OpenAI groups by these; there are no users, and nothing but this API."""
+"""Groups of OpenAI's that do not apply: there are no users, and only one API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +23,17 @@ class Width:
 
     seconds: int
     default: int
-    """Buckets of a page."""
+    """Default number of buckets per page."""
     most: int
 
 
 WIDTHS = {"1d": Width(86_400, 7, 31), "1h": Width(3600, 24, 168), "1m": Width(60, 60, 1440)}
-"""Of usage, as OpenAI has them; the first is meant where none is named."""
+"""Widths for usage, as in OpenAI's API; the first is the default."""
 COST_WIDTHS = {"1d": Width(86_400, 7, 180)}
-"""Of costs, likewise."""
+"""Widths for costs."""
 
 Groups = Mapping[str, tuple[Column, ...]]
-"""Which columns are told apart for each value of `group_by`."""
+"""The columns that each value of `group_by` groups by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,17 @@ class Asked:
     """One request for usage or costs."""
 
     range: Range
-    """What is left of it, behind the pages before."""
+    """The part of the range that remains after the previous pages."""
     limit: int
-    """Buckets of a page, at most."""
+    """Most buckets per page."""
     group_by: tuple[str, ...]
     question: Question
-    """What the records must be, and what is told apart."""
+    """Filters and grouping of the records."""
     identity: bytes
-    """What must be the same in the request for the next page."""
+    """Bytes that must be equal in the request for the next page."""
 
     def page_question(self) -> Question:
-        """Return what is asked of the next page alone."""
+        """Return the question for the next page alone."""
         buckets = self.range.buckets(self.limit)
         end = buckets[-1][1] if buckets else self.range.end
         return replace(self.question, begin=self.range.begin, end=max(end, self.range.begin))
@@ -60,12 +60,12 @@ class Asked:
 def read_times(
     query: QueryString, now: float, widths: Mapping[str, Width]
 ) -> tuple[Range, int, bytes]:
-    """Return what is left of the range, buckets per page, and what must stay the same.
+    """Return the remaining range, buckets per page, and the request's identity.
 
     Args:
         query: the parameters.
-        now: where the range ends if nothing is said, in seconds since the Unix epoch.
-        widths: that buckets may have.
+        now: the default end of the range, in seconds since the Unix epoch.
+        widths: allowed widths of buckets.
 
     Raises:
         BatonError: INVALID_FIELD.
@@ -91,14 +91,14 @@ def read_times(
 def read(
     query: QueryString, who: Principal, now: float, widths: Mapping[str, Width], groups: Groups
 ) -> Asked:
-    """Return what is asked for.
+    """Return the parsed request.
 
     Args:
         query: the parameters.
-        who: asks.
+        who: the caller.
         now: seconds since the Unix epoch.
-        widths: that buckets may have.
-        groups: values that `group_by` may have.
+        widths: allowed widths of buckets.
+        groups: allowed values of `group_by`.
 
     Raises:
         BatonError: INVALID_FIELD, UNSUPPORTED_PARAMETER.
@@ -128,7 +128,7 @@ def read(
 def seen_projects(who: Principal) -> tuple[str, ...] | None:
     """Return the projects whose usage a key may see; None: all of its tenant.
 
-    A key with the scope `admin` sees its tenant's, one with `usage` alone that of its own project.
+    A key with the scope `admin` sees its tenant's, one with only `usage` its own project's.
     """
     return None if Scope.ADMIN in who.key.scopes else (who.project.id,)
 
@@ -147,7 +147,7 @@ def _some(query: QueryString, name: str) -> tuple[str, ...] | None:
 
 
 def check_texts(name: str, values: Sequence[str]) -> None:
-    """Check that values of a parameter could be names or ids.
+    """Check that values of a parameter are possible names or ids.
 
     Raises:
         BatonError: INVALID_FIELD.

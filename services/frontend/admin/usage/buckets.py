@@ -1,7 +1,7 @@
 """Ranges of time in buckets, a page at a time. Pure.
 
 Minutes, hours and days are those of UTC. The first bucket begins and the last one ends with the
-range, so that all of them together are the range.
+range, so that the buckets cover exactly the range.
 """
 
 import base64
@@ -16,12 +16,12 @@ _TOKEN = struct.Struct(">qqI")
 _PREFIX = "page_"
 
 Bucket = tuple[int, int]
-"""Its first second and the one after its last, since the Unix epoch."""
+"""First second of a bucket and the one after its last, since the Unix epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A range of time: its first second, the one after its last, and the seconds of a bucket."""
+    """A range of time: its first second, the one after its last, and the width of a bucket."""
 
     begin: int
     end: int
@@ -39,12 +39,12 @@ class Range:
 
 
 def page_token(begin: int, end: int, question: bytes) -> str:
-    """Return what names the rest of a range.
+    """Return a token for the rest of a range.
 
     Args:
-        begin: of the rest.
+        begin: first second of the rest.
         end: of the range.
-        question: all that must be the same when it is used.
+        question: identity of the request, which must match when the token is used.
     """
     packed = _TOKEN.pack(begin, end, binascii.crc32(question))
     return _PREFIX + base64.urlsafe_b64encode(packed).decode().rstrip("=")
@@ -60,7 +60,7 @@ def read_token(token: str, begin: int, width: int, question: bytes) -> Range:
         question: as of `page_token`.
 
     Raises:
-        BatonError: INVALID_FIELD, it is no such token, or one of another question.
+        BatonError: INVALID_FIELD: it is not such a token, or was made for another request.
     """
     text = token.removeprefix(_PREFIX)
     try:

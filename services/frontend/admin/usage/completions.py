@@ -25,7 +25,7 @@ OTHERS = frozenset(
         "web_search_calls",
     )
 )
-"""Kinds of usage that OpenAI has, and of which there is none here."""
+"""Kinds of usage in OpenAI's API that do not occur here."""
 
 _FILTERS = ("project_ids", "api_key_ids", "models", "batch", "user_ids")
 _FILTERS_OF_OTHERS = ("context_levels", "sizes", "sources", "vector_store_ids")
@@ -59,7 +59,7 @@ async def usage(call: AdminCall) -> Object | RawBody:
 
 
 def _named(group_by: tuple[str, ...], labels: Labels) -> Object:
-    """Return the fields that name a result; those that are not told apart are null."""
+    """Return the fields that name a result; those not grouped by are null."""
     return {
         "project_id": labels.project if "project_id" in group_by else None,
         "user_id": None,

@@ -39,7 +39,7 @@ async def costs(call: AdminCall) -> RawBody:
 
 
 def _named(group_by: tuple[str, ...], labels: Labels) -> Object:
-    """Return the fields that name a result; those that are not told apart are null."""
+    """Return the fields that name a result; those not grouped by are null."""
     return {
         "project_id": labels.project if "project_id" in group_by else None,
         "user_id": None,
@@ -50,7 +50,7 @@ def _named(group_by: tuple[str, ...], labels: Labels) -> Object:
 
 
 def _result(sums: Sums, *, items: bool) -> Object:
-    """Return what a result came to: of line items the quantity, too."""
+    """Return the amount of a result, with the quantity for line items."""
     amount = {
         "value": Raw(dollars(sums.cost_nanodollars).encode()),  # all its digits
         "currency": "usd",

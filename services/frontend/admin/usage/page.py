@@ -17,17 +17,17 @@ Result = Callable[[Sums], Object]
 
 
 def page(asked: Asked, groups: Sequence[UsageGroup], named: Named, result: Result) -> Object:
-    """Return a page: its buckets, empty ones too, and what names the next page.
+    """Return a page: its buckets, including empty ones, and the token of the next page.
 
     Args:
-        asked: what is asked for.
-        groups: of its range's first `asked.limit` buckets, by time. Where there are more than
-            MAX_GROUPS of them, the page ends before the bucket that they do not reach.
-        named: names the labels of groups; those of the same names are one result.
-        result: returns what groups came to.
+        asked: the request.
+        groups: of its range's first `asked.limit` buckets, by time. If there are more than
+            MAX_GROUPS of them, the page ends before the first incomplete bucket.
+        named: names the labels of groups; groups with equal names are merged.
+        result: returns the sums of a result.
 
     Raises:
-        BatonError: INVALID_FIELD, one bucket alone has more groups.
+        BatonError: INVALID_FIELD: a single bucket has more groups.
     """
     buckets = asked.range.buckets(asked.limit)
     if len(groups) > MAX_GROUPS:

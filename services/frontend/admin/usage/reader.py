@@ -1,4 +1,4 @@
-"""Asks Postgres for usage, within bounds, and tells why it cannot."""
+"""Queries usage from Postgres, within bounds, and maps its failures to errors."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -17,11 +17,11 @@ from baton.usage.report.table import Freshness, TooLongError, UsageTable
 from services.frontend.admin.objects import Object, RawBody
 
 QUERY_SECONDS = 4.0
-"""For one question, waiting for others included."""
+"""Per query, including the wait for other queries."""
 MAX_GROUPS = 20_000
-"""Of one answer."""
+"""Most groups in one result."""
 MAX_AT_ONCE = 16
-"""Questions, with those that wait for a connection; more are refused."""
+"""Most concurrent queries, including those waiting for a connection; more are rejected."""
 _RETRY_SECONDS = 1.0
 
 T = TypeVar("T")
@@ -30,12 +30,12 @@ log = get_logger(__name__)
 
 
 class UsageReader:
-    """Answers questions about usage records. One per frontend.
+    """Answers queries about usage records. One per frontend.
 
     Args:
-        database: that records are brought to; None: there is none.
+        database: where records are stored; None: there is none.
         provider_prices: of a provider to compare with.
-        connections: that the database has; half of them are used at once.
+        connections: of the database; half of them are used at the same time.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class UsageReader:
         self._running = 0
 
     async def groups(self, question: Question) -> list[UsageGroup]:
-        """Return the groups that answer a question, by time: MAX_GROUPS + 1 of them at most.
+        """Return the groups of a query, by time: MAX_GROUPS + 1 of them at most.
 
         Raises:
-            BatonError: UNIMPLEMENTED, there is no database; UNAVAILABLE; DEADLINE; OVERLOADED.
+            BatonError: UNIMPLEMENTED: there is no database; UNAVAILABLE; DEADLINE; OVERLOADED.
         """
         table = self._asked()
         with self._one_more():
@@ -60,7 +60,7 @@ class UsageReader:
     async def report(
         self, question: Question, scope: Question
     ) -> tuple[list[UsageGroup], Freshness]:
-        """Return the same, and how new the records of a scope are. Errors: as of `groups`."""
+        """Return the groups, and how recent the records of a scope are. Errors: as for `groups`."""
         table = self._asked()
         with self._one_more():
             asked = table.report(question, scope, QUERY_SECONDS, MAX_GROUPS + 1)
@@ -68,7 +68,7 @@ class UsageReader:
 
     @contextmanager
     def _one_more(self) -> Iterator[None]:
-        """Count a question; those beyond the bound are refused, so that administration goes on."""
+        """Count a query; those beyond the bound are rejected, to protect other administration."""
         if self._running >= MAX_AT_ONCE:
             raise BatonError(
                 Reason.OVERLOADED,
@@ -92,8 +92,8 @@ class UsageReader:
 
 
 async def encoded(make: Callable[[], Object]) -> RawBody:
-    """Return an answer as JSON, made and written on a thread: the event loop has no time for large
-    ones."""
+    """Return a response as JSON, built and encoded on a thread: large ones would block the event
+    loop."""
 
     def run() -> bytes:
         return msgspec.json.encode(make())
@@ -102,7 +102,7 @@ async def encoded(make: Callable[[], Object]) -> RawBody:
 
 
 async def _told(answer: Awaitable[T]) -> T:
-    """Return an answer of the database, or raise what the caller is told instead."""
+    """Return a result of the database, or raise the error for the caller."""
     try:
         return await answer
     except TooLongError as error:

@@ -1,4 +1,4 @@
-"""`GET /v1/usage`: what teams used on days, and what a provider would have asked for it."""
+"""`GET /v1/usage`: usage of teams per day, and its cost at a provider's prices."""
 
 import asyncio
 import csv
@@ -22,7 +22,7 @@ from services.frontend.admin.usage.reader import MAX_GROUPS, UsageReader, encode
 
 DAY_SECONDS = 86_400
 MAX_DAYS = 366
-"""Of one report."""
+"""Most days in one report."""
 
 _DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _FIELDS = ("team_id", "date", "start_date", "end_date", "format")
@@ -81,7 +81,7 @@ async def team_usage(call: AdminCall) -> RawBody:
 
 
 def read_days(query: QueryString, today: date) -> Days:
-    """Return the days that are asked for; today if none is.
+    """Return the requested days; today by default.
 
     Raises:
         BatonError: INVALID_FIELD.
@@ -127,10 +127,10 @@ def _as_csv(query: QueryString, accept: str) -> bool:
 
 
 def _teams(query: QueryString, call: AdminCall, directory: Directory) -> tuple[str, ...] | None:
-    """Return the ids of the teams that are asked for; None: all of the tenant.
+    """Return the ids of the requested teams; None: all of the tenant.
 
     Raises:
-        BatonError: NOT_FOUND, there is no such team, or the key may not see it.
+        BatonError: NOT_FOUND: there is no such team, or the key may not see it.
     """
     seen = seen_projects(call.who)
     asked = query.many("team_id")
@@ -149,10 +149,10 @@ def _teams(query: QueryString, call: AdminCall, directory: Directory) -> tuple[s
 
 
 class Report:
-    """What groups come to: per day and team, and of these per model.
+    """Sums of groups: per day and team, and within these per model.
 
     Args:
-        groups: in which projects and PRICE_COLUMNS are told apart.
+        groups: grouped by project and PRICE_COLUMNS.
         names: of projects, by id.
         reader: has the prices to compare with.
     """
@@ -167,7 +167,7 @@ class Report:
         self._models = totals_by(
             yielding(groups), lambda group: (*_team(group), group.labels.name), self._provider
         )
-        """By day, team and model, in this order."""
+        """Sums by day, team and model, in this order."""
 
     def as_object(self, tenant: str, days: Days, fresh: Freshness) -> Object:
         """Return it as an object."""
@@ -189,7 +189,7 @@ class Report:
         }
 
     def as_csv(self) -> bytes:
-        """Return a line per day, team and model, behind one of headings."""
+        """Return a header line, and a line per day, team and model."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\r\n")
         writer.writerow((*_HEAD, *self._shown(Totals())))

@@ -1,1 +1,1 @@
-"""What is recorded of a request when it has ended: usage, pace and span."""
+"""What is recorded when a request has ended: usage, pace and span."""

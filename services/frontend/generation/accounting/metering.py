@@ -1,4 +1,4 @@
-"""The usage record of a request: begun when it is admitted, ended once, whatever ends it."""
+"""The usage record of a request: begun on admission, ended once, for any outcome."""
 
 from collections.abc import Callable
 from time import monotonic, time
@@ -24,14 +24,14 @@ def _rounded(seconds: float) -> float:
 
 
 def no_budget(_: Principal) -> bool:
-    """Return whether what a caller may spend is limited, where there are no keys."""
+    """Return whether a caller's spending is limited, in a frontend without keys."""
     return False
 
 
 def cost_of(progress: RequestProgress, price: Price | None) -> int | None:
-    """Return what a request cost that ends now, in nano-dollars; None: it had no price.
+    """Return the cost of a request that ends now, in nano-dollars; None: it had no price.
 
-    What costs is what the client got: without any token the prompt costs nothing either.
+    Only delivered output is charged: without any token the prompt costs nothing either.
     """
     if price is None:
         return None
@@ -42,12 +42,12 @@ def cost_of(progress: RequestProgress, price: Price | None) -> int | None:
 
 
 class Metering:
-    """Makes usage records and gives them to the spool. One per frontend, on the event loop.
+    """Makes usage records and adds them to the spool. One per frontend, on the event loop.
 
     Args:
-        spool: takes them.
+        spool: stores them.
         frontend: this instance's id.
-        has_budget: whether a caller's spending is limited: then nothing runs that is not recorded.
+        has_budget: whether a caller's spending is limited: then only recorded requests run.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class Metering:
     def begin(
         self, request: ResolvedRequest, asked: RequestRecord, arrived: float
     ) -> "RequestMeter | None":
-        """Record that a request begins; None: there is no room, and it is not recorded.
+        """Record that a request begins; None: the spool is full, and it is not recorded.
 
         Args:
-            request: what runs.
-            asked: who asks, and by what operation.
-            arrived: when it came, by the monotonic clock.
+            request: the request.
+            asked: its caller and operation.
+            arrived: when it arrived, by the monotonic clock.
         """
         context, who = request.context, asked.principal
         batch = context.priority == common_pb2.PRIORITY_CLASS_BATCH
@@ -112,7 +112,7 @@ class Metering:
 
 
 class RequestMeter:
-    """The record of one request, from its begin to its end. Owned by its `Generation`."""
+    """The record of one request, from start to end. Owned by its `Generation`."""
 
     __slots__ = ("_arrived", "_record", "_spool")
 
@@ -129,11 +129,11 @@ class RequestMeter:
         cost: int | None,
         on_written: Callable[[], None] | None = None,
     ) -> None:
-        """Record how the request ended; a second time does nothing.
+        """Record how the request ended; later calls have no effect.
 
         Args:
-            progress: what it came to.
-            outcome: `ok`, or the reason of the error table that it ended for.
+            progress: its outputs and usage.
+            outcome: `ok`, or the error's reason.
             cost: in nano-dollars; None: it had no price.
             on_written: called once the record survives this process, or cannot in time.
         """

@@ -1,4 +1,4 @@
-"""What is recorded of a generation when it has ended: its pace and its span."""
+"""Metrics and span of an ended generation."""
 
 from opentelemetry import trace
 
@@ -12,9 +12,9 @@ def record_generation(
     """Record an ended generation and end its span.
 
     Args:
-        progress: what it came to.
+        progress: its outputs and usage.
         operation: `chat` or `text_completion`.
-        outcome: `ok`, or the reason of the error table that it ended for.
+        outcome: `ok`, or the error's reason.
         span: its span.
         seconds: from its arrival to its end.
     """

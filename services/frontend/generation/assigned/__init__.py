@@ -1,1 +1,1 @@
-"""Where a request runs: its placements, worker streams and pauses, and what workers died of."""
+"""Where a request runs: its placements, worker streams, pauses and suspected crashes."""

@@ -45,34 +45,34 @@ class GenerationContext:
     pool: Workers
     placement_finder: PlacementFinder
     waiting: WorkerWaitQueue
-    """Where it waits while no worker can take it."""
+    """Queue that it waits in while no worker is available."""
     suspects: Suspects
-    """Remembers which requests workers were lost of."""
+    """Tracks requests that may have crashed workers."""
     suspect: bool
-    """It is one of them."""
+    """Whether this request is suspect."""
     claim: RequestClaim | None
-    """That no other execution of it runs; None: its id is new."""
+    """Its claim on an execution id; None: its id is new."""
     block_key_chains: Sequence[router_pb2.Chain]
     cache_salt: bytes
     trace: Context
     """Trace context of the request's span."""
     arrived: float
-    """When the request came."""
+    """When the request arrived."""
     deadline: float
-    """When it fails if it has not ended."""
+    """When it fails unless it has ended."""
     max_placements: int
-    """The first one included."""
+    """Most placements, including the first one."""
     report_seconds: float
-    """After the last token, how long workers get to end by themselves and report usage."""
+    """Seconds after the last token for workers to end by themselves and report usage."""
     buffer_bytes: int
-    """Of output that waits for the client."""
+    """Most bytes of output that wait for the client."""
 
 
 class WorkerAssignments:
     """The streams of one request: at most one prefill, and one decode stream per choice.
 
-    Owned by its `Generation`. Every change here is one that `reconcile` asked for, or a worker
-    reported.
+    Owned by its `Generation`. Every change here is requested by `reconcile` or reported by a
+    worker.
     """
 
     def __init__(
@@ -84,28 +84,28 @@ class WorkerAssignments:
         usage: RequestUsage,
     ) -> None:
         self.open: dict[int, WorkerStream] = {}
-        """By stream id."""
+        """Open streams by stream id."""
         self.failed: list[WorkerStream] = []
-        """Oldest first. A few between two tokens, as `max_placements` says."""
+        """Failed streams, oldest first. A few between two tokens, bounded by `max_placements`."""
         self.handed_back = 0
-        """Streams for which a worker had no room. They are no failures: the request waits a moment,
-        and is placed again."""
+        """Streams for which a worker had no space. They are not failures: the request waits a
+        moment, and is placed again."""
         self.handed_over: list[WorkerStream] = []
-        """Those that a worker which was about to stop left to another one."""
+        """Streams that a stopping worker left to another one."""
         self.pauses = RequestPauses(self.open)
-        """Of its client, which may read slowly."""
+        """Pauses of the streams while its client reads slowly."""
         self.find: Callable[[int], WorkerStream | None] = self.open.get
-        """Return an open stream by its id, else None."""
+        """Return an open stream by its id; None: there is none."""
         self._request = request
         self._outputs = outputs
         self._context = context
         self._buffer = buffer
         self._usage = usage
         self._suspect = context.suspect
-        """A worker was lost while it computed the request."""
+        """Whether a worker was lost while it computed the request."""
 
     def carry_out(self, action: StreamAction) -> None:
-        """Do what concerns one stream. One that cannot be started is added to `failed`."""
+        """Carry out an action on one stream. One that cannot be started is added to `failed`."""
         match action:
             case StartPrefill():
                 self._start_prefill(action.placement)
@@ -122,36 +122,36 @@ class WorkerAssignments:
                 self.release(action.stream)
 
     def ended(self, stream: WorkerStream, usage: common_pb2.Usage | None = None) -> None:
-        """Remove a stream that ended, with the usage that its worker reported, if it did."""
+        """Remove a stream that ended, with the usage reported by its worker, if any."""
         if self.open.pop(stream.stream_id, None) is not None:
             stream.span.end()
             _count_use(stream, usage, len(self._request.prompt))
             self._usage.add_stream(stream, usage, monotonic())
 
     def lost(self, stream: WorkerStream, error: BatonError) -> None:
-        """Remove a stream that failed, and remember it."""
+        """Remove a stream that failed, and keep it in `failed`."""
         stream.fail(error)
         self.ended(stream)
         self.failed.append(stream)
 
     def hand_back(self, stream: WorkerStream, error: BatonError) -> None:
-        """Remove a stream for which its worker had no room."""
+        """Remove a stream for which its worker had no space."""
         HANDED_BACK.inc()
         stream.fail(error)
         self.ended(stream)
         self.handed_back += 1
 
     def hand_over(self, stream: WorkerStream) -> None:
-        """Remove a stream that is to go on at another worker."""
+        """Remove a stream that continues on another worker."""
         HANDED_OVER.inc()
         self.ended(stream)
         self.handed_over.append(stream)
 
     def lost_connection(self, stream: WorkerStream) -> None:
-        """Take in that the connection of a stream broke: its worker may have died of this request.
+        """Handle a broken connection of a stream: its worker may have crashed on this request.
 
-        A stream that was alone suspect there stays until it is known whether the worker died: it
-        may be the network that did it.
+        A stream that was the only suspect there stays until it is known whether the worker died:
+        the cause may be the network.
         """
         if stream.unproven:
             tell = partial(self._worker_probed, stream.stream_id)
@@ -160,9 +160,10 @@ class WorkerAssignments:
             self.lost_worker(stream, worker_lost())
 
     def lost_worker(self, stream: WorkerStream, error: BatonError) -> None:
-        """Remove a stream whose worker was lost, maybe because of this request.
+        """Remove a stream whose worker was lost, possibly because of this request.
 
-        If it was alone suspect there, it is: then `error` is not what it failed of.
+        If it was the only suspect there, the request is the cause: then `error` is not why it
+        failed.
         """
         suspects = self._context.suspects
         if stream.unproven:
@@ -174,7 +175,7 @@ class WorkerAssignments:
         self.lost(stream, error)
 
     def proven(self, stream: WorkerStream) -> None:
-        """Take in that a stream finished: a request that was suspect is not, if it was computed."""
+        """Record that a stream finished: a suspect request is cleared, if it was computed."""
         if stream.suspect:
             self._suspect = False
             self._context.suspects.clear(self._request)
@@ -213,7 +214,7 @@ class WorkerAssignments:
             start.generate.wait_for_kv = action.wait_for_kv
             start.generate.SetInParent()
         if decision.HasField("prefill"):
-            # All of it, from the prefill worker.
+            # All of the KV, from the prefill worker.
             start.expected_cached_tokens = len(self._request.prompt)
         else:
             start.expected_cached_tokens = decision.prediction.cached_tokens
@@ -223,7 +224,7 @@ class WorkerAssignments:
         self._start(Phase.DECODE, choice, action.placement, decision.decode, start, exact)
 
     def _score_prompt(self, start: worker_pb2.Start) -> None:
-        """Have the prompt's log probabilities reported, if the request asks for them."""
+        """Request the prompt's log probabilities, if the request asks for them."""
         if self._request.prompt_logprobs is not None:
             start.prompt_logprobs = self._request.prompt_logprobs
             start.expected_cached_tokens = 0
@@ -273,7 +274,7 @@ class WorkerAssignments:
     def _start_span(
         self, phase: Phase, choice: int, target: router_pb2.Target, start: worker_pb2.Start
     ) -> trace.Span:
-        """Start the span of a stream, and name it in the stream's frame as the worker's caller."""
+        """Start the span of a stream, and name it in the stream's frame as the worker's parent."""
         span = tracer().start_span(phase.value, self._context.trace, trace.SpanKind.CLIENT)
         if span.is_recording():
             span.set_attribute("baton.instance", target.instance_id)
@@ -283,12 +284,12 @@ class WorkerAssignments:
 
 
 def _count_use(stream: WorkerStream, usage: common_pb2.Usage | None, prompt_tokens: int) -> None:
-    """Count what an ended stream used as use of its placement.
+    """Count the use of an ended stream for its placement.
 
     Args:
         stream: the stream.
-        usage: what its worker reported, if it could.
-        prompt_tokens: of the prompt.
+        usage: reported by its worker, if it could.
+        prompt_tokens: tokens of the prompt.
     """
     stream.use.add_output(stream.tokens)
     if usage is not None:

@@ -1,4 +1,4 @@
-"""A request whose client does not read, and has its streams wait at their workers."""
+"""Pauses a request's streams on their workers while its client does not read."""
 
 from collections.abc import Mapping
 from time import monotonic
@@ -20,7 +20,7 @@ class RequestPauses:
         """When its streams were paused; None: they are not."""
 
     def pause(self) -> None:
-        """Have the streams wait, and those that start until `resume`."""
+        """Pause the open streams, and those that start until `resume`."""
         if self._since is None:
             self._since = monotonic()
             PAUSES.inc()
@@ -29,19 +29,19 @@ class RequestPauses:
                 stream.pause()
 
     def resume(self) -> None:
-        """Let the streams go on."""
+        """Resume the streams."""
         if self._since is not None:
             for stream in self._streams.values():
                 stream.resume()
             self.end()
 
     def started(self, stream: WorkerStream) -> None:
-        """Have a stream that starts wait like the others."""
+        """Pause a stream that starts while the others are paused."""
         if self._since is not None:
             stream.pause()
 
     def end(self) -> None:
-        """Take in that its streams are released. Idempotent."""
+        """Record that its streams are released. Idempotent."""
         if self._since is not None:
             PAUSED.dec()
             PAUSED_SECONDS.inc(monotonic() - self._since)

@@ -1,4 +1,4 @@
-"""Where one request ran and runs: a router is asked, or a worker waited for, while it goes on."""
+"""The placements of one request; searches run in the background while it continues."""
 
 import asyncio
 import random
@@ -22,42 +22,42 @@ from services.frontend.placement.waiting import WorkerWait
 from services.frontend.requests.request import ResolvedRequest
 
 TOKEN_BYTES = 40
-"""Roughly what Python spends on a token of a list."""
+"""Approximate memory of a token in a Python list."""
 FIRST_PAUSE_SECONDS = 0.025
 MAX_PAUSE_SECONDS = 0.5
-"""Before a stream is placed again for which there was no room."""
+"""Most seconds before a stream that found no space is placed again."""
 
 log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One search, as things were when it began."""
+    """One search, with the state at its start."""
 
     number: int
     failed: int
     """Streams that had failed."""
     retried: bool
-    """Because of some of them."""
+    """Whether some of them caused it."""
     began: float
     changes: int
-    """Of the queue of those that wait for a worker."""
+    """`changes` of the queue of requests waiting for a worker."""
 
 
 def _nobody(_: object) -> None:
-    """Be told of what nobody waits for."""
+    """Ignore a result after release."""
 
 
 def _nothing() -> None:
-    """Be told that something changed for nobody."""
+    """Ignore a change after release."""
 
 
 class RequestPlacements:
     """The placements of one request. Owned by its `Generation`; lives on the event loop.
 
-    A search asks a router, which may let the request wait for its turn. Where no worker is known
-    that could take it, it waits here until one appears, and may be searched for again. Whatever
-    ends a search takes the request out of either queue.
+    A search queries a router, which may let the request wait for its turn. If no suitable worker is
+    known, the request waits here until one appears, and may be searched for again. The end of a
+    search, for any reason, removes the request from either queue.
     """
 
     def __init__(
@@ -69,15 +69,15 @@ class RequestPlacements:
         on_changed: Callable[[], None],
         on_failed: Callable[[BatonError], None],
     ) -> None:
-        """Hold nothing yet.
+        """Start without placements.
 
         Args:
             request: what to place.
             context: how to find workers.
             progress: of the request.
-            on_placed: is given what a search found.
-            on_changed: the request waits for a worker now, or no more.
-            on_failed: is given why a search came to nothing.
+            on_placed: called with the result of a search.
+            on_changed: called when the request begins or ends to wait for a worker.
+            on_failed: called with the error of a failed search.
         """
         self._request = request
         self._context = context
@@ -87,49 +87,49 @@ class RequestPlacements:
         self._on_failed = on_failed
         self._count = 0
         self._placements: list[Placement] = []
-        """Whose tickets are not returned."""
+        """Placements whose tickets are not returned."""
         self._attempts = 0
-        """Of these, since the last token: the first one and those that a failure made necessary."""
+        """Placements since the last token: the first one and those after failures."""
         self._attempt_tokens = 0
-        """Output tokens at the last of them."""
+        """Output tokens at the last attempt."""
         self._failed = 0
-        """Streams that had failed at the last one."""
+        """Streams that had failed at the last attempt."""
         self._search: asyncio.Task[Placement] | None = None
         self._worker_wait: WorkerWait | None = None
-        """Set while no worker can take it."""
+        """Set while no worker is available."""
         self._longest_pause = FIRST_PAUSE_SECONDS
-        """Before the next search for streams that found no room."""
+        """Longest pause before the next search for streams that found no space."""
         self._handed_back = 0
-        """Such streams when the last search began."""
+        """Number of such streams when the last search began."""
         self._refused = False
-        """The last search was refused for want of room, after an earlier one had found some."""
+        """Whether the last search was rejected for lack of space, after an earlier success."""
 
     def __len__(self) -> int:
-        """Return how often it was placed."""
+        """Return the number of placements."""
         return self._count
 
     @property
     def asking(self) -> bool:
-        """Whether a router is asked."""
+        """Whether a router query is open."""
         return self._search is not None
 
     @property
     def searching(self) -> bool:
-        """Whether a router is asked, or a worker waited for."""
+        """Whether a router query is open, or the request waits for a worker."""
         return self._search is not None or self._worker_wait is not None
 
     def attempts(self, output_tokens: int) -> int:
-        """Return how often it was placed since its last token, but for streams handed over.
+        """Return the placements since its last token, except for streams handed over.
 
         Args:
-            output_tokens: that it has given by now.
+            output_tokens: delivered so far.
         """
-        if output_tokens > self._attempt_tokens:  # whoever fails now does not fail again
+        if output_tokens > self._attempt_tokens:  # a worker that fails now is a new failure
             self._attempts = min(self._attempts, 1)
         return self._attempts
 
     def search(self, place: Place) -> None:
-        """Look for a placement, while nothing is searched for."""
+        """Search for a placement, unless a search is running."""
         streams = self._progress.streams
         failed, number = len(streams.failed), self._count
         pause = self._pause(streams.handed_back)
@@ -143,7 +143,7 @@ class RequestPlacements:
         self._search.add_done_callback(partial(self._found, attempt))
 
     def _pause(self, handed_back: int) -> float:
-        """Return the seconds to wait before a search, for room that is not there: ever longer."""
+        """Return the seconds to wait before a search, increasing while there is no space."""
         if handed_back == self._handed_back and not self._refused:
             return 0.0
         self._handed_back, self._refused = handed_back, False
@@ -152,7 +152,7 @@ class RequestPlacements:
         return random.uniform(0.5, 1.0) * longest
 
     def stop_searching(self) -> None:
-        """Ask nobody and wait for nothing. Idempotent."""
+        """Cancel the router query and the wait. Idempotent."""
         search, self._search = self._search, None
         if search is not None:
             search.cancel()
@@ -164,19 +164,19 @@ class RequestPlacements:
         """Stop searching and return all tickets. Idempotent.
 
         Args:
-            finished: the request is done.
+            finished: whether the request is done.
         """
         self.stop_searching()
         for placement in self._placements:
             placement.release(finished=finished)
-        # Its owner's methods, which would keep both until the collector comes.
+        # Bound methods of its owner, which would keep both until the garbage collector runs.
         self._on_placed = self._on_failed = _nobody
         self._on_changed = _nothing
 
     def _release_idle(self) -> None:
         """Return the tickets of placements whose streams have all ended.
 
-        A router counts their work until then. Where there is a claim it lives on each of them.
+        A router counts their work until then. A claim, if any, is held by each of them.
         """
         if self._context.claim is not None:
             return
@@ -194,7 +194,7 @@ class RequestPlacements:
             await asyncio.sleep(pause)
         streams = progress.streams
         outputs = [len(one.token_ids) for one in progress.unplaced]
-        if not outputs:  # the prompt alone is to be computed, for streams that wait for it
+        if not outputs:  # only the prompt is to be computed, for streams that wait for it
             outputs = [len(one.token_ids) for one in progress.outputs if not one.ended]
         with current_span("route", context.trace, trace.SpanKind.CLIENT):
             placement = await context.placement_finder.find(
@@ -223,7 +223,7 @@ class RequestPlacements:
         if search.cancelled():
             return
         error = search.exception()
-        if stopped:  # it ended while the router was asked
+        if stopped:  # it ended during the router query
             if error is None:
                 search.result().release()
         elif error is None:
@@ -234,7 +234,7 @@ class RequestPlacements:
         elif error.reason is Reason.NO_WORKER:
             self._wait_for_worker(error, attempt.changes)
         elif error.reason is Reason.OVERLOADED and attempt.number:
-            self._refused = True  # it was admitted: it waits for room until its deadline
+            self._refused = True  # it was admitted: it waits for space until its deadline
             self._on_changed()
         else:
             self._on_failed(error)
@@ -251,7 +251,7 @@ class RequestPlacements:
         self._on_placed(placement)
 
     def _wait_for_worker(self, error: BatonError, changes: int) -> None:
-        """Go on with what runs, and look for a placement again once there may be one."""
+        """Continue with running streams, and search again once a placement may exist."""
         request = self._request
         tokens = len(request.prompt) + sum(len(one.token_ids) for one in self._progress.outputs)
         try:

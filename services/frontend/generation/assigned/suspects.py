@@ -1,4 +1,4 @@
-"""Requests that workers were lost of: suspect after one, refused after two."""
+"""Requests that may crash workers: suspect after one lost worker, rejected after two."""
 
 from collections.abc import Callable
 from time import monotonic
@@ -10,29 +10,29 @@ from services.frontend.requests.digest import digest_of
 from services.frontend.requests.request import ResolvedRequest
 
 REFUSE_SECONDS = 600
-"""How long a request is suspect, or refused."""
+"""How long a request stays suspect, or rejected."""
 MAX_REMEMBERED = 4096
-"""Suspects, and as many that are refused; the oldest goes."""
+"""Most suspects, and most rejected requests; the oldest is dropped."""
 
 log = get_logger(__name__)
 
 
 class Suspects:
-    """Remembers requests by digest. Lives on the event loop.
+    """Tracks requests by digest. Lives on the event loop.
 
-    When a worker is lost, each request that it computed is *suspect*: where it goes on, and where
-    the same is asked again, it begins while no other suspect is unproven. So if a second worker is
-    lost before a suspect is proven, it is that one, and nothing that ran beside it. It is refused
-    from then on, by every frontend.
+    When a worker is lost, each request that it computed is *suspect*: when it continues, or the
+    same request is sent again, it begins while no other suspect is unproven. So if a second worker
+    is lost before a suspect is proven, that one is the cause, and nothing that ran with it. From
+    then on every frontend rejects it.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        """Remember nothing yet; `clock` is in seconds."""
+        """Start empty; `clock` is in seconds."""
         self.on_refused: Callable[[bytes], None] = lambda _: None
-        """Is given the digest of each request that is refused from now on."""
+        """Called with the digest of each newly rejected request."""
         self._clock = clock
         self._suspect: dict[bytes, float] = {}
-        """When each is forgotten, the next first."""
+        """Expiry of each suspect, the next first."""
         self._refused: dict[bytes, float] = {}
 
     def check(self, request: ResolvedRequest) -> bool:
@@ -52,15 +52,15 @@ class Suspects:
         return digest in self._suspect
 
     def suspect(self, request: ResolvedRequest) -> None:
-        """Remember that a worker was lost while it computed a request."""
+        """Mark a request suspect: a worker was lost while it computed it."""
         _remember(self._suspect, digest_of(request), self._clock() + REFUSE_SECONDS)
 
     def clear(self, request: ResolvedRequest) -> None:
-        """Forget that: it was computed since, and nothing happened."""
+        """Clear a suspect: it was computed since without a crash."""
         self._suspect.pop(digest_of(request), None)
 
     def refuse(self, request: ResolvedRequest, worker: str) -> None:
-        """Refuse a request from now on: it was alone suspect when a second worker was lost."""
+        """Reject a request from now on: it was the only suspect when a second worker was lost."""
         digest = digest_of(request)
         POISON_REQUESTS.inc()
         log.error(
@@ -74,17 +74,17 @@ class Suspects:
         self.on_refused(digest)
 
     def add_refused(self, digest: bytes) -> None:
-        """Refuse what another frontend does."""
+        """Reject what another frontend rejects."""
         self._suspect.pop(digest, None)
         _remember(self._refused, digest, self._clock() + REFUSE_SECONDS)
 
     def lift(self, digest: bytes) -> None:
-        """Refuse a request no longer."""
+        """Stop rejecting a request."""
         self._refused.pop(digest, None)
 
 
 def poison_request() -> BatonError:
-    """Return the error of a request that workers were lost of."""
+    """Return the error of a request that crashes workers."""
     return BatonError(
         Reason.POISON_REQUEST,
         "two workers were lost while they computed this request; it is rejected for "

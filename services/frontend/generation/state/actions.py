@@ -1,4 +1,4 @@
-"""What a request does next: the actions that `reconcile` returns and `Generation` carries out."""
+"""The actions that `reconcile` returns and `Generation` carries out."""
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class StartDecode:
     placement: Placement
     choice: int
     prepare: bool
-    """Send Prepare: it gets Generate once prefill has given the first token."""
+    """Send Prepare: Generate follows once prefill has produced the first token."""
     wait_for_kv: bool
     """A prefill stream computes the prompt's KV: wait for it."""
 
@@ -83,6 +83,6 @@ class Fail:
 
 
 StreamAction = StartPrefill | StartDecode | SendGenerate | UpdateSources | PrefillDone | Release
-"""What concerns one stream."""
+"""Actions on one stream."""
 
 Action = StreamAction | Place | AwaitReports | Finish | Fail

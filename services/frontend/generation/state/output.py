@@ -10,11 +10,11 @@ from services.frontend.text.stop_strings import StopScanner
 
 
 class ChoiceOutput:
-    """What a choice has said so far. Tokens come in order; pieces of any size give the same text.
+    """The output of one choice so far. Tokens come in order; the text is equal for any split.
 
-    It ends by the rules that the engine ends by (end of sequence, stop tokens, max_tokens), and by
-    stop strings, which only it knows. The token that ends it is part of its tokens; a stop token
-    is no part of its text.
+    It ends by the engine's rules (end of sequence, stop tokens, max_tokens), and by stop strings,
+    which only it knows. The token that ends it is one of its tokens; a stop token is not part of
+    its text.
     """
 
     def __init__(self, request: ResolvedRequest, choice: int) -> None:
@@ -22,14 +22,14 @@ class ChoiceOutput:
         self.choice = choice
         self.token_ids: list[int] = []
         self.reason: FinishReason | None = None
-        """Why it ended; None while it goes on."""
+        """Why it ended; None while it continues."""
         self.stop_string = ""
         self.stop_token_id: int | None = None
-        """What ended it, if that was one of the request's own stop tokens."""
+        """The request's own stop token that ended it, if any."""
         self.decoded = False
-        """A decode worker gave some of its tokens in this request."""
+        """Whether a decode worker produced some of its tokens in this request."""
         self.exact_continuation = True
-        """All decode workers that did draw as others of their kind do."""
+        """Whether all those decode workers sample as others of their kind do."""
         self._max_tokens = 0 if request.no_output else sampling.max_tokens
         self._min_tokens = sampling.min_tokens
         self._stop_tokens = frozenset(sampling.stop_token_ids)
@@ -42,7 +42,7 @@ class ChoiceOutput:
         self._detokenizer = tokenizer.detokenizer(request.prompt, special=request.special_text)
         self._scanner = StopScanner(request.stop) if request.stop else None
         self._lexer = None if request.reader is None else request.reader.lexer(choice)
-        """Reads the text that comes out of the scanner."""
+        """Parses the scanner's text."""
 
     @property
     def ended(self) -> bool:
@@ -51,7 +51,7 @@ class ChoiceOutput:
     def push(
         self, token_ids: Sequence[int], logprobs: Sequence[common_pb2.TokenLogprob] = ()
     ) -> Delta:
-        """Take new tokens, up to the one that ends the output. Nothing may follow that one."""
+        """Add new tokens, up to the one that ends the output, which must be the last."""
         mine = self.token_ids
         position = count = len(mine)
         pieces: list[str] = []
@@ -90,7 +90,7 @@ class ChoiceOutput:
         return Delta(self.choice, position, mine[position:], text, entries)
 
     def end(self, reason: FinishReason) -> Delta:
-        """End it because the engine did; the delta has the text that was held back."""
+        """End it because the engine did; the delta contains the text that was held back."""
         pieces: list[str] = []
         if self.reason is None:
             self._end(reason, pieces)
@@ -100,7 +100,7 @@ class ChoiceOutput:
         return Delta(self.choice, len(self.token_ids), (), text, ())
 
     def _mark(self, lexer: Lexer, token: int, pieces: list[str]) -> None:
-        """Give the lexer a special token, behind all text before it."""
+        """Pass a special token to the lexer, after all text before it."""
         self._say(self._detokenizer.flush(), pieces)
         if self.reason is None:
             if self._scanner is not None:
@@ -117,7 +117,7 @@ class ChoiceOutput:
         text: str,
         logprobs: Sequence[TokenLogprob],
     ) -> Delta:
-        """Return the delta of what the lexer makes of text."""
+        """Return the lexer's delta for a text."""
         lexer.push(text)
         if self.reason is not None:
             lexer.end(cut=self.reason is FinishReason.LENGTH)

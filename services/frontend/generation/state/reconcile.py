@@ -4,9 +4,9 @@
     Generate ─▶ tokens to the client … ─▶ every choice ended ─▶ last reports ─▶ finish
 
 Without a prefill worker in the placement the decode worker computes the prompt itself. A token is a
-pure function of the request and of what came before it, so a stream that was lost is just a stream
-that is missing: the next one starts from the output so far. Workers that cannot promise that of
-draws say so: a sampled output that a decode worker had begun neither leaves one nor comes to one.
+pure function of the request and of what came before it, so a lost stream is just a missing stream:
+the next one starts from the output so far. Workers that cannot guarantee that for sampling say so:
+a sampled output that a decode worker had begun is neither moved away from nor to such a worker.
 """
 
 from collections.abc import Collection, Sequence
@@ -37,7 +37,7 @@ _RETRYABLE = (
     grpc.StatusCode.CANCELLED,
     grpc.StatusCode.ABORTED,
 )
-"""Codes that say nothing about the request: another worker may do better."""
+"""Codes that say nothing about the request: another worker may succeed."""
 
 
 def worker_lost() -> BatonError:
@@ -46,7 +46,7 @@ def worker_lost() -> BatonError:
 
 
 def stream_lost() -> BatonError:
-    """Return the error of a sampled stream that no other worker would go on with alike."""
+    """Return the error of a sampled stream that no other worker would continue identically."""
     return BatonError(
         Reason.STREAM_LOST,
         "the worker of this sampled stream was lost, and no other worker samples the same tokens: "
@@ -78,13 +78,13 @@ def reconcile(
         failed: the streams that failed, oldest first; each has its error.
         placements: how many placements the request has had.
         max_placements: how many it may have, the first one included.
-        plainly_greedy: any worker goes on with an output as the one before would have.
-        placement: the last of them, found just now: streams that are missing start on it.
-        report_deadline_passed: workers have had their time to report usage.
+        plainly_greedy: any worker continues an output as the previous one would have.
+        placement: the latest one, found just now: missing streams start on it.
+        report_deadline_passed: the time for workers to report usage has passed.
     """
     live = [output for output in outputs if not output.ended]
-    # Workers know no stop strings, and what waits for Generate would wait in vain. A stream that
-    # gave the last token of its choice by the engine's own rules ends by itself.
+    # Workers know no stop strings, and a stream waiting for Generate would wait in vain. A stream
+    # that produced the last token of its choice by the engine's own rules ends by itself.
     surplus = [
         stream
         for stream in streams

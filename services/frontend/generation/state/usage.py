@@ -1,4 +1,4 @@
-"""What a request consumed and what happened to it, from the reports of workers."""
+"""Usage and history of a request, from the reports of workers."""
 
 from baton.internal.v1 import worker_pb2
 from baton.request.stream_events import Step, Usage
@@ -19,13 +19,13 @@ class RequestUsage:
         """When its last placement was found."""
         self._steps: list[Step] = []
         self._prefill_cached: int | None = None
-        """Of the last prefill worker that computed the prompt."""
+        """Cached tokens at the last prefill worker that computed the prompt."""
         self._decode_cached: int | None = None
-        """Of the decode worker that computed the prompt and had the fewest."""
+        """Fewest cached tokens at a decode worker that computed the prompt."""
         self._computed_tokens = 0
         self._queue_seconds = self._kv_byte_seconds = 0.0
         self.queued_seconds = 0.0
-        """In routers, for all placements."""
+        """Seconds in routers' queues, over all placements."""
 
     @property
     def first_token_seconds(self) -> float | None:
@@ -51,12 +51,12 @@ class RequestUsage:
         )
 
     def add_transfer(self, stream: WorkerStream, prepared: worker_pb2.Prepared, now: float) -> None:
-        """Add the step of a transfer: a decode worker has the prompt's KV as far as it will come.
+        """Add the step of a transfer: a decode worker has all of the prompt's KV that will arrive.
 
         Args:
             stream: the decode stream.
             prepared: what its worker reported.
-            now: when.
+            now: the time.
         """
         if stream.computes_prompt:
             stream.cached_tokens = prepared.ready_tokens
@@ -84,12 +84,12 @@ class RequestUsage:
         )
 
     def add_stream(self, stream: WorkerStream, usage: common_pb2.Usage | None, now: float) -> None:
-        """Add what a stream that ended has used, and its steps.
+        """Add the usage of a stream that ended, and its steps.
 
         Args:
             stream: the stream.
-            usage: what its worker reported; None where it could not (cancelled, lost).
-            now: when.
+            usage: reported by its worker; None if it could not (cancelled, lost).
+            now: the time.
         """
         if usage is not None:
             stream.cached_tokens = usage.cached_tokens
@@ -121,14 +121,14 @@ class RequestUsage:
 
     @property
     def cached_tokens(self) -> int:
-        """Prompt tokens that were not computed before the first token, as far as is known by now.
+        """Prompt tokens that were not computed before the first token, as far as known so far.
 
-        Those of the prefill worker that gave it, else of the decode worker that found the fewest.
+        Those of the prefill worker that produced it, otherwise the fewest of a decode worker.
         """
         return (self._decode_cached or 0) if self._prefill_cached is None else self._prefill_cached
 
     def total(self, output_tokens: int) -> Usage:
-        """Return the total of a request that gave `output_tokens` over all choices."""
+        """Return the total for a request with `output_tokens` over all choices."""
         return Usage(
             prompt_tokens=self._prompt_tokens,
             cached_tokens=self.cached_tokens,
@@ -139,7 +139,7 @@ class RequestUsage:
         )
 
     def steps(self) -> tuple[Step, ...]:
-        """Return what happened, in the order in which it began."""
+        """Return the steps, in the order in which they began."""
         return tuple(sorted(self._steps, key=lambda step: step.start_seconds))
 
     def _add_cached(self, phase: Phase, tokens: int) -> None:
