@@ -1,7 +1,7 @@
-"""A check at start: KV that leaves an engine and comes back gives the tokens that it gave before.
+"""Check at start that KV which is read from an engine and written back yields the same tokens.
 
-config.json and an engine's own tables say which models move rightly; this asks the engine itself,
-with the operators, the dtype and the settings that it is about to serve with.
+config.json and an engine's own tables determine which models transfer KV correctly; this checks the
+engine itself, with the operators, the data type and the settings that it is about to serve with.
 """
 
 import random
@@ -18,18 +18,20 @@ from baton.settings import StartupError
 from baton.telemetry.logs import get_logger
 
 SECONDS = 2.0
-"""What it may take where the engine is fast enough for its shortest prompt."""
+"""Maximum seconds, if the engine is fast enough for its shortest prompt."""
 PROMPT_BLOCKS = (2, 6)
-"""Full blocks of its prompts. The longer one, where there is time for it, shows windows that end
-within it."""
+"""Number of full blocks of its prompts. The longer one, if there is time for it, detects windows
+that end within it.
+"""
 OUTPUT_TOKENS = 4
 FEW_TOKENS = 2
-"""Compared where the engine is slow."""
+"""Number of tokens that are compared on a slow engine."""
 _ALTERNATIVES = 8
 _CLOSE = {"float64": 1e-6, "float32": 1e-2}
 _CLOSE_IN_HALF_PRECISION = 1.0
-"""Log probabilities may differ by less than this, and tokens that are nearer to each other may
-change places: sums round as a prompt is cut, and KV of other bytes moves them by more."""
+"""Log probabilities may differ by less than this, and tokens that are closer to each other may be
+swapped: sums round differently as a prompt is cut, and KV of other bytes moves them by more.
+"""
 _ID = -2
 _ROOT = b"baton.self-check"
 
@@ -39,19 +41,20 @@ log = get_logger(__name__)
 def check_kv_moves(
     engine: Engine, seconds: float = SECONDS, clock: Callable[[], float] = time.monotonic
 ) -> None:
-    """Compute a prompt, read its KV out, evict it, write it back, and go on with it.
+    """Compute a prompt, read its KV, evict it, write it back, and continue from it.
 
-    In part, so that the rest is computed on it, and whole, in the middle of the output as a stream
-    that another worker began. The engine has no other sequences, and remembers nothing of these.
+    The KV is written back in part, so that the rest is computed on it, and whole, in the middle of
+    the output like a stream that another worker began. The engine has no other sequences, and keeps
+    no state of these.
 
     Args:
         engine: warmed up; called on its own thread.
-        seconds: a longer prompt follows the shortest if it is likely to be through by then.
+        seconds: a longer prompt follows the shortest if it is likely to finish in that time.
         clock: returns monotonic seconds.
 
     Raises:
-        StartupError: other tokens came, or a block could not be read; the text says what was
-            compared, and what to do.
+        StartupError: other tokens resulted, or a block could not be read; the text gives the
+            comparison and the remedy.
     """
     began = clock()
     tokens, likely = 0, 0.0
@@ -72,7 +75,7 @@ def check_kv_moves(
 
 @dataclass(slots=True)
 class _Run:
-    """What one sequence brought."""
+    """Results of one sequence."""
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
@@ -81,9 +84,9 @@ class _Run:
 
 
 def _prompt(engine: Engine, blocks: int) -> list[int] | None:
-    """Return a prompt of so many full blocks and a part; None: the engine cannot hold it.
+    """Return a prompt of that many full blocks and a partial one; None: the engine cannot hold it.
 
-    Its second half repeats the first, so that models that copy know well what comes next, and only
+    Its second half repeats the first, so that models that copy predict it with confidence, and only
     from the KV of the first half.
     """
     info = engine.info
@@ -106,7 +109,7 @@ def _compare(
     """Raise unless tokens with KV that was written back are those of the prompt alone.
 
     Returns:
-        How long that is likely to take again, without what is slow the first time.
+        Expected seconds of a repetition, without operations that are slow the first time.
     """
     began = clock()
     block = engine.info.layout.block_tokens
@@ -142,11 +145,11 @@ def _run(
         output: its output so far.
         written: KV of its first blocks.
         max_tokens: of the whole output.
-        read_blocks: how many blocks to read out at its end.
+        read_blocks: number of blocks to read at its end.
 
     Raises:
         BlockGoneError: the engine does not hold a block.
-        StartupError: it does not report so many.
+        StartupError: it does not report that many blocks.
     """
     engine.evict_blocks()
     with_logprobs = "logprobs" in engine.info.features
@@ -187,21 +190,22 @@ def _run(
 
 
 def _overwrite(engine: Engine, prompt: Sequence[int]) -> None:
-    """Leave the KV of other tokens in the pages that are used next: a block that does not come back
-    must not be found in the page that it had."""
+    """Leave the KV of other tokens in the pages that are used next, so that a block that is not
+    written back cannot be found in its former page.
+    """
     vocab = engine.info.vocab_tokens
     _run(engine, [(token + 1) % vocab for token in prompt], (), [], 1)
 
 
 def _check_equal(engine: Engine, expected: _Run, found: _Run, first: int, of: str) -> None:
-    """Raise if an output is another one by more than sums round.
+    """Raise if an output differs by more than rounding of sums.
 
     Args:
-        engine: what computed them.
+        engine: the engine that computed them.
         expected: computed from the prompt alone.
         found: its output from token `first` on.
-        first: output tokens that it was given.
-        of: whose KV was written back.
+        first: number of output tokens that it was given.
+        of: the blocks whose KV was written back.
     """
     close = _CLOSE.get(engine.info.layout.dtype, _CLOSE_IN_HALF_PRECISION)
     for at, got in enumerate(found.tokens):
@@ -213,17 +217,17 @@ def _check_equal(engine: Engine, expected: _Run, found: _Run, first: int, of: st
             apart = abs(found.logprobs[at].logprob - entry.logprob)
         else:
             apart = _gap(entry, got)
-        if not apart < close:  # also where it is no number
+        if not apart < close:  # also if it is not a number
             raise _failed(
                 f"with the KV of {of} written back, output token {first + at} is {got}, and {want} "
                 f"where all is computed (log probabilities {apart:.3g} apart)"
             )
         if got != want:
-            return  # what follows is of another context
+            return  # later tokens have a different context
 
 
 def _gap(entry: TokenLogprob, other: int) -> float:
-    """Return by how much less likely another token is, at least, than the one that was sampled."""
+    """Return a lower bound on how much less likely another token is than the sampled one."""
     known = dict(entry.top)
     return entry.logprob - known.get(other, min(known.values(), default=entry.logprob))
 
@@ -237,7 +241,7 @@ def _failed(what: str) -> StartupError:
 
 
 def _forget(engine: Engine) -> None:
-    """Leave the engine as if nothing had been computed."""
+    """Reset the engine to a state in which nothing has been computed."""
     engine.evict_blocks()
     while engine.has_work():
         engine.step()

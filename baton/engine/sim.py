@@ -1,10 +1,10 @@
-"""An engine that does no arithmetic on weights: it takes the time that a cost model says.
+"""An engine without arithmetic on weights, whose steps take the time given by a cost model.
 
 Its KV is 16 bytes per token: a hash of all full blocks before the token's own, the position and the
-token. The next token is a hash of the KV bytes that are in the sequence's pages, the position, and,
-above temperature 0, seed and choice. So a wrong byte anywhere changes what follows, as it would in
-a model. It samples no end-of-sequence token, unless a grammar allows nothing else: outputs are as
-long as they are asked to be. Other parameters of sampling change nothing.
+token. The next token is a hash of the KV bytes in the sequence's pages, the position, and, above
+temperature 0, seed and choice. A wrong byte anywhere therefore changes the following tokens, as it
+would in a model. It samples no end-of-sequence token, unless a grammar allows nothing else: outputs
+have the requested length. Other sampling parameters have no effect.
 """
 
 import mmap
@@ -33,22 +33,22 @@ _MASK_64 = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class SimCosts:
-    """What a step takes, in seconds."""
+    """Costs of a step, in seconds."""
 
     prefill_token: float
     decode_step: float
     decode_sequence: float
-    """Per sequence that decodes, on top of the step."""
+    """Cost per decoding sequence, in addition to the step's."""
 
     def of(self, prompt_tokens: int, decoding: int) -> float:
-        """Return how long a step takes that computes both."""
+        """Return the duration of a step that computes both."""
         decode = self.decode_step + self.decode_sequence * decoding if decoding else 0.0
         return decode + self.prefill_token * prompt_tokens
 
 
 @dataclass(slots=True)
 class _Reading:
-    """A hash over a sequence's full blocks, as far as they were read."""
+    """A hash over a sequence's full blocks, as far as they have been read."""
 
     digest: "xxhash.xxh3_128"
     blocks: int = 0
@@ -68,15 +68,15 @@ class SimRunner(Runner):
         kill_token: int = -1,
         masks: Masks | None = None,
     ) -> None:
-        """Take memory for the pages, lazily.
+        """Allocate memory for the pages, lazily.
 
         Args:
-            pages: how many.
+            pages: number of pages.
             block_tokens: tokens per page.
-            vocab_tokens: more than there are end-of-sequence tokens.
+            vocab_tokens: more than the number of end-of-sequence tokens.
             eos_token_ids: never sampled.
-            weights: stands in for a model's weights: other numbers, other tokens.
-            costs: how long steps take.
+            weights: replaces a model's weights: other numbers yield other tokens.
+            costs: duration of steps.
             kill_token: computing this one kills the process; -1: none does.
             masks: of the model's vocabulary; closed with this.
         """
@@ -104,7 +104,8 @@ class SimRunner(Runner):
                 prompt += count
             else:
                 decoding += 1
-        # All is written before anything is sampled: pages that two sequences share wrongly show.
+        # All KV is written before anything is sampled: this exposes pages that two sequences share
+        # by mistake.
         allowed = masks.wait()
         sampled = [
             self._sample(chunk, allowed.get(chunk.sequence.id)) if chunk.samples else ()
@@ -137,7 +138,7 @@ class SimRunner(Runner):
             self._memory[page * size : (page + 1) * size] = source[i * size : (i + 1) * size]
 
     def warm_up(self) -> None:
-        """Nothing is slow the first time."""
+        """Do nothing: nothing is slow the first time."""
 
     def close(self) -> None:
         self._memory.release()
@@ -147,7 +148,7 @@ class SimRunner(Runner):
             self._masks.close()
 
     def _write(self, chunk: ScheduledChunk) -> None:
-        """Compute KV of the chunk's tokens that is not in place."""
+        """Compute the KV of the chunk's tokens that are not in place."""
         sequence = chunk.sequence
         size = self._block_tokens
         before = b""
@@ -162,7 +163,7 @@ class SimRunner(Runner):
             self._memory[at : at + TOKEN_BYTES] = xxhash.xxh3_128_digest(kv)
 
     def _read_blocks(self, sequence: LiveSequence, blocks: int) -> "xxhash.xxh3_128":
-        """Return the hash of the sequence's first blocks, out of its pages."""
+        """Return the hash of the sequence's first blocks, read from its pages."""
         reading = self._readings.get(sequence.id)
         if reading is None:
             reading = _Reading(xxhash.xxh3_128(seed=self._weights))
@@ -180,7 +181,7 @@ class SimRunner(Runner):
             return mask
         sequence = chunk.sequence
         end = len(sequence.tokens)
-        # The last block may be full now and is read as if it were not: it may still be the last.
+        # The last block may be full now, but is read as if it were not: it may still be the last.
         last = (end - 1) // self._block_tokens
         digest = self._read_blocks(sequence, last).copy()
         at = sequence.pages[last] * self._page_bytes
@@ -191,14 +192,14 @@ class SimRunner(Runner):
         avoided = self._eos
         if sampling.min_tokens:
             avoided = avoided | sequence.forbidden_tokens
-            if len(avoided) >= self._vocab_tokens:  # nothing would be left to sample
+            if len(avoided) >= self._vocab_tokens:  # no token would be left to sample
                 avoided = self._eos
         allowed = sampling.allowed_token_ids
         if mask is not None:
             kept = np.unpackbits(mask.view(np.uint8), bitorder="little").nonzero()[0].tolist()
             allowed = tuple(token for token in kept if token not in self._eos) or tuple(kept)
         elif allowed:
-            allowed = tuple(sorted(set(allowed) - avoided or set(allowed)))  # never nothing
+            allowed = tuple(sorted(set(allowed) - avoided or set(allowed)))  # never empty
         tokens = []
         for choice in sequence.request.choices:
             random = sampling.temperature > 0

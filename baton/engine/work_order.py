@@ -1,24 +1,27 @@
-"""Who goes before whom at an engine: the router's order, which travels with the work."""
+"""Order of work at an engine, which the router determines and sends with the work."""
 
 from typing import NamedTuple
 
 AGE = 0.005
-"""Seconds of computing that a second of waiting makes up for: what routers have as `queue.age`."""
+"""Seconds of computation that a second of waiting offsets: the routers' setting `queue.age`."""
 
 
 class WorkOrder(NamedTuple):
-    """Place of a prompt among those that wait. The lowest goes first; among equals, the first."""
+    """Position of a prompt among those that wait. The lowest is first; among equals, the
+    earliest.
+    """
 
     tier: int = 0
-    """Rank of the tenant's tier, or whether that was given more than another tier."""
+    """Rank of the tenant's tier, or whether its tier has received more than another."""
     priority_class: int = 0
-    """Rank of the request's class within it."""
+    """Rank of the request's class within the tier."""
     tenant_lead: float = 0.0
-    """Tokens that the tenant was given beyond what others that wait were."""
+    """Tokens that the tenant received in excess of others that wait."""
     key: float = 0.0
-    """Seconds that computing the prompt takes, plus `AGE` times when it came, in seconds since
-    1970. All that wait age alike, so that it need not change."""
+    """Seconds that computing the prompt takes, plus `AGE` times its arrival time in seconds since
+    1970. All waiting work ages alike, so that the key need not change.
+    """
 
 
 BY_ARRIVAL = WorkOrder()
-"""Of work that goes in the order in which it came."""
+"""Order of work that is served in order of arrival."""

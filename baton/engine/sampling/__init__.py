@@ -1,1 +1,1 @@
-"""Sampling: one exact definition of how a token is drawn from logits, for every engine."""
+"""Sampling: one exact definition, for all engines, of how a token is sampled from logits."""

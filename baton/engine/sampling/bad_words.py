@@ -1,4 +1,4 @@
-"""Runs of tokens that an output may not have. Imports no torch."""
+"""Token sequences that an output must not contain. Imports no torch."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,9 @@ from baton.engine.sampling.draw import Draw
 
 
 def forbidden(draw: Draw) -> frozenset[int]:
-    """Return the tokens that may not be drawn: those it forbids, and the last ones of bad words of
-    which the output has all others at its end."""
+    """Return the tokens that must not be sampled: the draw's own, and the last token of each bad
+    word whose other tokens are at the end of the output.
+    """
     runs = draw.sampling.bad_word_ids
     if not runs:
         return draw.forbidden
@@ -17,6 +18,6 @@ def forbidden(draw: Draw) -> frozenset[int]:
 
 def _ends_with(draw: Draw, tokens: Sequence[int]) -> bool:
     size = len(tokens)
-    if size > len(draw.tokens) - draw.prompt_tokens:  # what the prompt ends with does not count
+    if size > len(draw.tokens) - draw.prompt_tokens:  # the end of the prompt does not count
         return False
     return not size or tuple(draw.tokens[-size:]) == tuple(tokens)

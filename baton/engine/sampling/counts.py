@@ -1,4 +1,4 @@
-"""How often a sequence has each token, for penalties. Imports no torch."""
+"""Number of occurrences of each token in a sequence, for penalties. Imports no torch."""
 
 from array import array
 from collections.abc import Sequence
@@ -8,23 +8,23 @@ from baton.sampling import SamplingParams
 
 
 class TokenCounts:
-    """The distinct tokens of a sequence and how often its output has each.
+    """Distinct tokens of a sequence and their numbers of occurrences in its output.
 
-    A pure function of the tokens that it was shown. What owns the sequence owns it, shows it every
-    token once, and lets it go with the sequence.
+    A pure function of the tokens that it has counted. The sequence's owner owns it, passes every
+    token to it once, and releases it with the sequence.
     """
 
     def __init__(self, prompt_tokens: int) -> None:
         self.ids = array("q")
-        """Prompt and output, in order of their first appearance. Read, not kept: it grows."""
+        """Tokens of prompt and output, by first appearance. Do not keep a reference: it grows."""
         self.times = array("f")
-        """In the output, as many as `ids`."""
+        """Occurrences in the output, one per entry of `ids`."""
         self._prompt_tokens = prompt_tokens
         self._slots: dict[int, int] = {}
         self._counted = 0
 
     def catch_up(self, tokens: Sequence[int]) -> None:
-        """Count what is new in a sequence's tokens, which are prompt and output so far."""
+        """Count the new tokens of a sequence, given its prompt and output so far."""
         for position, token in enumerate(islice(tokens, self._counted, None), self._counted):
             slot = self._slots.setdefault(token, len(self.ids))
             if slot == len(self.ids):
@@ -36,7 +36,7 @@ class TokenCounts:
 
 
 def has_penalties(sampling: SamplingParams) -> bool:
-    """Return whether draws need counts."""
+    """Return whether sampling needs counts."""
     return (
         sampling.repetition_penalty != 1
         or sampling.frequency_penalty != 0

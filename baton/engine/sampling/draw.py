@@ -1,4 +1,4 @@
-"""What decides a draw, and what comes of it. Imports no torch."""
+"""Input and result of sampling one token. Imports no torch."""
 
 import struct
 from collections.abc import Sequence
@@ -19,20 +19,23 @@ _MASK_64 = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What decides one draw, besides the logits."""
+    """Input of sampling one token, besides the logits."""
 
     sampling: SamplingParams
     choice: int
     tokens: Sequence[int]
-    """Prompt and output so far."""
+    """Prompt and output tokens so far."""
     prompt_tokens: int
     forbidden: frozenset[int] = frozenset()
-    """Tokens that may not be drawn."""
+    """Tokens that must not be sampled."""
     counts: TokenCounts | None = None
-    """Of the very tokens, kept from draw to draw; None: they are counted where penalties ask."""
+    """Counts of these tokens, kept between draws; None: they are counted when penalties need
+    them.
+    """
     mask: "NDArray[np.uint32] | None" = None
-    """The only tokens that may be drawn, at least one, as bits: i % 32 of word i // 32 for token i.
-    What is forbidden has been taken out of it."""
+    """The only tokens that may be sampled, at least one, as bits: i % 32 of word i // 32 for token
+    i. Forbidden tokens are already removed.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +48,15 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class NotSampled:
-    """No token: the request asks for what cannot be done, and the others go on."""
+    """No token: the request cannot be satisfied, and the others continue."""
 
     field: str
-    """Of the request."""
+    """Field of the request that is the cause."""
     error: str
 
 
 def uniform(seed: int, choice: int, position: int) -> float:
-    """A number in [0, 1) that depends on nothing else; 53 bits of it are random."""
+    """Return a number in [0, 1) that depends only on the arguments; 53 bits of it are random."""
     key = struct.pack("<QQQ", seed & _MASK_64, choice, position)
     digest = blake2b(key, digest_size=8, person=b"baton.draw.1").digest()
     return (int.from_bytes(digest, "little") >> 11) * 2.0**-53

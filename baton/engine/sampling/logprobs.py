@@ -1,4 +1,4 @@
-"""Log probabilities that a request asked for."""
+"""Log probabilities for requests that ask for them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +12,7 @@ from baton.request.stream_events import TokenLogprob
 def logprobs(
     raw: Tensor, draws: Sequence[Draw], tokens: Mapping[int, int]
 ) -> dict[int, TokenLogprob]:
-    """Log probabilities of the rows that want them, from the raw logits."""
+    """Return the log probabilities of the rows that request them, from the raw logits."""
     asked = [
         (row, draw.sampling.logprobs)
         for row, draw in enumerate(draws)
@@ -26,12 +26,12 @@ def logprobs(
 
 
 def token_logprobs(raw: Tensor, tokens: Sequence[int], counts: Sequence[int]) -> list[TokenLogprob]:
-    """Return the log probability of a token of each row, and of the row's likeliest.
+    """Return the log probabilities of each row's token and of its most likely tokens.
 
     Args:
         raw: logits [rows, vocab], any float type; taken as float32.
         tokens: one per row.
-        counts: how many of the likeliest of each row.
+        counts: number of most likely tokens of each row.
     """
     logs = raw.float().log_softmax(dim=-1)
     chosen = torch.tensor(tokens, device=raw.device).unsqueeze(1)

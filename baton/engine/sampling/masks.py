@@ -1,4 +1,4 @@
-"""Leaving tokens out of logits by masks, in plain torch: the compiled operator's reference."""
+"""Removing tokens from logits by masks, in plain torch: the reference of the compiled operator."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,12 +16,12 @@ def mask_logits(logits: Tensor, rows: Sequence[int], words: Words) -> None:
 
     Args:
         logits: float32 [rows, vocab], contiguous.
-        rows: which of them.
+        rows: rows of the logits, one per mask.
         words: [len(rows), ceil(vocab / 32)], bit i % 32 of word i // 32 for token i.
     """
     bits = np.unpackbits(words.view(np.uint8), axis=1, count=logits.shape[1], bitorder="little")
     if logits.device.type == "cpu":
-        # A third of what torch takes.
+        # A third of the time that torch takes.
         found = logits.numpy()
         for row, kept in zip(rows, bits, strict=True):
             np.copyto(found[row], -np.inf, where=kept == 0)

@@ -1,4 +1,4 @@
-"""Logits as penalties, bias, and forbidden or allowed tokens change them."""
+"""Changes to logits by penalties, bias, and forbidden or allowed tokens."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,9 +24,9 @@ def adjust(
     *,
     in_place: bool = False,
 ) -> Tensor:
-    """Return logits as penalties, then bias, then forbidden or allowed tokens change them.
+    """Return logits after penalties, then bias, then forbidden or allowed tokens.
 
-    Only the tokens concerned are touched, those of all rows at once.
+    Only the affected tokens are changed, in all rows together.
 
     Args:
         logits: float32 [rows, vocab]. Not changed, unless `in_place`.
@@ -35,7 +35,7 @@ def adjust(
         in_place: whether the logits are a copy that nothing else reads.
 
     Returns:
-        The logits themselves where nothing changes.
+        The logits themselves if nothing changes.
     """
     if not any(_changes(draw) for draw in draws):
         return logits
@@ -81,7 +81,7 @@ def _penalize(out: Tensor, draws: Sequence[Draw]) -> None:
     by: Any = repetition.repeat([each.size for each in ids])
     lowered: Any = np.concatenate(less)
     if out.device.type == "cpu":
-        # Numpy takes a third of torch's time for so few numbers.
+        # For so few numbers, numpy takes a third of torch's time.
         flat = flat.numpy()
     else:
         library = torch
@@ -117,11 +117,11 @@ def _restrict(out: Tensor, draws: Sequence[Draw]) -> None:
     forbidden: list[Ids] = []
     for row, draw in enumerate(draws):
         if draw.mask is not None:
-            continue  # what is forbidden has been taken out of it
+            continue  # forbidden tokens have been removed from it
         barred = forbidden_tokens(draw)
         if draw.sampling.allowed_token_ids:
             every = set(draw.sampling.allowed_token_ids)
-            kept = every - barred or every  # never nothing
+            kept = every - barred or every  # at least one token remains
             limited.append(row)
             allowed.append(np.fromiter(kept, np.int64, len(kept)))
         elif barred:
@@ -138,7 +138,7 @@ def _restrict(out: Tensor, draws: Sequence[Draw]) -> None:
 
 
 def _index(out: Tensor, rows: Sequence[int], ids: Sequence[Ids]) -> Tensor:
-    """Return where rows' tokens are in the flattened logits."""
+    """Return the positions of rows' tokens in the flattened logits."""
     return torch.from_numpy(_flat_ids(rows, ids, out.shape[1])).to(out.device)
 
 

@@ -1,23 +1,23 @@
-"""Drawing tokens: a pure function of logits, parameters, seed, choice, prompt and output so far.
+"""Sampling tokens: a pure function of logits, parameters, seed, choice, prompt and output so far.
 
-The definition, in float32 unless it says otherwise:
+The definition, in float32 unless stated otherwise:
 
 1. Penalties, logit bias, tokens forbidden or not allowed, and a grammar's mask change the logits
    (`penalties`).
 2. At temperature 0 the token is the best, of equals the first. Else each token's weight is the
-   integer round(2^34 * exp((logit - best) * (1 / temperature))): the best weighs 2^34, and what has
-   less than 2^-35 of its probability weighs nothing.
+   integer round(2^34 * exp((logit - best) * (1 / temperature))): the best weighs 2^34, and a token
+   with less than 2^-35 of its probability weighs nothing.
 3. min-p, top-k and top-p each keep the tokens not below a weight, equals together: min_p * 2^34;
    the k-th greatest; the greatest that sums up, with all above it, to top_p of what is kept so far.
 4. One uniform number of 53 bits, taken from a hash of (seed, choice, position), is a point of the
    kept weights' sum: the token is the first by id whose cumulative sum is above it.
 
 Sums are of integers below 2^53 in float64, so they are exact: neither a row's neighbours and
-position in a batch, nor threads, nor the order of additions can change a token. What remains is
-the exponential, which is torch's, element by element. Tokens lie on the line by id, not by weight,
-so that logits which differ by a little, as those of two machines do, seldom draw another token. No
-generator has a state, so any engine continues any stream. To change any of this is to break
-streams that continue on a worker of another version.
+position in a batch, nor threads, nor the order of additions can change a token. What remains is the
+exponential, which is torch's, element by element. Tokens are ordered by id, not by weight, so that
+logits which differ slightly, as those of two machines do, seldom select another token. There is no
+generator state, so any engine can continue any stream. Any change to this breaks streams that
+continue on a worker of another version.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,21 +34,23 @@ from baton.engine.sampling.select_host import select_rows
 from baton.engine.sampling.weights import token_weights
 
 _HOST_TILE = 1 << 16
-"""Logits per thread that are worked on at once: what a core's cache holds, with their weights."""
+"""Logits per thread that are processed together: they fit into a core's cache, with their
+weights.
+"""
 _DEVICE_TILE = 1 << 24
-"""The same elsewhere, where sorting and summing take 32 bytes for each."""
+"""The same on other devices, where sorting and summing take 32 bytes for each logit."""
 
 
 def sample(logits: Tensor, draws: Sequence[Draw], mask: MaskLogits = mask_logits) -> list[Sampled]:
-    """Draw one token per row.
+    """Sample one token per row.
 
     Args:
         logits: [rows, vocab], any float type, any device; taken as float32. Not changed. A row
-            whose best logit is not finite gives a token all the same.
+            whose best logit is not finite still yields a token.
         draws: one per row.
         mask: applies masks, where draws have any.
 
-    Waits for the device once, and again where log probabilities are asked for.
+    Waits for the device once, and again if log probabilities are requested.
     """
     greedy = [row for row, draw in enumerate(draws) if draw.sampling.temperature == 0]
     random = [row for row, draw in enumerate(draws) if draw.sampling.temperature > 0]
@@ -63,7 +65,7 @@ def sample(logits: Tensor, draws: Sequence[Draw], mask: MaskLogits = mask_logits
 
 
 def _tiles(rows: Sequence[int], logits: Tensor) -> Iterator[Sequence[int]]:
-    """Yield the rows, as many at once as memory near the processor holds."""
+    """Yield the rows, as many together as fit into memory near the processor."""
     on_host = logits.device.type == "cpu"
     elements = _HOST_TILE * torch.get_num_threads() if on_host else _DEVICE_TILE
     size = max(1, elements // logits.shape[1])
@@ -74,7 +76,7 @@ def _tiles(rows: Sequence[int], logits: Tensor) -> Iterator[Sequence[int]]:
 def _adjusted(
     logits: Tensor, draws: Sequence[Draw], rows: Sequence[int], mask: MaskLogits
 ) -> Tensor:
-    """Return rows as float32 with their penalties: the logits' own memory if nothing changes."""
+    """Return rows as float32 with their penalties; the logits' own memory if nothing changes."""
     if rows[-1] - rows[0] == len(rows) - 1:
         taken = logits[rows[0] : rows[-1] + 1]
     else:
@@ -86,7 +88,7 @@ def _adjusted(
 
 def _best(logits: Tensor) -> Tensor:
     if logits.device.type == "cpu":
-        # Ten times as fast as torch's.
+        # Ten times as fast as torch.
         return torch.tensor([int(row.argmax()) for row in logits.numpy()])
     return logits.argmax(dim=-1)
 

@@ -1,6 +1,7 @@
-"""Choosing tokens by their rows' weights, on any device: all rows at once, without waiting for it.
+"""Select tokens by their rows' weights, on any device: all rows together, without waiting for it.
 
-Gives the tokens of `select_host`, which on a CPU is several times faster because it sorts less.
+Selects the same tokens as `select_host`, which on a CPU is several times faster because it sorts
+less.
 """
 
 from collections.abc import Sequence
@@ -19,8 +20,9 @@ def select_rows_on_device(
 
     Args:
         weights: float32 [rows, vocab], as of `token_weights`.
-        sampling: what is kept, one per row.
-        points: in [0, 1), one per row: where in the kept tokens' cumulative distribution over ids.
+        sampling: parameters that limit the kept tokens, one per row.
+        points: in [0, 1), one per row: positions in the kept tokens' cumulative distribution over
+            ids.
 
     Returns:
         Ids, int64 [rows].
@@ -52,5 +54,5 @@ def select_rows_on_device(
 
 
 def _sums(weights: Tensor, floor: Tensor) -> Tensor:
-    """Cumulative sums, float64 [rows, vocab], of what is not below the floor."""
+    """Return cumulative sums, float64 [rows, vocab], of the weights not below the floor."""
     return weights.masked_fill(weights < floor, 0).cumsum(dim=-1, dtype=torch.float64)

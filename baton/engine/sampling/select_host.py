@@ -1,7 +1,8 @@
-"""Choosing a token by its row's weights, on the CPU: a row at a time, and only what can be kept.
+"""Select a token by its row's weights, on the CPU: row by row, and only among tokens that can be
+kept.
 
-Weights are integers and float64 adds them exactly, so it is free in which order and how much is
-looked at. `select_device` gives the same tokens.
+Weights are integers and float64 adds them exactly, so any order, and any subset that suffices, may
+be summed. `select_device` selects the same tokens.
 """
 
 from collections.abc import Sequence
@@ -16,9 +17,9 @@ from baton.engine.sampling.weights import BLOCK, SCALE, block_sums
 from baton.sampling import SamplingParams
 
 _FEW = 4096
-"""Up to so many tokens are gathered and sorted; more are counted by value first."""
+"""Maximum number of tokens that are gathered and sorted; more are first counted by value."""
 _VALUE_BITS = 18
-"""Low bits of a float32 that counting by value leaves out: 32 bins per power of two."""
+"""Low bits of a float32 that counting by value ignores: 32 bins per power of two."""
 _FIRST_BIN = 0x3F800000 >> _VALUE_BITS
 """The bin of weight 1."""
 _BINS = (int(np.float32(SCALE).view(np.int32)) >> _VALUE_BITS) + 1
@@ -35,8 +36,9 @@ def select_rows(
 
     Args:
         weights: float32 [rows, vocab], as of `token_weights`.
-        sampling: what is kept, one per row.
-        points: in [0, 1), one per row: where in the kept tokens' cumulative distribution over ids.
+        sampling: parameters that limit the kept tokens, one per row.
+        points: in [0, 1), one per row: positions in the kept tokens' cumulative distribution over
+            ids.
     """
     sums = block_sums(weights).numpy()
     totals = sums.sum(axis=1).tolist()
@@ -53,7 +55,7 @@ def _select(row: Floats, sums: Floats, total: float, sampling: SamplingParams, p
     nucleus = sampling.top_p < 1
     least = floor
     if nucleus and floor == 1:
-        # All tokens below an equal part of what top-p leaves out weigh less than that together.
+        # All tokens below an equal part of what top-p leaves out together weigh less than it.
         least = np.float32(max(1.0, (1 - sampling.top_p) * total / row.size * 0.999))
     if least > 1:
         inside = row >= least
@@ -72,7 +74,7 @@ def _select(row: Floats, sums: Floats, total: float, sampling: SamplingParams, p
 
 
 def _floor(row: Floats, sampling: SamplingParams) -> np.float32:
-    """Return the weight below which min-p and top-k keep nothing; at least 1."""
+    """Return the weight below which min-p and top-k keep no token; at least 1."""
     floor = _ONE
     if sampling.min_p > 0:
         floor = max(floor, np.float32(sampling.min_p * SCALE))
@@ -89,14 +91,14 @@ def _keep(row: Floats, floor: np.float32) -> tuple[Floats, Floats]:
 
 
 def _find(kept: Floats, point: float) -> int:
-    """Return the first index whose cumulative sum is above that point of the total."""
+    """Return the first index whose cumulative sum exceeds that point of the total."""
     sums = kept.cumsum()
     # Below the total even when rounded: the total is below 2^53 and the point at most 1 - 2^-53.
     return int(sums.searchsorted(point * sums[-1], side="right"))
 
 
 def _find_in_blocks(row: Floats, sums: Floats, point: float) -> int:
-    """The same over a whole row, whose sums by block are known."""
+    """Return the same for a whole row with known sums by block."""
     cumulative = sums.cumsum()
     target = point * cumulative[-1]
     block = int(cumulative.searchsorted(target, side="right"))
@@ -106,7 +108,7 @@ def _find_in_blocks(row: Floats, sums: Floats, point: float) -> int:
 
 
 def _reaching(values: Floats, share: float) -> np.float32:
-    """Return the greatest value such that it and all above it sum up to the share."""
+    """Return the greatest value such that it and all greater ones sum up to the share."""
     ascending = values.copy()
     ascending.sort()
     descending = ascending[::-1]
@@ -115,9 +117,9 @@ def _reaching(values: Floats, share: float) -> np.float32:
 
 
 def _nucleus(row: Floats, share: float) -> np.float32:
-    """The same for many values: by sums over bins of near values, then inside one bin."""
+    """Return the same for many values: by sums over bins of near values, then inside one bin."""
     bins = row.view(np.int32) >> _VALUE_BITS
-    # Torch's takes half of numpy's time. It adds in the type of the weights.
+    # Torch takes half of numpy's time here. It adds in the type of the weights.
     weights = torch.from_numpy(row).double()
     by_bin = torch.bincount(torch.from_numpy(bins), weights, minlength=_BINS).numpy()
     descending = by_bin[: _FIRST_BIN - 1 : -1]
@@ -131,7 +133,7 @@ def _kth(row: Floats, k: int) -> np.float32:
     values = row
     whole = row.size // BLOCK * BLOCK
     if k <= whole // BLOCK:
-        # Of as many classes as blocks: the k-th of their greatest is not above the k-th of all.
+        # With as many classes as blocks: the k-th of their maxima does not exceed the k-th of all.
         greatest = row[:whole].reshape(BLOCK, -1).max(axis=0)
         greatest.sort()
         values = row[row >= greatest[-k]]

@@ -1,4 +1,4 @@
-"""Which engine serves which checkpoint, read from config.json before anything is loaded.
+"""Which engine serves which checkpoint, determined from config.json before anything is loaded.
 
-Neither torch nor vLLM is imported: `baton up` asks before it starts a process.
+Neither torch nor vLLM is imported: `baton up` checks this before it starts a process.
 """

@@ -1,4 +1,4 @@
-"""The table of architectures: what each keeps as KV, and which engine computes it.
+"""The table of architectures: the kind of KV of each, and the engine that computes it.
 
 Names are those of `architectures` in config.json. The vLLM engine's are from the registry of the
 release in `environment.TESTED_VERSION` (vllm/model_executor/models/registry.py); defaults are those
@@ -20,27 +20,29 @@ NO_TEXT = "no output of text (an encoder)"
 
 
 class Windows(Enum):
-    """How config.json says that layers attend to a sliding window of the context only."""
+    """Form in which config.json declares that layers attend only to a sliding window of the
+    context.
+    """
 
     GIVEN = "given"
-    """`sliding_window` is their width, unless it is null."""
+    """`sliding_window` is the width, unless it is null."""
     FLAGGED = "flagged"
-    """The same, with `use_sliding_window` alone."""
+    """The same, but only with `use_sliding_window`."""
     UPPER_LAYERS = "upper layers"
-    """The same, in the layers from `max_window_layers` on."""
+    """The same, but only in the layers from `max_window_layers` on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """One row."""
+    """One architecture."""
 
     torch: str = ""
-    """The torch engine's family; empty: it has none."""
+    """Family in the torch engine; empty: not supported there."""
     needs: str = ""
-    """What neither engine has and the architecture cannot do without; empty: vLLM serves it."""
+    """A required feature that neither engine has; empty: vLLM serves it."""
     windows: Windows = Windows.GIVEN
     default_window: int | None = None
-    """Where config.json has no `sliding_window` at all; None: no window."""
+    """Width if config.json has no `sliding_window` at all; None: no window."""
 
 
 _FULL = Architecture()
@@ -69,7 +71,7 @@ MiMoForCausalLM MiniCPMForCausalLM MiniMaxM2ForCausalLM MixtralForCausalLM Nemot
 OPTForCausalLM OlmoeForCausalLM OrionForCausalLM Phi3ForCausalLM PhiMoEForCausalLM SolarForCausalLM
 StableLmForCausalLM TeleChat2ForCausalLM TeleFLMForCausalLM
 """
-"""One kind of KV, that of the whole context, unless config.json sets `sliding_window`."""
+"""One kind of KV, of the whole context, unless config.json sets `sliding_window`."""
 
 _WINDOWS = """
 AfmoeForCausalLM Cohere2ForCausalLM Cohere2MoeForCausalLM Exaone4ForCausalLM ExaoneMoeForCausalLM
@@ -77,7 +79,7 @@ Gemma2ForCausalLM Gemma3ForCausalLM Gemma3nForCausalLM Gemma4ForCausalLM Granite
 GraniteSWAForCausalLM MiMoV2FlashForCausalLM MiMoV2ForCausalLM MinistralForCausalLM
 Olmo3ForCausalLM Plamo3ForCausalLM Step3p5ForCausalLM
 """
-"""Layers with a window, beside others as a rule."""
+"""Layers with a window, usually next to others."""
 
 _NEEDS: Mapping[str, str] = {
     LATENT: """
@@ -121,9 +123,9 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
         },
     }
 )
-"""By the name in config.json."""
+"""Architectures by their name in config.json."""
 
 TORCH_FAMILIES: Mapping[str, str] = MappingProxyType(
     {name: row.torch for name, row in ARCHITECTURES.items() if row.torch}
 )
-"""What the torch engine runs, by the name in config.json."""
+"""Families that the torch engine runs, by their name in config.json."""

@@ -1,4 +1,4 @@
-"""Refuses a checkpoint that an engine does not serve, with what to do about it."""
+"""Reject a checkpoint that an engine does not serve, with the remedy."""
 
 from pathlib import Path
 from typing import Literal
@@ -16,16 +16,17 @@ _UNKNOWN = Architecture()
 def check_architecture(directory: Path, kind: EngineKind, context_tokens: int) -> None:
     """Check that an engine serves the architecture that a checkpoint's config.json names.
 
-    One that the table lacks is left to vLLM, which loads it or says why not, and whose KV is looked
-    at then.
+    An architecture that is not in the table is left to vLLM, which loads it or reports the reason;
+    its KV is checked afterwards.
 
     Args:
         directory: of the checkpoint.
-        kind: of the engine; the simulator takes what the torch engine does.
-        context_tokens: the longest sequence; 0: what the checkpoint says.
+        kind: of the engine; the simulator supports the same as the torch engine.
+        context_tokens: the longest sequence; 0: the checkpoint's own.
 
     Raises:
-        CheckpointError: it does not; the text names an engine that does, if there is one.
+        CheckpointError: the engine does not serve it; the text names one that does, if there is
+            any.
     """
     path = directory / CONFIG
     facts = read_document(path, KvFacts)
@@ -49,7 +50,8 @@ def check_architecture(directory: Path, kind: EngineKind, context_tokens: int) -
 
 
 def covers_windows(directory: Path, context_tokens: int) -> bool:
-    """Return whether config.json names a sliding window, and every layer sees the whole context.
+    """Return whether config.json names a sliding window, and every layer attends to the whole
+    context.
 
     Raises:
         CheckpointError: config.json is missing, or damaged.
@@ -66,10 +68,10 @@ def _row(facts: KvFacts) -> Architecture | None:
 
 
 def _check_windows(path: Path, facts: KvFacts, row: Architecture, context_tokens: int) -> None:
-    """Check that no layer sees less than the context.
+    """Check that no layer attends to less than the context.
 
     Raises:
-        CheckpointError: some do; the text says with which context none would.
+        CheckpointError: some do; the text names the context with which none would.
     """
     window = narrow_window(facts, row, context_tokens)
     if window is None:

@@ -1,4 +1,4 @@
-"""JSON documents of a checkpoint, decoded or refused."""
+"""Decoding of the JSON documents of a checkpoint."""
 
 from pathlib import Path
 from typing import TypeVar
@@ -15,10 +15,10 @@ class CheckpointError(Exception):
 
 
 def read_document(path: Path, kind: type[D]) -> D:
-    """Return a JSON file of a checkpoint, of which `kind` has the fields that matter.
+    """Return a JSON file of a checkpoint, decoded as `kind`, whose fields are those that are used.
 
     Raises:
-        CheckpointError: it is missing, or damaged.
+        CheckpointError: it is missing or damaged.
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)

@@ -1,4 +1,4 @@
-"""What config.json says of the KV that a model's layers keep. Pure."""
+"""Facts in config.json about the KV that a model's layers keep. Pure."""
 
 from typing import Any
 
@@ -15,14 +15,14 @@ from baton.engine.support.architectures import (
 )
 
 _DEFAULT_MAX_WINDOW_LAYERS = 28
-"""Of transformers' Qwen2Config and Qwen3Config."""
+"""Default of transformers' Qwen2Config and Qwen3Config."""
 _ATTENTION_TYPES = ("full_attention", "sliding_attention", "chunked_attention")
 _WINDOW_TYPES = ("sliding_attention", "chunked_attention")
 _ENCODERS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
 
 
 class KvFacts(msgspec.Struct):
-    """config.json: the fields that tell which KV there is."""
+    """Fields of config.json that determine the kind of KV."""
 
     architectures: list[str] = []
     max_position_embeddings: int | None = None
@@ -44,15 +44,15 @@ def window_width(facts: KvFacts, row: Architecture) -> int | None:
 
 
 def narrow_window(facts: KvFacts, row: Architecture, context_tokens: int) -> int | None:
-    """Return how many tokens windowed layers see, where that is less than the context.
+    """Return the number of tokens that windowed layers attend to, if less than the context.
 
     Args:
         facts: of the checkpoint.
         row: of its architecture.
-        context_tokens: the longest sequence; 0: what the checkpoint says.
+        context_tokens: the longest sequence; 0: the checkpoint's own.
 
     Returns:
-        None: all layers see the whole context. A window as wide as that is full attention.
+        None: all layers attend to the whole context. A window as wide as that is full attention.
     """
     width = window_width(facts, row)
     if not width or facts.use_sliding_window is False:
@@ -73,9 +73,10 @@ def narrow_window(facts: KvFacts, row: Architecture, context_tokens: int) -> int
 
 
 def unmet_need(facts: KvFacts) -> str:
-    """Return what a model needs that no engine has, where the table has no row of its architecture.
+    """Return the feature that a model needs and no engine has, if its architecture is not in the
+    table.
 
-    Empty: nothing that config.json shows.
+    Empty: config.json shows none.
     """
     needs = {
         ENCODER_DECODER: facts.is_encoder_decoder,

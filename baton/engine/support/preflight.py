@@ -1,4 +1,4 @@
-"""What settings and config.json tell of an engine before it is made."""
+"""Check settings and config.json before an engine is created."""
 
 from baton.engine.checkpoint.model_config import read_config
 from baton.engine.support.check import check_architecture
@@ -8,10 +8,10 @@ from baton.settings import EngineSettings, StartupError
 
 
 def check_engine(settings: EngineSettings) -> None:
-    """Check that the engine is installed, and serves the checkpoint; takes milliseconds.
+    """Check that the engine is installed and serves the checkpoint; takes milliseconds.
 
     Raises:
-        StartupError: it is not, or does not; the text says what does.
+        StartupError: it is not installed, or does not serve it; the text names one that does.
     """
     try:
         if settings.kind == "vllm":

@@ -26,9 +26,9 @@ def write_random_adapter(
     """Write an adapter; takes a few milliseconds.
 
     Args:
-        path: the directory, made if it is not there.
+        path: the directory, created if it does not exist.
         model: the checkpoint directory of the model that it fits.
-        seed: other seeds, other matrices.
+        seed: other seeds yield other matrices.
         rank: of every matrix.
         alpha: the product of two matrices is scaled by alpha / rank.
         modules: last names of the linear layers that it changes, in every block.

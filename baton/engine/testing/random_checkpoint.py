@@ -1,7 +1,7 @@
 """Small checkpoints of random weights, for tests and for a demo without a model.
 
-They are complete directories in Hugging Face layout, tokenizer and chat template included: what
-loads a real model loads these. What they say makes no sense; equal arguments say the same.
+They are complete directories in Hugging Face layout, including tokenizer and chat template, and
+load like a real model. Their outputs make no sense; equal arguments yield equal outputs.
 """
 
 import json
@@ -48,9 +48,9 @@ def write_random_checkpoint(
     """Write a checkpoint; takes a second.
 
     Args:
-        path: the directory, made if it is not there.
+        path: the directory, created if it does not exist.
         family: `llama`, `qwen2` (with biases) or `qwen3` (with q/k norms).
-        seed: other seeds, other weights; the tokenizer is always the same.
+        seed: other seeds yield other weights; the tokenizer is always the same.
         vocab: tokens, at least 259: every byte and the special ones.
         layers: transformer blocks.
         hidden: size of the residual stream.
@@ -67,7 +67,7 @@ def write_random_checkpoint(
         The path.
 
     Raises:
-        ValueError: the arguments make no model.
+        ValueError: the arguments do not define a valid model.
     """
     if family not in _ARCHITECTURES or dtype not in _DTYPES:
         raise ValueError(f"no family {family!r} or no dtype {dtype!r}")
@@ -121,7 +121,9 @@ class _Shape:
     def tensors(
         self, family: str, seed: int, dtype: torch.dtype, *, tied: bool
     ) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor by its name. Sizes are such that logits differ clearly from each other."""
+        """Return all tensors by name, with sizes such that logits differ clearly from each
+        other.
+        """
         generator = torch.Generator().manual_seed(seed)
 
         def normal(*shape: int, scale: float, mean: float = 0.0) -> Tensor:

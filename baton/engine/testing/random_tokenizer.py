@@ -1,4 +1,4 @@
-"""A small tokenizer with a chat template, learnt from text that is made up on the spot."""
+"""A small tokenizer with a chat template, trained on text that is generated on the spot."""
 
 import random
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ CHAT_TEMPLATE = """\
 
 
 def tokenizer_config(context: int) -> dict[str, Any]:
-    """What stands in tokenizer_config.json."""
+    """Return the content of tokenizer_config.json."""
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": context,
@@ -66,7 +66,7 @@ def end_tokens(tokenizer: Tokenizer) -> list[int]:
 
 
 def make_tokenizer(vocab: int) -> Tokenizer:
-    """A byte-level BPE of exactly `vocab` tokens: every text comes back as it went in.
+    """Return a byte-level BPE of exactly `vocab` tokens, which reproduces every text unchanged.
 
     Raises:
         ValueError: `vocab` is below MIN_VOCAB.
@@ -89,8 +89,8 @@ def make_tokenizer(vocab: int) -> Tokenizer:
 
 
 def _synthetic_text(words: int) -> Iterator[str]:
-    """Sentences of made-up words, a few of them frequent, as in a language."""
-    # random is stable over releases; nothing here is secret.
+    """Return sentences of invented words, a few of them frequent, as in a language."""
+    # random is stable across releases; nothing here is secret.
     draw = random.Random(0)
     syllables = [c + v + end for c in "bdfgklmnprstvz" for v in "aeiou" for end in ("", "n", "r")]
     lexicon = [

@@ -1,1 +1,1 @@
-"""The embedded default: Llama and Qwen checkpoints in plain torch, on CPU and CUDA."""
+"""The default engine, built in: Llama and Qwen checkpoints in plain torch, on CPU and CUDA."""

@@ -1,9 +1,9 @@
 """Attention over paged KV.
 
 The pool is page-major, [pages, layers, 2, …] with K before V, so that one block is one run of
-bytes; within K or V the order is the kernels'. The plain ones' is [block_tokens, kv_heads,
-head_size]: per layer a group of sequences gathers its blocks into a workspace and runs one
-scaled_dot_product_attention there. Query heads that share a KV head become rows of one query
+bytes; within K or V the kernels define the order. That of the plain ones is [block_tokens,
+kv_heads, head_size]: per layer a group of sequences gathers its blocks into a workspace and runs
+one scaled_dot_product_attention there. Query heads that share a KV head become rows of one query
 matrix, so KV is never repeated.
 """
 
@@ -16,16 +16,16 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 _LINE_BYTES = 64
-"""Of a CPU's cache. A vector that lies across two is read twice."""
+"""Bytes of a CPU's cache line. A vector that spans two lines is read twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionGroup:
-    """Sequences whose attention is one call. Their tokens lie side by side in the batch."""
+    """Sequences whose attention is one call. Their tokens are adjacent in the batch."""
 
     first: int
     last: int
-    """The tokens' range in the batch, end exclusive."""
+    """First and last token in the batch, end exclusive."""
     sequences: int
     blocks: Tensor
     """[layers, 2 · sequences · blocks]: rows of the pool's blocks to gather, K's before V's."""
@@ -35,27 +35,29 @@ class AttentionGroup:
 
 @dataclass(frozen=True, slots=True)
 class AttentionStep:
-    """Where the KV of one batch goes, and what it attends to."""
+    """Location of the KV of one batch, and the blocks to which it attends."""
 
     positions: Tensor
     """[tokens]"""
     slots: Tensor
     """[layers, 2 · tokens]: rows of the pool's tokens to write, K's before V's."""
     spans: Tensor
-    """[sequences, 3]: a sequence's first token in the batch, how many, and the first's position."""
+    """[sequences, 3]: a sequence's first token in the batch, number of tokens, and first
+    position.
+    """
     table: Tensor
-    """[sequences, blocks]: pages, beyond a sequence's end its last one."""
+    """[sequences, blocks]: pages; beyond a sequence's end, its last one."""
     groups: tuple[AttentionGroup, ...]
-    """Empty for kernels that do without."""
+    """Groups; empty for kernels that do not need them."""
 
 
 class KvPool:
     """The memory of KV pages, and attention over it.
 
     Args:
-        pages: to take memory for.
+        pages: number of pages to allocate.
         layers: of the model.
-        block_shape: of a layer's K, or V, of a block, as the kernels lay it out.
+        block_shape: of a layer's K, or V, of a block, in the kernels' layout.
         block_tokens, heads, kv_heads, head_size: of the model.
         dtype, device: of the memory.
     """
@@ -124,7 +126,7 @@ class KvPool:
         rows = group.blocks[layer]
         need = rows.shape[0] * self._blocks.shape[1]
         if self._workspace.numel() < need:
-            # Fresh memory costs several times the copy itself: it is kept from step to step.
+            # Allocating memory costs several times the copy itself: it is kept from step to step.
             self._workspace = self._workspace.new_empty(need)
         found = self._workspace[:need].view(rows.shape[0], -1)
         torch.index_select(self._blocks, 0, rows, out=found)
@@ -136,8 +138,8 @@ class KvPool:
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    # numpy leaves it to the system to zero memory when it is first used: what a small load never
-    # touches is never taken.
+    # With numpy the system zeroes memory on first use: memory that a small load does not touch is
+    # never allocated.
     size = math.prod(shape) * dtype.itemsize
     memory = np.zeros(size + _LINE_BYTES, dtype=np.uint8)
     first = -memory.ctypes.data % _LINE_BYTES

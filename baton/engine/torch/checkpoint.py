@@ -1,4 +1,4 @@
-"""The weights of a checkpoint, out of its safetensors files."""
+"""The weights of a checkpoint, read from its safetensors files."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -23,13 +23,13 @@ class LayerWeights:
 
     attention_norm: Tensor
     qkv: Linear
-    """Queries, keys and values side by side."""
+    """Queries, keys and values, concatenated."""
     o: Linear
     q_norm: Tensor | None
     k_norm: Tensor | None
     mlp_norm: Tensor
     gate_up: Linear
-    """Gates and what they let through, side by side."""
+    """Gates and the values that they scale, concatenated."""
     down: Linear
 
 
@@ -42,7 +42,7 @@ class Weights:
     layers: tuple[LayerWeights, ...]
     norm: Tensor
     head: Linear
-    """hidden → vocab; its weight is the embedding where the two are tied."""
+    """hidden → vocab; its weight is the embedding if the two are tied."""
 
 
 def read_weights(
@@ -54,11 +54,11 @@ def read_weights(
 ) -> Weights:
     """Read a checkpoint's weights.
 
-    Maps that read the same input are joined, so that one product computes them; `linear` makes
-    each of its weight and bias.
+    Maps that read the same input are joined, so that one product computes them; `linear` creates
+    each from its weight and bias.
 
     Raises:
-        CheckpointError: a file or a tensor is missing, damaged, or of no use to this engine.
+        CheckpointError: a file or a tensor is missing, damaged, or not supported by this engine.
     """
     with ExitStack() as stack:
         files = _open(directory, stack)
@@ -79,7 +79,7 @@ def weights_digest(directory: Path, config: ModelConfig) -> bytes:
 
 
 def _open(directory: Path, stack: ExitStack) -> dict[str, Any]:
-    """Open every file; return which one holds a tensor, by the tensor's name."""
+    """Open every file; return the file of each tensor, by the tensor's name."""
     holders: dict[str, Any] = {}
     for path in weight_files(directory):
         try:
@@ -127,7 +127,7 @@ class _Reader:
         return self.tensor(name, *shape) if name in self else None
 
     def linear(self, inputs: int, outputs: Mapping[str, int]) -> Linear:
-        """Return the maps of these names to so many values each, side by side."""
+        """Return the maps of these names, each with its number of outputs, concatenated."""
         weights = [self.tensor(f"{name}.weight", size, inputs) for name, size in outputs.items()]
         biases = [self.optional(f"{name}.bias", size) for name, size in outputs.items()]
         found = [bias for bias in biases if bias is not None]
@@ -138,11 +138,11 @@ class _Reader:
         return self.make_linear(_joined(weights), _joined(found) if found else None)
 
     def drop(self, name: str) -> None:
-        """Ignore a tensor that may be there and is not needed."""
+        """Ignore a tensor that may exist and is not needed."""
         self._unused.discard(name)
 
     def check_all_used(self) -> None:
-        """Check that every tensor was read: one that was not means an unknown kind of model."""
+        """Check that every tensor was read: an unread one indicates an unknown kind of model."""
         if self._unused:
             raise CheckpointError(
                 f"{self._directory} has tensors that this engine does not support, "

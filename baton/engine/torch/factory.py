@@ -1,4 +1,4 @@
-"""Creates the torch engine: a checkpoint's model, its KV pages and the kernels that compute it."""
+"""Creation of the torch engine: a checkpoint's model, its KV pages and its kernels."""
 
 import torch
 
@@ -24,7 +24,7 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
 
     Raises:
         CheckpointError: the checkpoint cannot be used.
-        StartupError: a setting does not go with it, or with this machine.
+        StartupError: a setting is incompatible with it, or with this machine.
     """
     if settings.model is None:
         raise StartupError(
@@ -40,14 +40,15 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
     torch.set_num_threads(threads)
     dtype = config.dtype if settings.dtype == "auto" else settings.dtype
     if dtype == "float16":
-        # Half precision without bfloat16's range: computed in full.
+        # Half precision without bfloat16's range: computed in float32.
         dtype = "float32"
     kernels, operators = choose_kernels(settings, config, dtype, settings.native_threads or threads)
     features = features_of(Engines.TORCH)
     isa = ""
     if kernels.deterministic:
         features = (*features, "deterministic")
-        # Their KV has other bits than that of other sums, and goes to none that expects those.
+        # Their KV differs in bits from that of other sums, and is not sent to engines that expect
+        # those.
         isa = kernels.arithmetic
     layout = Layout(
         engine=kernels.block_format,

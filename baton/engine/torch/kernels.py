@@ -1,4 +1,4 @@
-"""What a layer computes: plain torch, the reference, or compiled operators."""
+"""Operations of a layer: plain torch, the reference, or compiled operators."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from baton.engine.torch.rope import rotate
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """What makes queries and keys out of a layer's projections."""
+    """Parameters with which queries and keys are made from a layer's projections."""
 
     layer: int
     rotation: tuple[Tensor, Tensor]
@@ -26,23 +26,24 @@ class Heads:
 
 
 class Kernels(ABC):
-    """One way to compute a layer. Has no state."""
+    """One implementation of a layer's operations. Stateless."""
 
     grouped: bool
     """Whether `attend` needs `AttentionStep.groups`."""
     block_format: str
-    """Names the order of values in a block: KV of one format means nothing in another."""
+    """Name of the order of values in a block: KV of one format is invalid in another."""
     deterministic: bool
-    """Whether a token's values depend, in bits, on those before it only: not on what is computed in
-    the same step, nor on how a prompt is cut."""
+    """Whether the bits of a token's values depend only on earlier tokens: neither on other work in
+    the same step, nor on how a prompt is cut.
+    """
 
     own_threads: bool = False
-    """Whether they compute on threads of their own, and need none of torch's beside them."""
+    """Whether they compute on separate threads, and need none of torch's in addition."""
 
     @property
     @abstractmethod
     def arithmetic(self) -> str:
-        """Name what the bits of sums depend on, where they are deterministic."""
+        """Return a name for what the bits of sums depend on, if they are deterministic."""
 
     @abstractmethod
     def pool_shape(self, block_tokens: int, kv_heads: int, head_size: int) -> tuple[int, ...]:
@@ -50,11 +51,11 @@ class Kernels(ABC):
 
     @abstractmethod
     def clear_end(self, kv: KvPool, page: int, kept_tokens: int) -> None:
-        """Zero a page but for that many leading tokens."""
+        """Zero a page except for the given number of leading tokens."""
 
     @abstractmethod
     def make_linear(self, weight: Tensor, bias: Tensor | None) -> Linear:
-        """Return a linear map of a weight [out, in], which may be laid out anew, and a bias."""
+        """Return a linear map of a weight [out, in], whose layout may be changed, and a bias."""
 
     @abstractmethod
     def add_norm(
@@ -73,8 +74,8 @@ class Kernels(ABC):
         Args:
             kv: the pages.
             step: the batch.
-            heads: which layer, and how its queries and keys are made.
-            qkv: [tokens, (heads + 2 · kv_heads) · head_size], as projected; used up.
+            heads: the layer, and how its queries and keys are made.
+            qkv: [tokens, (heads + 2 · kv_heads) · head_size], as projected; overwritten.
 
         Returns:
             [tokens, heads · head_size]
@@ -82,7 +83,7 @@ class Kernels(ABC):
 
     @abstractmethod
     def mask_logits(self, logits: Tensor, rows: Sequence[int], words: Words) -> None:
-        """Leave tokens out of rows of logits, in place, as of `sampling.masks`."""
+        """Mask out tokens in rows of logits, in place, as of `sampling.masks`."""
 
 
 class PlainKernels(Kernels):

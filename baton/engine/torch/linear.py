@@ -1,4 +1,4 @@
-"""Linear maps; on a CPU in bfloat16 their weights are laid out once the way oneDNN reads them."""
+"""Linear maps; on a CPU in bfloat16, their weights are packed once in oneDNN's layout."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Linear(Protocol):
 
 
 MakeLinear = Callable[[Tensor, Tensor | None], Linear]
-"""Takes a weight [out, in], which it may lay out anew, and a bias [out] or None."""
+"""Creates a map from a weight [out, in], whose layout it may change, and a bias [out] or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class TorchLinear:
     """A linear map that torch computes."""
 
     weight: Tensor
-    """[out, in]; packed, only oneDNN knows what is where."""
+    """[out, in]; if packed, only oneDNN knows the layout."""
     bias: Tensor | None
     """[out]"""
     packed: bool = False
@@ -41,10 +41,10 @@ class TorchLinear:
 
 
 def make_linear(weight: Tensor, bias: Tensor | None) -> TorchLinear:
-    """Return torch's linear map with weight [out, in], packed where that pays.
+    """Return torch's linear map with weight [out, in], packed where that is faster.
 
-    Plain, oneDNN lays a bfloat16 weight out anew in every call: with few tokens that costs as much
-    as the product.
+    Without packing, oneDNN converts a bfloat16 weight in every call: with few tokens that costs as
+    much as the product.
     """
     if not packs(weight):
         return TorchLinear(weight, bias)

@@ -16,12 +16,12 @@ from baton.engine.torch.rope import inverse_frequencies, rotations
 
 @dataclass(frozen=True, slots=True)
 class TransformerModel:
-    """A model's weights and what is needed to run them."""
+    """A model's weights and other data needed to run them."""
 
     config: ModelConfig
     weights: Weights
     frequencies: Tensor
-    """Of rotary position embedding, float32 [head_size / 2]."""
+    """Frequencies of rotary position embedding, float32 [head_size / 2]."""
 
 
 def make_model(config: ModelConfig, weights: Weights) -> TransformerModel:
@@ -33,17 +33,17 @@ def make_model(config: ModelConfig, weights: Weights) -> TransformerModel:
 def last_hidden(
     model: TransformerModel, kv: PagedKv, tokens: Tensor, step: AttentionStep, rows: Tensor
 ) -> Tensor:
-    """Compute a batch, write its KV and return what the model's head makes logits of.
+    """Compute a batch, write its KV and return the input of the model's head.
 
     Args:
         model: the model.
         kv: its pages.
         tokens: ids [tokens].
-        step: where their KV goes and what they attend to.
-        rows: which tokens' logits are wanted.
+        step: the location of their KV, and the blocks to which they attend.
+        rows: tokens whose logits are needed.
 
     Returns:
-        Hidden states [rows, hidden] behind the last norm, in the weights' dtype.
+        Hidden states [rows, hidden] after the last norm, in the weights' dtype.
     """
     config, weights, kernels = model.config, model.weights, kv.kernels
     hidden = embedding(tokens, weights.embedding)
@@ -64,7 +64,7 @@ def last_hidden(
 
 
 def element_type(name: str) -> torch.dtype:
-    """Return the torch type of a dtype's name."""
+    """Return the torch type for a data type's name."""
     return {
         "float32": torch.float32,
         "bfloat16": torch.bfloat16,

@@ -1,4 +1,4 @@
-"""Choose what the torch engine computes with: compiled operators, or plain torch."""
+"""Choose the operators of the torch engine: compiled ones, or plain torch."""
 
 import torch
 
@@ -17,13 +17,13 @@ log = get_logger(__name__)
 def choose_kernels(
     settings: EngineSettings, config: ModelConfig, dtype: str, threads: int
 ) -> tuple[Kernels, Operators]:
-    """Return the compiled kernels where they are wanted and available, else the plain ones.
+    """Return the compiled kernels if they are enabled and available, else the plain ones.
 
     Args:
         settings: of the engine.
         config: of the model.
-        dtype: that it is computed in.
-        threads: of kernels that have their own.
+        dtype: data type of computation.
+        threads: number of threads of kernels that have their own.
 
     Raises:
         StartupError: they are required and not available, or cannot be deterministic.
@@ -53,12 +53,12 @@ def choose_kernels(
 def why_inexact(
     settings: EngineSettings, kernels: Kernels, operators: Operators, dtype: str
 ) -> str:
-    """Return why another batch may have other tokens, and what to do; empty: it has the same.
+    """Return why another batch may yield other tokens, and the remedy; empty: it yields the same.
 
     Args:
         settings: of the engine.
         kernels, operators: as of `choose_kernels`.
-        dtype: that is computed in.
+        dtype: data type of computation.
     """
     if kernels.deterministic or dtype == "float64":
         return ""
@@ -100,8 +100,8 @@ def _native(
 ) -> tuple[Kernels, Operators]:
     deterministic = dtype == "bfloat16" and (
         settings.deterministic == "required"
-        # oneDNN's products on AMX are several times as fast as those of AVX-512, and how fast the
-        # operators' own are there was not measured.
+        # oneDNN's products on AMX are several times as fast as those of AVX-512; the speed of the
+        # operators' own on such CPUs was not measured.
         or (settings.deterministic == "auto" and "amx_bf16" not in cpu_features())
     )
     try:
@@ -122,7 +122,7 @@ def _plain(settings: EngineSettings, reason: str) -> tuple[Kernels, Operators]:
 
 def _triton(device: str) -> tuple[Kernels, Operators]:
     try:
-        # Triton comes with torch's build for CUDA, and with no other.
+        # Triton is included only in torch's build for CUDA.
         from baton.engine.cuda.kernels import TritonKernels
     except ImportError as error:
         raise StartupError(

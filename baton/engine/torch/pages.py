@@ -1,4 +1,4 @@
-"""Which pages a batch's KV is in: queries in groups, and the step that kernels attend with."""
+"""Layout of a batch's KV in pages: queries in groups, and the step for the kernels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,34 +10,36 @@ from baton.engine.torch.attention import AttentionGroup, AttentionStep, KvPool
 from baton.engine.torch.kernels import Kernels, PlainKernels
 
 _SMALL_BLOCKS = 8
-"""Sequences up to this long share a group whatever their lengths."""
+"""Sequences up to this many blocks share a group regardless of their lengths."""
 _LEAST_FILL = 0.7
-"""Above it, the shortest of a group is at least this share of the longest."""
+"""For longer ones, the shortest of a group has at least this share of the longest."""
 _GROUP_BYTES = {"cpu": 2 * 1024 * 1024, "cuda": 256 * 1024 * 1024}
-"""What a group of several sequences gathers per layer, at most. On a CPU it is read again out of
-the cache, which makes decoding of many long sequences half as fast again."""
+"""Maximum bytes that a group of several sequences gathers per layer. On a CPU they are read again
+from the cache, which makes decoding of many long sequences half as fast again.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Positions of one sequence whose KV is computed and attended in one step."""
+    """Positions of one sequence whose KV is computed and attended to in one step."""
 
     pages: Sequence[int]
     """The sequence's pages, at least up to `end`."""
     start: int
     end: int
-    """After the last position."""
+    """Position after the last one."""
     num_computed_tokens: int
-    """KV of positions below this is in the pages already and is not written."""
+    """KV of positions below this is already in the pages and is not written."""
 
     def blocks(self, block_tokens: int) -> int:
-        """Return how many blocks its context spans."""
+        """Return the number of blocks that its context spans."""
         return -(-self.end // block_tokens)
 
 
 class PagedKv(KvPool):
-    """The pool of KV pages, as batches are laid out in it. Owned by a runner, on the engine's
-    thread."""
+    """The pool of KV pages, and the layout of batches in it. Owned by a runner, on the engine's
+    thread.
+    """
 
     def __init__(
         self,
@@ -51,11 +53,11 @@ class PagedKv(KvPool):
         device: torch.device,
         kernels: Kernels | None = None,
     ) -> None:
-        """Take memory for a model of this shape; kernels are the plain ones unless given."""
+        """Allocate memory for a model of this shape; kernels are the plain ones unless given."""
         self.kernels = PlainKernels() if kernels is None else kernels
         shape = self.kernels.pool_shape(block_tokens, kv_heads, head_size)
         self.scratch_page = pages
-        """One page more than asked for: what is not to be kept is written there."""
+        """An additional page, to which values that are not kept are written."""
         super().__init__(
             pages + 1, layers, shape, block_tokens, heads, kv_heads, head_size, dtype, device
         )
@@ -64,7 +66,9 @@ class PagedKv(KvPool):
         )
 
     def group(self, queries: Sequence[Query]) -> list[list[int]]:
-        """Group queries, by index: single tokens with others of like length, chunks each alone."""
+        """Group queries, by index: single tokens with others of similar length, each chunk
+        alone.
+        """
         if not self.kernels.grouped:
             return [[i] for i in range(len(queries))]
         size = self.block_tokens
@@ -83,7 +87,7 @@ class PagedKv(KvPool):
         return groups
 
     def plan(self, groups: Sequence[Sequence[Query]]) -> AttentionStep:
-        """Lay out a batch whose tokens come group by group, query by query."""
+        """Lay out a batch whose tokens are ordered by group, then by query."""
         device = self.pool.device
         size = self.block_tokens
         positions: list[int] = []
@@ -112,7 +116,7 @@ class PagedKv(KvPool):
         )
 
     def clear(self, pages: Sequence[int], kept_tokens: int = 0) -> None:
-        """Zero pages; the first keeps that many leading tokens."""
+        """Zero pages; the first one keeps the given number of leading tokens."""
         if kept_tokens and pages:
             self.kernels.clear_end(self, pages[0], kept_tokens)
             pages = pages[1:]
@@ -150,6 +154,6 @@ class PagedKv(KvPool):
         rows = []
         for query in queries:
             pages = query.pages[: query.blocks(self.block_tokens)]
-            # The padding is a page of the sequence's own: hidden, but never another's garbage.
+            # The padding is one of the sequence's own pages: masked out, but never another's data.
             rows.append([*pages, *[pages[-1]] * (blocks - len(pages))])
         return torch.tensor(rows, device=self.pool.device)

@@ -1,4 +1,4 @@
-"""Rotary position embedding (arXiv:2104.09864) with the stretchings of Hugging Face checkpoints."""
+"""Rotary position embedding (arXiv:2104.09864) with the scalings of Hugging Face checkpoints."""
 
 import math
 
@@ -11,7 +11,7 @@ from baton.engine.checkpoint.model_config import Rope
 def inverse_frequencies(rope: Rope, head_size: int) -> Tensor:
     """Return radians per position of each pair: float32 [head_size / 2].
 
-    Computed in float32 like the models were trained: at position 3,000 the last bit counts.
+    Computed in float32, as in training: at position 3,000 the last bit matters.
     """
     exponents = torch.arange(0, head_size, 2, dtype=torch.int64).float() / head_size
     plain = 1.0 / (rope.theta**exponents)
@@ -23,7 +23,7 @@ def inverse_frequencies(rope: Rope, head_size: int) -> Tensor:
 
 
 def _llama3(rope: Rope, plain: Tensor) -> Tensor:
-    """Llama 3.1: long waves are stretched, short ones kept, those between are blended."""
+    """Llama 3.1: long waves are stretched, short ones kept, and those in between blended."""
     wave_length = 2 * math.pi / plain
     longest = rope.original_context_tokens / rope.low_freq_factor
     shortest = rope.original_context_tokens / rope.high_freq_factor

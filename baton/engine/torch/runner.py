@@ -1,4 +1,4 @@
-"""The embedded default: runs Hugging Face checkpoints with torch, on CPU and CUDA."""
+"""The default runner: runs Hugging Face checkpoints with torch, on CPU and CUDA."""
 
 import time
 from collections.abc import Sequence
@@ -24,9 +24,11 @@ from baton.structured.masks import Masks
 
 _WARM_TOKENS = (1, 64)
 _MASK_SHARE, _MASK_SECONDS = 0.1, 0.0001
-"""What is waited for masks after a forward pass: a share of what it took, at least so long."""
+"""Time to wait for masks after a forward pass: a share of its duration, and a minimum in
+seconds.
+"""
 _SCORED_LOGITS = 1 << 22
-"""Logits that are held at once of a prompt whose tokens are scored: 16 MB."""
+"""Maximum logits held together for a prompt whose tokens are scored: 16 MB."""
 
 
 class TorchRunner(Runner):
@@ -41,9 +43,9 @@ class TorchRunner(Runner):
         """[pages, bytes]"""
         self._on_cpu = kv.pool.device.type == "cpu"
         self._counts: dict[int, TokenCounts] = {}
-        """By sequence, of those that have penalties."""
+        """Counts by sequence, of those that have penalties."""
         self._scored: dict[int, tuple[TokenLogprob, ...]] = {}
-        """By sequence, of its prompt, until it is taken."""
+        """Log probabilities of a sequence's prompt, by sequence, until they are taken."""
 
     @torch.inference_mode()
     def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...] | NotSampled]:
@@ -63,7 +65,7 @@ class TorchRunner(Runner):
             if chunk.sequence.scores_prompt:
                 positions = _scored_positions(chunk)
                 scored.append((chunk.sequence, positions))
-                before = len(tokens) - chunk.end - 1  # a token's logits are those of the one before
+                before = len(tokens) - chunk.end - 1  # a token's logits are its predecessor's
                 scored_rows.extend(before + position for position in positions)
             if chunk.samples:
                 rows.append(len(tokens) - 1)
@@ -132,22 +134,22 @@ class TorchRunner(Runner):
             for page, row in zip(pages, source, strict=True):
                 np.copyto(target[page], row)
             return
-        if data.readonly:  # torch takes no such memory
+        if data.readonly:  # torch allocates no such memory
             source = source.copy()
         self._bytes[list(pages)] = torch.from_numpy(source).to(self._bytes.device)
 
     @torch.inference_mode()
     def warm_up(self) -> None:
         if self._on_cpu:
-            # The first write to fresh memory takes ten times as long: not while streams wait.
+            # The first write to fresh memory takes ten times as long: do it before streams wait.
             self._kv.pool.zero_()
         for tokens in _WARM_TOKENS:
             pages = [self._kv.scratch_page] * -(-tokens // self._kv.block_tokens)
             step = self._kv.plan([[Query(pages, 0, tokens, 0)]])
             self._model.weights.head(self._forward([0] * tokens, step, [0])).argmax().item()
         if self._kv.kernels.own_threads:
-            # What steps leave to torch takes microseconds. After each such operation its other
-            # threads would keep cores from the kernels' for milliseconds, spinning.
+            # The operations that steps leave to torch take microseconds. After each of them,
+            # torch's other threads would keep cores from the kernels' for milliseconds, spinning.
             torch.set_num_threads(1)
 
     def close(self) -> None:
@@ -156,7 +158,7 @@ class TorchRunner(Runner):
             self._masks.close()
 
     def _draws(self, sequence: LiveSequence, mask: NDArray[np.uint32] | None) -> list[Draw]:
-        """Return what decides the next token of each choice."""
+        """Return the input of sampling the next token of each choice."""
         request = sequence.request
         counts = None
         if has_penalties(request.sampling):
@@ -178,7 +180,7 @@ class TorchRunner(Runner):
         ]
 
     def _score(self, hidden: Tensor, scored: Sequence[tuple[LiveSequence, range]]) -> None:
-        """Keep the log probabilities of prompt tokens, whose rows follow each other."""
+        """Store the log probabilities of prompt tokens, whose rows are consecutive."""
         if not scored:
             return
         tokens = [sequence.tokens[at] for sequence, positions in scored for at in positions]
@@ -210,8 +212,9 @@ class TorchRunner(Runner):
 
 
 def _scored_positions(chunk: ScheduledChunk) -> range:
-    """Return the positions of prompt tokens that a chunk's logits are of, and that were not scored
-    before."""
+    """Return the positions of prompt tokens to which a chunk's logits belong, and that were not
+    scored before.
+    """
     sequence = chunk.sequence
     first = max(chunk.start + 1, sequence.scored_tokens)
     return range(first, min(chunk.end + 1, sequence.prompt_tokens))
