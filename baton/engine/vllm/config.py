@@ -1,4 +1,4 @@
-"""What vLLM is asked for: its configuration, out of Baton's settings."""
+"""vLLM's configuration, made from Baton's settings."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ from baton.settings import EngineSettings, StartupError
 CPU_BLOCK_TOKENS = 32
 GPU_BLOCK_TOKENS = 16
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""For which vLLM has kernels."""
+"""Ranks for which vLLM has kernels."""
 MAX_ADAPTERS_PER_STEP = 8
 _NAMES = {
     "max seq len": "BATON_ENGINE_CONTEXT_TOKENS and BATON_ENGINE_KV_BYTES",
@@ -29,7 +29,7 @@ _NAMES = {
     "EngineArgs": "BATON_ENGINE_VLLM_ARGS",
     "lora": "BATON_ENGINE_ADAPTERS",
 }
-"""Which settings stand behind what vLLM's errors name."""
+"""Settings that determine the values named in vLLM's errors."""
 _SAMPLER = "baton.engine.vllm.sampler:BatonSampler"
 _CONNECTOR = "baton.engine.vllm.connector"
 
@@ -41,12 +41,12 @@ def make_config(
 
     Args:
         settings: of the engine.
-        engine_id: by which the parts that vLLM makes find theirs in `registry`.
+        engine_id: under which components that vLLM creates find their engine in `registry`.
         adapters: to be loaded.
-        worker_address: where ranks in other processes join; empty: there are none.
+        worker_address: address that ranks in other processes join; empty: there are none.
 
     Raises:
-        StartupError: vLLM refuses, or a setting does not go with another.
+        StartupError: vLLM rejects the configuration, or settings are incompatible.
     """
     if settings.model is None:
         raise StartupError(
@@ -58,15 +58,15 @@ def make_config(
     arguments: dict[str, Any] = {
         "model": str(settings.model),
         "skip_tokenizer_init": True,
-        # CUDA graphs are worth their start; compiling for CPUs needs a compiler and minutes.
+        # CUDA graphs are worth their startup time; compiling for CPUs needs a compiler and minutes.
         "enforce_eager": on_cpu,
         "dtype": settings.dtype,
         "seed": 0,
         "tensor_parallel_size": settings.tensor_parallel,
-        # Of each rank.
+        # Bytes of each rank.
         "kv_cache_memory_bytes": settings.kv_bytes // settings.tensor_parallel,
         "block_size": block_tokens,
-        # -1: as long as the cache holds, up to what the model can.
+        # -1: as long as the cache holds, up to the model's maximum.
         "max_model_len": settings.context_tokens or -1,
         "max_num_seqs": settings.max_running,
         "max_num_batched_tokens": max(settings.chunk_tokens, settings.max_running, block_tokens),
@@ -111,7 +111,7 @@ def make_config(
     try:
         arguments.update(settings.vllm_args)
         if covers_windows(settings.model, settings.context_tokens):
-            # It would keep pages of a window all the same, and look for them from the end.
+            # vLLM would still keep pages of a window, and search them from the end.
             overrides = arguments.get("hf_overrides", {})
             arguments["hf_overrides"] = {**overrides, "sliding_window": None}
         config = EngineArgs(**arguments).create_engine_config(UsageContext.ENGINE_CONTEXT)
@@ -121,16 +121,16 @@ def make_config(
     if on_cpu:
         _check_head_size(config, settings.model)
     if settings.tensor_parallel == 1:
-        # On CPU the platform asks for a process even for one rank.
+        # On CPU the platform requires a process even for one rank.
         config.parallel_config.distributed_executor_backend = "uni"
-    # A GPU's default is on, a CPU's is off; the setting decides on both.
+    # The default is on for GPUs and off for CPUs; the setting applies to both.
     if settings.async_scheduling != "auto":
         config.scheduler_config.async_scheduling = settings.async_scheduling == "on"
     return config
 
 
 def _check(settings: EngineSettings) -> None:
-    """Refuse what vLLM would say in its own words, or not before a request comes."""
+    """Reject settings that vLLM would reject in its own words, or only when a request arrives."""
     platform = current_platform.device_type
     if settings.device.partition(":")[0] != platform:
         raise StartupError(
@@ -154,22 +154,23 @@ def _check_head_size(config: VllmConfig, model: Path) -> None:
 
 
 def _adapter_slots(adapters: int, on_cpu: bool) -> int:
-    """Return how many adapters may be in one step; of more, some wait for the next.
+    """Return the maximum number of adapters in one step; further ones wait for the next.
 
-    vLLM's CPU kernels index the slots with -1 for a row of the base model, which is the last slot:
-    there is one more than adapters, so that it stays empty, and adds nothing.
+    vLLM's CPU kernels use slot -1, the last one, for a row of the base model: there is one slot
+    more than adapters, so that the last one stays empty and adds nothing.
     """
     return adapters + 1 if on_cpu else min(adapters, MAX_ADAPTERS_PER_STEP)
 
 
 def draws_exactly(settings: EngineSettings) -> bool:
-    """Return whether Baton draws: vLLM allows no processor beside speculation."""
+    """Return whether Baton samples: vLLM allows no logits processor with speculation."""
     return settings.exact_draws and not settings.speculative_tokens
 
 
 def refused(model: Path | None, error: BaseException) -> StartupError:
-    """Return the error for what vLLM refuses at start: its first sentences, and Baton's settings
-    for what it names."""
+    """Return the error for a configuration that vLLM rejects at start: its first sentences, and
+    Baton's settings for the values that it names.
+    """
     text = " ".join(str(error).split()).partition(" [type=")[0]
     text = text.rpartition("Value error, ")[2] or type(error).__name__
     setting = next((setting for named, setting in _NAMES.items() if named in text), "")

@@ -1,4 +1,4 @@
-"""The connector that vLLM loads. It holds sequences, and knows neither a store nor a transport."""
+"""The connector that vLLM loads. It holds sequences, independent of stores and transports."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ from baton.engine.vllm.registry import ADMISSIONS, REGISTERED, WORKER_ADDRESS, R
 
 
 class NoMetadata(KVConnectorMetadata):
-    """What the scheduler's side sends to the ranks: nothing."""
+    """Empty metadata from the scheduler's side to the ranks."""
 
 
 class BatonConnector(KVConnectorBase_V1, SupportsHMA):
-    """Says of each new sequence that its whole context is on its way, so that vLLM takes pages for
-    it and waits; the engine ends the wait. Both sides call what `registry` holds for the engine.
+    """Reports for each new sequence that its whole context is being loaded, so that vLLM allocates
+    pages and waits; the engine ends the wait. Both sides call the engine's entries in `registry`.
     """
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
@@ -31,7 +31,7 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
 
     @property
     def requires_kv_delivery(self) -> bool:
-        # A block that was not read in time is computed again elsewhere.
+        # A block that was not read in time is recomputed elsewhere.
         return False
 
     # The scheduler's side.
@@ -41,7 +41,7 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
     ) -> tuple[int | None, bool]:
         found, holds = self._admission.match(request.request_id, num_computed_tokens)
         if holds:
-            # vLLM holds none that skips the prefix cache, and has looked there by now.
+            # vLLM holds no request that skips the prefix cache, and has searched the cache by now.
             request.skip_reading_prefix_cache = False
         return found, holds
 
@@ -59,7 +59,7 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
         return NoMetadata()
 
     def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:  # noqa: ARG002
-        # Pages stay until the worker closes the sequence.
+        # Pages stay allocated until the worker closes the sequence.
         return True, None
 
     def request_finished_all_groups(
@@ -81,13 +81,13 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
             start_agent(worker, config.parallel_config.rank, kv_caches, backend, isa)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """Nothing is loaded within a step."""
+        """Do nothing: no KV is loaded within a step."""
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Nothing is loaded within a step."""
+        """Do nothing: no KV is loaded within a step."""
 
     def save_kv_layer(self, *args: Any, **kwargs: Any) -> None:
-        """Blocks are read out of the pages after the step."""
+        """Do nothing: blocks are read from the pages after the step."""
 
     def wait_for_save(self) -> None:
-        """Blocks are read out of the pages after the step."""
+        """Do nothing: blocks are read from the pages after the step."""

@@ -1,7 +1,8 @@
-"""vLLM's EngineCore, and the only file that touches what vLLM keeps private.
+"""Wrapper of vLLM's EngineCore, and the only file that uses private names of vLLM.
 
-Written for and tested with the release of `environment.TESTED_VERSION`. Each method names what it
-uses; tests/unit/engine/vllm/test_core.py has a test for each, which fails where a name has moved.
+Written for and tested with the release of `environment.TESTED_VERSION`. Each method documents the
+names that it uses; tests/unit/engine/vllm/test_core.py has a test for each, which fails if a name
+has changed.
 """
 
 import time
@@ -20,19 +21,19 @@ from vllm.v1.kv_cache_interface import KVCacheSpec
 from vllm.v1.request import Request, RequestStatus
 
 GROUP = 0
-"""The one KV cache group: engines of models with more are refused."""
+"""The one KV cache group: models with more are rejected."""
 
 BlockHasher = Callable[[Request], list[bytes]]
 
 
 class VllmCore:
-    """An EngineCore of one process, stepped by its owner's thread, which alone calls this."""
+    """An EngineCore of one process. Only its owner's thread, which steps it, calls this."""
 
     def __init__(self, config: VllmConfig, executor: type[Executor]) -> None:
         """Load the model; takes seconds.
 
         Raises:
-            ValueError, RuntimeError: as vLLM says.
+            ValueError, RuntimeError: as raised by vLLM.
         """
         self._failed = False
         self._core: Any = EngineCore(
@@ -51,28 +52,28 @@ class VllmCore:
         """Whether a rank's process has ended."""
         return self._failed
 
-    # What the model is.
+    # Properties of the model.
 
     @property
     def kv_cache_specs(self) -> list[KVCacheSpec]:
-        """`kv_cache_spec` of each of `scheduler.kv_cache_config.kv_cache_groups`."""
+        """Return `kv_cache_spec` of each of `scheduler.kv_cache_config.kv_cache_groups`."""
         return [group.kv_cache_spec for group in self._scheduler.kv_cache_config.kv_cache_groups]
 
     @property
     def total_pages(self) -> int:
-        """Pages that can be allocated: one, the null block, is vLLM's."""
+        """Return the pages that can be allocated: vLLM keeps one, the null block."""
         return int(self._pool.num_gpu_blocks) - 1
 
     @property
     def free_pages(self) -> int:
-        """Pages that no request holds, cached blocks among them."""
+        """Return the pages that no request holds, including cached blocks."""
         return int(self._pool.get_num_free_blocks())
 
     def load_adapter(self, adapter: LoRARequest) -> None:
-        """Load an adapter, so that one that cannot be is found at start.
+        """Load an adapter, so that one that cannot be loaded is detected at start.
 
         Raises:
-            ValueError, RuntimeError: as vLLM says.
+            ValueError, RuntimeError: as raised by vLLM.
         """
         self._core.add_lora(adapter)
 
@@ -88,11 +89,11 @@ class VllmCore:
         priority: int,
         adapter: LoRARequest | None,
     ) -> Request:
-        """Make a request whose block hashes are what `hasher` says.
+        """Return a request whose block hashes are computed by `hasher`.
 
-        The request with the lowest `priority` goes first, and the one with the highest is
-        preempted; of equals the one with the lowest `arrival` goes first. They are only compared,
-        so that a priority may have more bits than a machine's word.
+        The request with the lowest `priority` is first, and the one with the highest is preempted;
+        among equals the one with the lowest `arrival` is first. Priorities are only compared, so
+        they may have more bits than a machine word.
         """
         return Request(
             request_id=name,
@@ -106,21 +107,21 @@ class VllmCore:
         )
 
     def add(self, request: Request) -> None:
-        """Let the scheduler know a request."""
+        """Add a request to the scheduler."""
         self._core.add_request(request)
 
     def resume(self, request: Request, ready_tokens: int, more: Sequence[int]) -> None:
-        """Let a held request run.
+        """Resume a held request.
 
         Args:
             request: one that waits for remote KV.
             ready_tokens: leading tokens whose KV is in its pages.
             more: output that was sampled elsewhere since it was added; to vLLM, prompt.
 
-        What lies beyond `ready_tokens` is computed by the way that vLLM has for loads that failed.
+        Tokens beyond `ready_tokens` are computed through vLLM's handling of failed loads.
         """
         given = request.num_tokens
-        # The connector set it to have the request held.
+        # The connector set it to hold the request.
         request.skip_reading_prefix_cache = request.get_skip_reading_prefix_cache()
         if more:
             request.prompt_token_ids.extend(more)
@@ -135,8 +136,9 @@ class VllmCore:
         self._scheduler.finished_recving_kv_req_ids.add(request.request_id)
 
     def pause(self, request: Request) -> None:
-        """Leave a request that was started out of steps: it gives its pages up as a preempted one
-        does, and waits nowhere. Tokens of steps in flight still come."""
+        """Leave a started request out of steps: it releases its pages as if preempted, and is not
+        queued. Tokens of steps in flight still arrive.
+        """
         scheduler = self._scheduler
         if request.status is RequestStatus.RUNNING:
             scheduler.running.remove(request)
@@ -144,29 +146,29 @@ class VllmCore:
         scheduler.waiting.remove_requests([request])
 
     def go_on(self, request: Request) -> None:
-        """Let a paused request wait for pages like a preempted one."""
+        """Queue a paused request for pages, as if preempted."""
         self._scheduler.waiting.prepend_request(request)
 
     def stop(self, request: Request) -> None:
-        """End a request that goes on; it keeps its pages."""
+        """End a running request; it keeps its pages."""
         if not request.is_finished():
             self._scheduler.finish_requests(request.request_id, RequestStatus.FINISHED_ABORTED)
 
     def release(self, request: Request) -> None:
-        """Give a request's pages back, whatever it is doing."""
+        """Release a request's pages, in any state."""
         self.stop(request)
         if request.request_id in self._scheduler.requests:
             self._scheduler._free_blocks(request)
 
     def is_held(self, request: Request) -> bool:
-        """Return whether a request waits for KV, or was started and vLLM has not seen it."""
+        """Return whether a request waits for KV, or was started but not yet scheduled by vLLM."""
         return bool(request.status is RequestStatus.WAITING_FOR_REMOTE_KVS)
 
     def holds_page(self, request: Request, index: int, page: int) -> bool:
-        """Return whether a request's block is in that page; any thread may ask.
+        """Return whether a request's block is in that page; any thread may call it.
 
-        vLLM puts its null page where it has given a page up, and tells none of it. It does so in
-        `req_to_blocks` of `scheduler.kv_cache_manager.coordinator.single_type_managers`.
+        vLLM stores its null page in place of a page that it released, without notification. It does
+        so in `req_to_blocks` of `scheduler.kv_cache_manager.coordinator.single_type_managers`.
         """
         manager = self._scheduler.kv_cache_manager.coordinator.single_type_managers[GROUP]
         blocks = manager.req_to_blocks.get(request.request_id, ())
@@ -177,28 +179,28 @@ class VllmCore:
         )
 
     def computed_tokens(self, request: Request) -> tuple[int, int]:
-        """Return how many leading tokens of a request have KV, and how many are in flight."""
+        """Return the number of a request's leading tokens that have KV, and of those in flight."""
         in_flight = int(request.num_in_flight_tokens)
         return max(0, int(request.num_computed_tokens) - in_flight), in_flight
 
     # Steps.
 
     def has_work(self) -> bool:
-        """Return whether a step would compute, or finish what is in flight."""
+        """Return whether a step would compute, or finish work in flight."""
         scheduler = self._scheduler
         if scheduler.running or scheduler.deferred_frees:
             return True
-        # While requests are held, there is always an empty step among those in flight.
+        # While requests are held, an empty step is always among those in flight.
         in_flight = self._core.batch_queue or ()
         return any(planned.total_num_scheduled_tokens for _, planned, _ in in_flight)
 
     @property
     def waits(self) -> bool:
-        """Whether requests wait or are held."""
+        """Return whether requests wait or are held."""
         return bool(self._scheduler.waiting or self._scheduler.kv_holding_waiting)
 
     def step(self) -> list[EngineCoreOutput]:
-        """Run one step, and return what requests got; with async scheduling, an earlier step's.
+        """Run one step and return its outputs by request; with async scheduling, an earlier step's.
 
         Raises:
             RuntimeError: a rank's process has ended.
@@ -214,7 +216,7 @@ class VllmCore:
     def take_removed(self) -> list[bytes]:
         """Return the keys of blocks that left the prefix cache since the last call.
 
-        The cache may hold one block twice: a key has left it with its last page.
+        The cache may hold a block twice: its key is removed with the last page.
         """
         self._scheduler.kv_event_publisher.take(self._pool.take_events())
         removed = [key for key in dict.fromkeys(self._removed) if not self.holds(key)]
@@ -226,37 +228,37 @@ class VllmCore:
         return bool(self._pool.get_cached_block(key, [GROUP]))
 
     def idle_pages(self) -> Iterator[tuple[int, bytes]]:
-        """Yield pages that no request holds and their blocks' keys; first to be evicted, first."""
+        """Yield pages that no request holds with their blocks' keys, in the order of eviction."""
         for block in self._pool.free_block_queue.get_all_free_blocks():
             if block.block_hash is not None:
                 yield block.block_id, block.block_hash[:-4]
 
     def evict(self, pages: Iterable[int]) -> None:
-        """Take the blocks of idle pages out of the prefix cache."""
+        """Remove the blocks of idle pages from the prefix cache."""
         self._pool.evict_blocks(set(pages))
 
     def close(self) -> None:
         """Release the model, its memory, and the ranks' processes."""
         self._core.shutdown()
-        # There is one connector per process: or the next engine would get none.
+        # There is one connector per process: otherwise the next engine would get none.
         ensure_kv_transfer_shutdown()
 
 
 class _Removals:
-    """Stands where vLLM publishes events, and keeps those of removed blocks."""
+    """Replaces vLLM's publisher of events, and keeps those of removed blocks."""
 
     def __init__(self, removed: list[bytes]) -> None:
         self._removed = removed
 
     def publish(self, batch: Any) -> None:
-        """Take one step's events."""
+        """Receive one step's events."""
         self.take(batch.events)
 
     def take(self, events: Iterable[Any]) -> None:
-        """Keep the keys of removed blocks."""
+        """Return the keys of removed blocks, and clear them."""
         for event in events:
             if isinstance(event, BlockRemoved):
                 self._removed.extend(bytes(key) for key in event.block_hashes)
 
     def shutdown(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""

@@ -34,8 +34,8 @@ from baton.structured.grammars import Grammars
 class VllmEngine(Engine):
     """An EngineCore of vLLM, owned by one thread, as of `Engine`.
 
-    Baton keeps a sequence beside each of vLLM's requests, and copies into it what vLLM's scheduler
-    decides as it decides it: so blocks are read and written on other threads without vLLM.
+    Baton keeps a sequence for each of vLLM's requests, and updates it with the decisions of vLLM's
+    scheduler as they are made, so that other threads read and write blocks without vLLM.
     """
 
     def __init__(
@@ -50,17 +50,17 @@ class VllmEngine(Engine):
         grammars: Grammars | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take over what `create_vllm_engine` made.
+        """Take ownership of the parts that `create_vllm_engine` created.
 
         Args:
-            info: what does not change.
+            info: properties that do not change.
             core: owned from now on, as is `pages`.
-            pages: where blocks are copied from and to.
-            held: the sequences that the connector asks about.
-            engine_id: under which `registry` knows `held`.
-            adapters: that are loaded, by name.
-            draws: what Baton's sampler drew beside the tokens that vLLM sees.
-            grammars: of the model, shared with the sampler; None: it draws without.
+            pages: from and to which blocks are copied.
+            held: the sequences that the connector handles.
+            engine_id: under which `registry` has `held`.
+            adapters: the loaded adapters, by name.
+            draws: tokens that Baton's sampler sampled in addition to those that vLLM sees.
+            grammars: of the model, shared with the sampler; None: grammars are not supported.
             clock: returns monotonic seconds.
         """
         self.info = info
@@ -172,7 +172,7 @@ class VllmEngine(Engine):
         now = self._clock()
         record = self._held.take_step()
         if record.scheduled or outputs:
-            self._held.changed = True  # what was skipped for a step in flight may go on
+            self._held.changed = True  # requests skipped because of a step in flight may continue
         events += [admitted(held.sequence, self._block_tokens) for held in record.admitted]
         self._reports.evicted(events)
         self._reports.unreported.update(record.scheduled)
@@ -225,8 +225,9 @@ class VllmEngine(Engine):
         return held is not None and self._core.holds_page(held.request, index, page)
 
     def _clear_written(self, held: HeldSequence, first: int) -> None:
-        """Clear pages that were written and hold nothing that is right, from block `first` on: in
-        floats such bytes may be no number, and kernels multiply what they mask by zero."""
+        """Clear pages that were written but hold no valid KV, from block `first` on: as floats such
+        bytes may be NaN, and kernels multiply masked values by zero.
+        """
         for index in held.written:
             if first <= index < len(held.sequence.pages):
                 self._pages.clear_page(held.sequence.pages[index])

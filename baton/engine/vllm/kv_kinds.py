@@ -1,7 +1,7 @@
-"""Which KV of vLLM's Baton moves: one kind, of the whole context, in pages that stay.
+"""Kinds of vLLM's KV that Baton transfers: a single kind, of the whole context, in permanent pages.
 
-config.json tells most of it before (`baton.engine.support`). This asks vLLM itself, which decides
-with its platform and its own table of models.
+config.json determines most of it beforehand (`baton.engine.support`). This checks vLLM itself,
+which decides by its platform and its own table of models.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ from baton.settings import StartupError
 
 
 def check_config(config: VllmConfig, model: Path) -> None:
-    """Refuse what vLLM's configuration shows, before the model is loaded.
+    """Reject unsupported kinds that vLLM's configuration shows, before the model is loaded.
 
     Raises:
-        StartupError: Baton cannot move the KV of this model; the text says why.
+        StartupError: Baton cannot transfer this model's KV; the text gives the reason.
     """
     if config.model_config.use_mla:
         raise _unsupported(model, "keeps latent attention (MLA)")
@@ -34,15 +34,15 @@ def check_config(config: VllmConfig, model: Path) -> None:
 
 
 def check_groups(config: VllmConfig, specs: Sequence[KVCacheSpec], model: Path) -> None:
-    """Refuse what vLLM made of it: the groups of its KV cache, and its configuration by now.
+    """Reject unsupported kinds in the groups of vLLM's KV cache, and in its final configuration.
 
     Args:
-        config: which vLLM changes as it makes its engine.
+        config: which vLLM changes as it creates its engine.
         specs: one per group.
         model: the checkpoint's directory.
 
     Raises:
-        StartupError: Baton cannot move the KV of this model; the text says why.
+        StartupError: Baton cannot transfer this model's KV; the text gives the reason.
     """
     check_config(config, model)
     if len(specs) != 1:
@@ -57,9 +57,9 @@ def check_groups(config: VllmConfig, specs: Sequence[KVCacheSpec], model: Path) 
 
 
 def _is_whole(spec: KVCacheSpec) -> bool:
-    """Return whether a layer keeps keys and values of every token, and attends to them.
+    """Return whether a layer keeps keys and values of all tokens, and attends to them.
 
-    Kinds that derive from full attention keep something else.
+    Kinds that derive from full attention keep other data.
     """
     return (
         type(spec) is FullAttentionSpec

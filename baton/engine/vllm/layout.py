@@ -1,4 +1,4 @@
-"""The layout of KV blocks that vLLM makes: every field that changes what a page's bytes mean."""
+"""Layout of KV blocks in vLLM: all properties that change the meaning of a page's bytes."""
 
 from vllm.config import VllmConfig
 from vllm.platforms import current_platform
@@ -8,7 +8,9 @@ from baton.kv.layout import Layout
 
 
 def vllm_layout(config: VllmConfig, backend: str, isa: str) -> Layout:
-    """Return the layout of an engine; the last two are what `attention_format` says in a rank."""
+    """Return the layout of an engine; the last two arguments are from `attention_format` in a
+    rank.
+    """
     model = config.model_config
     cache = config.cache_config
     parallel = config.parallel_config
@@ -28,11 +30,11 @@ def vllm_layout(config: VllmConfig, backend: str, isa: str) -> Layout:
 
 
 def attention_format(config: VllmConfig) -> tuple[str, str]:
-    """Return the attention backend's name, and the instruction set that its pages depend on.
+    """Return the attention backend's name, and the instruction set on which its pages depend.
 
-    Only where a rank runs are the layers known.
+    The layers are known only where a rank runs.
     """
-    # Runners of experts stand beside the attention layers, and keep no KV.
+    # Runners of experts are listed next to the attention layers, and keep no KV.
     layers = config.compilation_config.static_forward_context.values()
     attention = [layer for layer in layers if hasattr(layer, "get_attn_backend")]
     names = {layer.get_attn_backend().get_name() for layer in attention}

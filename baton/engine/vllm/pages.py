@@ -1,4 +1,4 @@
-"""The pages of vLLM's KV cache as bytes: one block is the same page of every layer, in a row."""
+"""Pages of vLLM's KV cache as bytes: one block is the same page of every layer, concatenated."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ Bytes = NDArray[np.uint8]
 
 
 class KvPages(Protocol):
-    """Where the bytes of a block are. Copies run on any thread."""
+    """Memory of the blocks. Copies run on any thread."""
 
     block_bytes: int
     scratch: memoryview
@@ -31,7 +31,7 @@ def page_rows(kv_caches: Mapping[str, Tensor]) -> list[Tensor]:
     """Return the KV tensors as bytes, [pages, bytes] each, in the order of the layers' names.
 
     Raises:
-        StartupError: a page is not one piece of memory in each of them.
+        StartupError: a page is not contiguous in each of them.
     """
     rows: list[Tensor] = []
     seen: set[int] = set()
@@ -68,7 +68,7 @@ class CpuPages:
                 at = end
 
     def write_pages(self, pages: Sequence[int], data: memoryview) -> None:
-        """Copy bytes in, for one page after the other."""
+        """Copy bytes into pages, one page after the other."""
         source = np.frombuffer(data, dtype=np.uint8)
         at = 0
         for page in pages:
@@ -83,16 +83,16 @@ class CpuPages:
             layer[page] = 0
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Release the memory."""
         self._layers = []
 
 
 class CudaPages:
-    """Pages on a GPU, copied by way of pinned memory on a stream of their own.
+    """Pages on a GPU, copied through pinned memory on a separate stream.
 
-    What is read was computed in a step whose tokens the host has seen, and what is written belongs
-    to sequences that no kernel reads before `start`: waiting for the copies themselves is enough,
-    and the model's stream is never waited for.
+    Blocks that are read were computed in a step whose tokens the host has received, and blocks that
+    are written belong to sequences that no kernel reads before `start`. It therefore suffices to
+    wait for the copies themselves, and never for the model's stream.
     """
 
     def __init__(self, kv_caches: Mapping[str, Tensor]) -> None:
@@ -103,7 +103,7 @@ class CudaPages:
         self._pinned = torch.empty(size, dtype=torch.uint8, pin_memory=True)
         self.scratch = memoryview(self._pinned.numpy())  # type: ignore[arg-type]
         self._bounce = torch.empty(size, dtype=torch.uint8, pin_memory=True)
-        """For blocks that go to memory that is not pinned, or come from it."""
+        """Buffer for blocks whose source or destination is not pinned."""
         self._lock = threading.Lock()
         self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
 
@@ -124,7 +124,9 @@ class CudaPages:
                     np.copyto(data, bounce[at : at + self.block_bytes])
 
     def write_pages(self, pages: Sequence[int], data: memoryview) -> None:
-        """Copy bytes in, for one page after the other; from `scratch` with no copy on the host."""
+        """Copy bytes into pages, one page after the other; from `scratch` without a copy on the
+        host.
+        """
         source = np.frombuffer(data, dtype=np.uint8)
         at = source.ctypes.data - self._pinned.data_ptr()
         if 0 <= at <= self._pinned.numel() - source.size:
@@ -146,7 +148,7 @@ class CudaPages:
             self._stream.synchronize()
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Release the memory."""
         self._stream.synchronize()
         self._layers = []
 
@@ -157,7 +159,9 @@ class CudaPages:
             self._stream.synchronize()
 
     def _places(self, pages: Sequence[int], memory: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield where each layer's part of each page is: in host memory, and on the device."""
+        """Yield the location of each layer's part of each page: in host memory, and on the
+        device.
+        """
         at = 0
         for page in pages:
             for layer in self._layers:
@@ -170,7 +174,7 @@ def local_pages(kv_caches: Mapping[str, Tensor]) -> KvPages:
     """Return the pages of the KV tensors of this process.
 
     Raises:
-        StartupError: there are none, or they cannot be moved block by block.
+        StartupError: there are none, or they cannot be copied block by block.
     """
     if not kv_caches:
         raise StartupError("This model keeps no KV in pages, which is not supported.")

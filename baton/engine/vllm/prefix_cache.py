@@ -1,4 +1,4 @@
-"""What vLLM's prefix cache does not say: what a block continues, and since when it is idle."""
+"""Data that vLLM's prefix cache lacks: the block that each continues, and since when it is idle."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -10,7 +10,7 @@ class PrefixCache:
     """Blocks of vLLM's prefix cache, by Baton's keys. Bounded by vLLM's pages.
 
     Args:
-        core: whose cache.
+        core: the core with the cache.
         clock: returns monotonic seconds.
     """
 
@@ -18,9 +18,9 @@ class PrefixCache:
         self._core = core
         self._clock = clock
         self._previous: dict[bytes, bytes] = {}
-        """Key of the block that a block continues, of those that were reported ready."""
+        """Key of the previous block, by block, for those that were reported ready."""
         self._idle_since: dict[int, float] = {}
-        """By page, of those that a sequence has let go."""
+        """Time since which a page is idle, by page, for those that a sequence released."""
         self._evicted = False
 
     def registered(self, keys: Sequence[bytes], first: int, end: int) -> None:
@@ -29,13 +29,14 @@ class PrefixCache:
             self._previous[keys[index]] = keys[index - 1] if index else b""
 
     def released(self, pages: Iterable[int]) -> None:
-        """Record that a sequence let go of pages: from now on they are idle, if nothing else holds
-        them."""
+        """Record that a sequence released pages: they are idle from now on, if nothing else holds
+        them.
+        """
         self._idle_since.update(dict.fromkeys(pages, self._clock()))
 
     @property
     def has_evicted(self) -> bool:
-        """Whether an eviction waits to be told."""
+        """Whether an eviction has not been reported yet."""
         return self._evicted
 
     def take_evicted(self) -> tuple[bytes, ...]:
@@ -45,7 +46,7 @@ class PrefixCache:
         return tuple(key for key in removed if self._previous.pop(key, None) is not None)
 
     def idle_blocks(self, seconds: float) -> list[CachedBlock]:
-        """Return blocks that nothing has held for that long, as of `Engine.idle_blocks`."""
+        """Return blocks that no sequence has held for that long, as of `Engine.idle_blocks`."""
         until = self._clock() - seconds
         return [
             CachedBlock(key, self._previous[key])

@@ -1,6 +1,6 @@
-"""What the parts that vLLM makes itself need of the engine that they belong to, by its id.
+"""Entries by engine id, for components that vLLM itself creates.
 
-vLLM is given the names of a connector and of a logits processor and makes both: the scheduler's
+vLLM is given the names of a connector and of a logits processor and creates both: the scheduler's
 side of the connector in the engine's process, the others wherever a rank runs. Within one process
 they find each other here.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Admission(Protocol):
-    """What the scheduler's side of the connector asks and tells; implemented by `HeldSequences`."""
+    """Calls from the scheduler's side of the connector; implemented by `HeldSequences`."""
 
     def match(self, name: str, local_tokens: int) -> tuple[int | None, bool]: ...
     def allocated(self, name: str, pages: list[int], *, loading: bool) -> None: ...
@@ -27,15 +27,15 @@ class Admission(Protocol):
 
 
 ADMISSIONS: dict[str, Admission] = {}
-"""By engine id, from before its EngineCore is made until it is closed."""
+"""By engine id, from before its EngineCore is created until it is closed."""
 
 WORKER_ADDRESS = "worker_address"
-"""Name in the connector's configuration under which ranks of other processes find the worker."""
+"""Key in the connector's configuration under which ranks in other processes find the worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredKv:
-    """What a rank of this process keeps its KV in."""
+    """KV memory of a rank in this process."""
 
     caches: dict[str, Any]
     """Tensors by layer."""
@@ -47,4 +47,6 @@ REGISTERED: dict[str, RegisteredKv] = {}
 """By engine id, once vLLM has allocated its pages."""
 
 DRAWN: dict[str, dict[int, tuple["Sampled", ...]]] = {}
-"""What Baton's sampler drew besides the token that vLLM sees, by request and output position."""
+"""Tokens that Baton's sampler sampled in addition to the one that vLLM sees, by request and output
+position.
+"""

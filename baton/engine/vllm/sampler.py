@@ -1,4 +1,6 @@
-"""Baton's draw within vLLM: a logits processor that leaves one token, which vLLM's argmax finds."""
+"""Baton's sampling within vLLM: a logits processor leaves one token, which vLLM's argmax
+selects.
+"""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -32,27 +34,30 @@ ARGUMENT = "baton"
 
 
 class DrawRequest(msgspec.Struct, frozen=True):
-    """What decides the draws of one request, besides logits and tokens: plain data, so that it
-    reaches a rank in another process."""
+    """Parameters of one request's sampling, besides logits and tokens: plain data, so that they can
+    be sent to a rank in another process.
+    """
 
     name: str
     sampling: SamplingParams
     choices: tuple[int, ...]
     prompt_tokens: int
-    """Tokens of the prompt proper: to vLLM, output that was sampled elsewhere is prompt too."""
+    """Number of tokens of the prompt proper: vLLM also counts output that was sampled elsewhere as
+    prompt.
+    """
     forbidden: tuple[int, ...]
-    """Tokens that may not be drawn before `sampling.min_tokens`."""
+    """Tokens that must not be sampled before `sampling.min_tokens`."""
     grammar_ends: tuple[int, ...]
-    """Tokens that end an output where its grammar lets it end; empty without a grammar."""
+    """Tokens that end an output where its grammar allows the end; empty without a grammar."""
 
     @property
     def keeps(self) -> bool:
-        """Whether more comes of a draw than the token that vLLM finds."""
+        """Whether sampling yields more than the token that vLLM selects."""
         return len(self.choices) > 1 or self.sampling.logprobs is not None
 
 
 def draw_argument(name: str, sequence: LiveSequence) -> dict[str, Any]:
-    """Return the `extra_args` by which the processor knows a request."""
+    """Return the `extra_args` by which the processor identifies a request."""
     request = sequence.request
     asked = DrawRequest(
         name=name,
@@ -69,7 +74,7 @@ class _Row:
     """One row of the batch.
 
     Args:
-        asked: by the request.
+        asked: parameters of the request.
         prompt: in vLLM's sense.
         output: vLLM's own list, which grows.
     """
@@ -86,17 +91,17 @@ class _Row:
 
     @property
     def position(self) -> int:
-        """Output position of the token that was drawn last."""
+        """Return the output position of the last sampled token."""
         return len(self._tokens) - self.asked.prompt_tokens
 
     def catch_up(self) -> None:
-        """Take the tokens that vLLM has by now."""
+        """Read the tokens that vLLM has so far."""
         new = self._output[len(self._tokens) - self._prompt_tokens :]
-        # Placeholders of a step in flight are replaced before anything is drawn.
+        # Placeholders of a step in flight are replaced before anything is sampled.
         self._tokens.extend(new[: new.index(-1)] if -1 in new else new)
 
     def mask_request(self) -> MaskRequest:
-        """Return what the next mask is computed of; of a row with a grammar."""
+        """Return the input of the next mask; only for a row with a grammar."""
         assert self.state is not None
         draw = self._draw(0, None)
         return MaskRequest(
@@ -104,11 +109,11 @@ class _Row:
         )
 
     def draws(self, mask: Words | None) -> list[Draw]:
-        """Return what decides the next token of each choice."""
+        """Return the input of sampling the next token of each choice."""
         if self._counts is not None:
             self._counts.catch_up(self._tokens)
         if self.state is not None and self.state.error:
-            # The engine, which follows the grammar too, sees that this cannot come.
+            # The engine, which also follows the grammar, detects that this token is not allowed.
             mask = ends_alone(self._ends, 0 if mask is None else mask.size)
         return [self._draw(choice, mask) for choice in self.asked.choices]
 
@@ -122,10 +127,10 @@ class _Row:
 
 
 class BatonSampler(LogitsProcessor):
-    """Draws for the rows that are not plainly greedy, and leaves the others alone.
+    """Samples for the rows that are not plainly greedy, and leaves the others unchanged.
 
-    vLLM calls it on the thread of a step, with a row for every request, also for prompts that are
-    not through: what is drawn for these is drawn again.
+    vLLM calls it on the thread of a step, with a row for every request, including those whose
+    prompts are not complete: tokens sampled for these are sampled again.
     """
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:  # noqa: ARG002
@@ -192,12 +197,14 @@ class BatonSampler(LogitsProcessor):
             if row.asked.keeps:
                 DRAWN.setdefault(row.asked.name, {})[row.position] = of_choices
         at = torch.tensor(list(self._rows), device=logits.device)
-        # Greater than any logit, so that the row itself need not be filled.
+        # Greater than any logit, so that the rest of the row need not be filled.
         logits[at, torch.tensor(tokens, device=logits.device)] = torch.inf
         return logits
 
     def _wait_masks(self) -> Mapping[_Row, Words]:
-        """Return what may come next, by row; of those that got a token since it is computed now."""
+        """Return the allowed next tokens by row; for rows that got a token since, compute them
+        now.
+        """
         for row in self._rows.values():
             row.catch_up()
         guided = [row for row in self._rows.values() if row.state is not None]
@@ -218,12 +225,12 @@ class BatonSampler(LogitsProcessor):
 
 @cache
 def shared_grammars(directory: Path, vocab_tokens: int) -> Grammars | None:
-    """Return what compiles grammars for a checkpoint, one for all of a process."""
+    """Return the grammar compiler for a checkpoint, one per process."""
     return read_grammars(directory, vocab_tokens, read_eos_token_ids(directory))
 
 
 def ends_alone(ends: frozenset[int], words: int) -> Words:
-    """Return a mask of such tokens alone."""
+    """Return a mask that allows only these tokens."""
     mask = np.zeros(words, np.uint32)
     for token in ends:
         mask[token // 32] |= np.uint32(1 << token % 32)
@@ -231,13 +238,13 @@ def ends_alone(ends: frozenset[int], words: int) -> Words:
 
 
 class LocalDraws:
-    """What the processor of this process kept, as of `sampled.Draws`."""
+    """Tokens that the processor of this process kept, as of `sampled.Draws`."""
 
     def take(self, name: str, position: int) -> tuple[Sampled, ...]:
-        """Return what was drawn of a request for an output position; forget what came before.
+        """Return the tokens sampled for an output position of a request; drop earlier ones.
 
         Raises:
-            KeyError: nothing was drawn.
+            KeyError: none were sampled.
         """
         drawn = DRAWN[name]
         found = drawn[position]
@@ -246,5 +253,5 @@ class LocalDraws:
         return found
 
     def forget(self, name: str) -> None:
-        """Forget a request."""
+        """Drop a request."""
         DRAWN.pop(name, None)

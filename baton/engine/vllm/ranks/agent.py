@@ -1,4 +1,4 @@
-"""A rank's side: a thread that copies its part of blocks for as long as the worker lives."""
+"""The rank's side: a thread that copies the rank's part of blocks as long as the worker lives."""
 
 import mmap
 import os
@@ -51,7 +51,7 @@ class _Agent:
         self._offset = self._block_bytes = 0
 
     def run(self) -> None:
-        """Serve until the worker ends."""
+        """Serve until the worker disconnects."""
         try:
             while True:
                 message = receive_by_rank(self._worker)

@@ -1,4 +1,4 @@
-"""What the worker and a rank say to each other, over a socket pair of abstract Unix addresses."""
+"""Messages between the worker and a rank, over a socket pair of abstract Unix addresses."""
 
 import socket
 import struct
@@ -12,22 +12,22 @@ _LENGTH = struct.Struct("<I")
 
 
 class Join(msgspec.Struct, tag=True, frozen=True):
-    """The first message, of a rank that has its pages."""
+    """First message of a rank that has allocated its pages."""
 
     rank: int
     part_bytes: int
-    """Bytes of its part of a block."""
+    """Bytes of the rank's part of a block."""
     backend: str
     isa: str
 
 
 class Share(msgspec.Struct, tag=True, frozen=True):
-    """The answer to all who joined: memory of the worker's that the rank maps."""
+    """Response to all ranks that joined: memory of the worker that the rank maps."""
 
     path: str
     size: int
     offset: int
-    """Where the rank's part begins within a block."""
+    """Offset of the rank's part within a block."""
     block_bytes: int
 
 
@@ -36,7 +36,7 @@ class Read(msgspec.Struct, tag=True, frozen=True):
 
     pages: tuple[int, ...]
     at: int
-    """Where the first block begins in shared memory; the others follow it."""
+    """Position of the first block in shared memory; the others follow it."""
 
 
 class Write(msgspec.Struct, tag=True, frozen=True):
@@ -53,26 +53,26 @@ class Clear(msgspec.Struct, tag=True, frozen=True):
 
 
 class TakeDraws(msgspec.Struct, tag=True, frozen=True):
-    """Say what was drawn of a request for an output position."""
+    """Request the tokens that were sampled for an output position of a request."""
 
     name: str
     position: int
 
 
 class ForgetDraws(msgspec.Struct, tag=True, frozen=True):
-    """Forget what was drawn of a request."""
+    """Drop the tokens that were sampled for a request."""
 
     name: str
 
 
 class Done(msgspec.Struct, tag=True, frozen=True):
-    """What was asked is done."""
+    """The requested operation is complete."""
 
     sampled: tuple[Sampled, ...] = ()
 
 
 class Failed(msgspec.Struct, tag=True, frozen=True):
-    """What was asked cannot be done."""
+    """The requested operation failed."""
 
     error: str
 
@@ -88,7 +88,7 @@ def send(to: socket.socket, message: msgspec.Struct) -> None:
     """Send a message.
 
     Raises:
-        OSError: the other side is gone.
+        OSError: the peer has disconnected.
     """
     data = msgspec.msgpack.encode(message)
     to.sendall(_LENGTH.pack(len(data)) + data)
@@ -98,7 +98,7 @@ def receive_by_rank(source: socket.socket) -> ToRank:
     """Receive the worker's next message.
 
     Raises:
-        OSError, EOFError: the other side is gone.
+        OSError, EOFError: the peer has disconnected.
     """
     return _to_rank.decode(_receive(source))
 
@@ -107,7 +107,7 @@ def receive_by_worker(source: socket.socket) -> ToWorker:
     """Receive a rank's next message.
 
     Raises:
-        OSError, EOFError: the other side is gone.
+        OSError, EOFError: the peer has disconnected.
     """
     return _to_worker.decode(_receive(source))
 

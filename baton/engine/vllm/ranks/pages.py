@@ -1,4 +1,4 @@
-"""The worker's side: pages that are spread over ranks, behind the interface of local ones."""
+"""The worker's side: pages that are distributed over ranks, behind the interface of local ones."""
 
 import mmap
 import os
@@ -28,15 +28,15 @@ from baton.engine.vllm.ranks.messages import (
 )
 
 JOIN_SECONDS = 60.0
-"""For ranks to join once the engine is made: they have by then."""
+"""Seconds in which ranks must join after the engine is created; they normally have by then."""
 ANSWER_SECONDS = 30.0
-"""For a copy of some blocks; a rank that takes longer is as good as dead."""
+"""Seconds for a copy of some blocks; a rank that takes longer is considered dead."""
 
 _listeners = count()
 
 
 class RankListener:
-    """Where ranks join while vLLM starts them. Close it, or give it to `RankPages`."""
+    """Socket on which ranks join while vLLM starts them. Close it, or pass it to `RankPages`."""
 
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
@@ -47,10 +47,10 @@ class RankListener:
         self._socket.settimeout(JOIN_SECONDS)
 
     def accept_all(self) -> list[tuple[Join, socket.socket]]:
-        """Return who joined, by rank.
+        """Return the connections of all ranks, by rank.
 
         Raises:
-            RuntimeError: not all of them did.
+            RuntimeError: not all of them joined.
         """
         joined: list[tuple[Join, socket.socket]] = []
         try:
@@ -73,16 +73,17 @@ class RankListener:
 
 
 class RankPages:
-    """Pages whose blocks are the parts of all ranks in a row; also their draws, of the first rank.
+    """Pages whose blocks are the concatenated parts of all ranks; also the first rank's sampled
+    tokens.
 
-    Copies are asked of all ranks at once, and one call waits for another.
+    Copies are requested from all ranks together, and calls are serialized.
     """
 
     def __init__(self, listener: RankListener) -> None:
-        """Let the ranks that joined share this process's memory.
+        """Share this process's memory with the ranks that joined.
 
         Raises:
-            RuntimeError: a rank is gone, or cannot map the memory.
+            RuntimeError: a rank has disconnected, or cannot map the memory.
         """
         joined = listener.accept_all()
         self._ranks = [connection for _, connection in joined]
@@ -91,14 +92,14 @@ class RankPages:
         self.block_bytes = sum(join.part_bytes for join, _ in joined)
         self._scratch_bytes = scratch_size(self.block_bytes)
         size = 2 * self._scratch_bytes
-        # Without a name in the file system: nothing is left behind, however this process ends.
+        # Without a name in the file system, nothing is left behind, however this process ends.
         self._descriptor = os.memfd_create("baton-kv", os.MFD_CLOEXEC)
         os.ftruncate(self._descriptor, size)
         self._map = mmap.mmap(self._descriptor, size)
         memory = memoryview(self._map)
         self.scratch = memory[: self._scratch_bytes]
         self._bounce = memory[self._scratch_bytes :]
-        """For blocks that go elsewhere than `scratch`, or come from there."""
+        """Buffer for blocks whose source or destination is not in `scratch`."""
         self._base = np.frombuffer(memory, dtype=np.uint8).ctypes.data
         path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
         offset = 0
@@ -119,7 +120,7 @@ class RankPages:
                     view.cast("B")[:] = self._bounce[at : at + self.block_bytes]
 
     def write_pages(self, pages: Sequence[int], data: memoryview) -> None:
-        """Copy bytes in, for one page after the other; from `scratch` without another copy."""
+        """Copy bytes into pages, one page after the other; from `scratch` without another copy."""
         source = np.frombuffer(data, dtype=np.uint8)
         at = source.ctypes.data - self._base
         if 0 <= at <= self._scratch_bytes - source.size:
@@ -140,17 +141,17 @@ class RankPages:
             self._ask_all(Clear(page))
 
     def take(self, name: str, position: int) -> tuple[Sampled, ...]:
-        """Return what was drawn of a request for an output position, as of `sampled.Draws`."""
+        """Return the tokens sampled for an output position of a request, as of `sampled.Draws`."""
         with self._lock:
             return self._ask(self._ranks[:1], TakeDraws(name, position)).sampled
 
     def forget(self, name: str) -> None:
-        """Forget what was drawn of a request."""
+        """Drop the tokens that were sampled for a request."""
         with self._lock:
             self._ask_all(ForgetDraws(name))
 
     def close(self) -> None:
-        """Let the ranks' threads end, and give the memory back."""
+        """Stop the ranks' threads, and release the memory."""
         for connection in self._ranks:
             connection.close()
         os.close(self._descriptor)
@@ -159,10 +160,10 @@ class RankPages:
         self._ask(self._ranks, message)
 
     def _ask(self, ranks: Sequence[socket.socket], message: msgspec.Struct) -> Done:
-        """Send to all before the first answer is read: they copy at the same time.
+        """Send to all ranks before the first response is read, so that they copy at the same time.
 
         Raises:
-            RuntimeError: a rank is gone, or refused.
+            RuntimeError: a rank has disconnected, or reported a failure.
         """
         try:
             for connection in ranks:

@@ -1,1 +1,1 @@
-"""Sequences within vLLM: what is asked of it, what holds each back, and what it reports of them."""
+"""Sequences within vLLM: their requests, the policy that holds each back, and their reports."""

@@ -1,8 +1,8 @@
-"""Which sequences vLLM may take pages for, and what it did with them: the policy that it lacks.
+"""Admission of sequences to vLLM, and the results of its scheduling: the policy that vLLM lacks.
 
-vLLM admits what fits, in order. Baton holds each sequence between its admission and its start, with
-its pages; so what is held counts against `max_running`, and of sequences that need the same block
-first only one computes or loads it, the others wait for it. Pure but for what `changes` is told.
+vLLM admits whatever fits, in order. Baton holds each sequence between its admission and its start,
+with its pages; held sequences therefore count against `max_running`, and of sequences that need the
+same block first only one computes or loads it while the others wait. Pure except for callbacks.
 """
 
 import time
@@ -40,43 +40,44 @@ class HeldSequences:
         self._clock = clock
         self._by_name: dict[str, HeldSequence] = {}
         self._claims: dict[bytes, HeldSequence] = {}
-        """Who computes or loads a block that is not in the prefix cache."""
+        """Sequence that computes or loads a block that is not in the prefix cache, by key."""
         self._backlog = WaitingLine()
-        """vLLM, which looks at all that it knows in each step, is given only those that may be
-        admitted."""
+        """Sequences not yet given to vLLM, which examines all that it has in each step: it gets
+        only those that may be admitted.
+        """
         self._in_backlog: dict[LiveSequence, HeldSequence] = {}
         self.running = 0
         """Sequences that hold pages and have not ended."""
         self.paused = 0
         """Sequences that are left out of steps; they hold no pages."""
         self.to_pause: dict[str, HeldSequence] = {}
-        """Those that are to be, as soon as they have had a token."""
+        """Sequences to pause as soon as they have received a token."""
         self._told: set[str] = set()
-        """Paused sequences that vLLM has still to say that they were preempted."""
+        """Paused sequences whose preemption vLLM has yet to report."""
         self.step = StepRecord()
         self.changed = False
-        """Whether something changed since the last step that may let a waiting sequence go on."""
+        """Whether a change since the last step may let a waiting sequence continue."""
         self.computed_tokens = 0
         self.cached_tokens = 0
 
     @property
     def waiting(self) -> int:
-        """Sequences without pages."""
+        """Return the number of sequences without pages."""
         return sum(1 for _ in self._waiting())
 
     @property
     def has_backlog(self) -> bool:
-        """Whether sequences wait that vLLM does not know."""
+        """Whether sequences wait that vLLM has not been given."""
         return bool(self._in_backlog)
 
     def check_room(self, max_waiting: int) -> None:
         """Check that another sequence may wait.
 
         Args:
-            max_waiting: sequences that may wait beside as many as run at most.
+            max_waiting: maximum number of waiting sequences, in addition to the running ones.
 
         Raises:
-            QueueFullError: so many run or wait already, without those that were preempted or
+            QueueFullError: that many already run or wait, not counting those that were preempted or
                 resumed: they were accepted long ago.
         """
         most = self._max_running + max_waiting
@@ -123,7 +124,7 @@ class HeldSequences:
         return left
 
     def resume(self, held: HeldSequence) -> bool:
-        """Let a sequence go on; return whether it was left out of steps."""
+        """Resume a sequence; return whether it was left out of steps."""
         self.to_pause.pop(held.name, None)
         if held.sequence.state is not SequenceState.PAUSED:
             return False
@@ -132,7 +133,7 @@ class HeldSequences:
         return True
 
     def take_next(self) -> list[HeldSequence]:
-        """Return the sequences that vLLM shall know from now on: as many as may be admitted."""
+        """Return the sequences to give to vLLM now: as many as may be admitted."""
         if not self._in_backlog:
             return []
         known = sum(each.given and each.sequence.waits_for is None for each in self._waiting())
@@ -150,7 +151,7 @@ class HeldSequences:
         return self._by_name.get(name)
 
     def remove(self, held: HeldSequence) -> None:
-        """Forget a sequence, and let go of what waits for its blocks."""
+        """Remove a sequence, and release those that wait for its blocks."""
         del self._by_name[held.name]
         if held.sequence in self._in_backlog:
             self._leave_backlog(held.sequence)
@@ -167,7 +168,7 @@ class HeldSequences:
         return self._in_backlog.pop(sequence)
 
     def take_step(self) -> StepRecord:
-        """Return what happened since the last call."""
+        """Return the record of changes since the last call."""
         record, self.step = self.step, StepRecord()
         return record
 
@@ -180,18 +181,18 @@ class HeldSequences:
         held.sequence.registered = blocks
         self.changed = True
 
-    # What vLLM's scheduler asks and tells, by way of the connector.
+    # Called by vLLM's scheduler through the connector.
 
     def match(self, name: str, local_tokens: int) -> tuple[int | None, bool]:
-        """Return what `get_num_new_matched_tokens` answers.
+        """Return the result of `get_num_new_matched_tokens`.
 
         Args:
             name: of the request.
             local_tokens: leading tokens that vLLM's prefix cache holds.
 
         Returns:
-            Tokens that are "on their way", and whether vLLM waits for them. None: ask again at the
-            next step.
+            Number of tokens that are being loaded, and whether vLLM waits for them. None: retry at
+            the next step.
         """
         held = self._by_name[name]
         sequence = held.sequence
@@ -208,11 +209,11 @@ class HeldSequences:
             sequence.waits_for = missing[0]
             return None, False
         sequence.cached_blocks = sequence.registered = found
-        # At least the last token is not in the cache: vLLM leaves it out of what it finds.
+        # At least the last token is not in the cache: vLLM omits it from its match.
         return len(sequence.tokens) - local_tokens, True
 
     def allocated(self, name: str, pages: list[int], *, loading: bool) -> None:
-        """Record the pages that a request got, and whether it is held now."""
+        """Record the pages that a request received, and whether it is held now."""
         held = self._by_name[name]
         sequence = held.sequence
         now = self._clock()
@@ -234,12 +235,12 @@ class HeldSequences:
         pages_of: Callable[[str], list[int]],
         preempted: Iterable[str],
     ) -> None:
-        """Record one step's plan, before anything of it is computed.
+        """Record one step's plan, before any of it is computed.
 
         Args:
-            tokens: how many of each request are computed.
+            tokens: number of tokens to compute, by request.
             pages_of: returns a request's pages.
-            preempted: requests that lost theirs.
+            preempted: requests that lost their pages.
         """
         for name in preempted:
             held = self._by_name.get(name)
@@ -306,7 +307,9 @@ class HeldSequences:
             self.on_partial_page(sequence.pages[last])
 
     def _busy(self, held: HeldSequence, key: bytes) -> bool:
-        """Return whether another sequence is about to have the block, and may be waited for."""
+        """Return whether another sequence is about to have the block, and this one may wait for
+        it.
+        """
         owner = self._claims.get(key)
         if owner is None or owner is held:
             return False

@@ -1,4 +1,4 @@
-"""What happened in a step of vLLM, as the engine contract's events."""
+"""Report a step of vLLM as the engine contract's events."""
 
 from collections.abc import Sequence
 
@@ -17,14 +17,14 @@ from baton.engine.vllm.sequences.sampled import SampledReader, scored_prompt
 
 
 class StepReporter:
-    """Writes events, and keeps Baton's side of each sequence right. Owned by the engine.
+    """Creates events, and updates Baton's view of each sequence. Owned by the engine.
 
     Args:
         info: of the engine.
-        core: whose requests they are.
+        core: the core with the requests.
         held: the sequences.
-        cache: told which blocks are in it.
-        reader: of what was sampled.
+        cache: receives the blocks that are in the prefix cache.
+        reader: reads the sampled tokens.
     """
 
     def __init__(
@@ -52,7 +52,9 @@ class StepReporter:
             events.append(BlocksEvicted(keys))
 
     def ready(self, held: HeldSequence, events: list[Event]) -> None:
-        """Report what became ready, unless vLLM has not looked at the sequence since its start."""
+        """Report blocks that became ready, unless vLLM has not scheduled the sequence since its
+        start.
+        """
         sequence = held.sequence
         without_pages = sequence.state in (SequenceState.WAITING, SequenceState.PAUSED)
         if without_pages or self._core.is_held(held.request):
@@ -72,7 +74,7 @@ class StepReporter:
             self.unreported.pop(held.name, None)
 
     def output(self, held: HeldSequence, output: EngineCoreOutput, events: list[Event]) -> None:
-        """Report what vLLM sampled, and the end if it is one."""
+        """Report the tokens that vLLM sampled, and the end if they are the last."""
         sequence = held.sequence
         if sequence.state is SequenceState.ENDED:
             return
@@ -99,16 +101,16 @@ class StepReporter:
                 return
 
     def _scored(self, held: HeldSequence, output: EngineCoreOutput, events: list[Event]) -> bool:
-        """Report the log probabilities of a prompt, which vLLM gives with the first token.
+        """Report the log probabilities of a prompt, which vLLM returns with the first token.
 
-        It gives them once: they are lost with that output when the sequence is preempted before it
-        is read, as may happen with async scheduling. Return whether they are there.
+        It returns them once: they are lost with that output if the sequence is preempted before it
+        is read, which may happen with async scheduling. Return whether they are present.
         """
         sequence = held.sequence
         entries = scored_prompt(held, output)
         if not entries:
             return False
-        # No more in one event than an engine has that reports each chunk.
+        # At most as many in one event as an engine reports that does so for each chunk.
         for at in range(0, len(entries), self._chunk_tokens):
             some = tuple(entries[at : at + self._chunk_tokens])
             events.append(PromptScored(sequence.id, sequence.scored_tokens, some))
@@ -116,9 +118,9 @@ class StepReporter:
         return True
 
     def _unfit(self, sequence: LiveSequence, sampled: Sequence[Sampled]) -> str:
-        """Return why what was sampled is not of the sequence's grammar; empty: it is.
+        """Return why a sampled token violates the sequence's grammar; empty: it does not.
 
-        The processor, which may be in another process, draws an end where nothing can come.
+        The processor, which may be in another process, samples an end where no token is allowed.
         """
         grammar = sequence.grammar
         if grammar is None:

@@ -1,4 +1,4 @@
-"""Requests as vLLM takes them, out of Baton's."""
+"""vLLM's requests, made from Baton's."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,11 +12,11 @@ from baton.sampling import PARAMETERS, Effect, is_plainly_greedy
 
 _SMALLEST_TOP_P = 1e-9
 _UNCHANGED = [each for each in PARAMETERS if each.traits.vllm]
-"""Parameters whose values vLLM takes as they are."""
+"""Parameters whose values are passed to vLLM unchanged."""
 
 
 def block_hasher(sequence: LiveSequence, block_tokens: int) -> Callable[[Any], list[bytes]]:
-    """Return what names a request's blocks: Baton's keys, which `sequence` keeps."""
+    """Return the hasher of a request's blocks: it returns Baton's keys, which `sequence` keeps."""
 
     def name_new_blocks(request: Any) -> list[bytes]:
         keys = sequence.keys
@@ -31,9 +31,9 @@ def block_hasher(sequence: LiveSequence, block_tokens: int) -> Callable[[Any], l
 
 
 def priority(sequence: LiveSequence) -> int:
-    """Return a number that sorts requests as their orders do; streams that go on are first.
+    """Return a number that sorts requests by their orders; streams that continue are first.
 
-    vLLM has one priority, which it compares before arrivals: rank, lead and key, in tokens and
+    vLLM has a single priority, which it compares before arrivals: rank, lead and key, in tokens and
     microseconds, are its digits.
     """
     if sequence.request.output:
@@ -47,7 +47,7 @@ def priority(sequence: LiveSequence) -> int:
 
 
 def takes_argmax(sequence: LiveSequence) -> bool:
-    """Return whether vLLM's own argmax is the exact draw, so that nothing is added to its step."""
+    """Return whether vLLM's own argmax is the exact result, so that its step needs no addition."""
     request = sequence.request
     return (
         is_plainly_greedy(request.sampling, len(request.choices))
@@ -56,13 +56,13 @@ def takes_argmax(sequence: LiveSequence) -> bool:
 
 
 def exact_params(sequence: LiveSequence, name: str, vocab_tokens: int) -> VllmParams:
-    """Return vLLM's parameters where Baton draws, or where the argmax is the draw."""
+    """Return vLLM's parameters where Baton samples, or where the argmax is the exact result."""
     sampling = sequence.request.sampling
     return VllmParams(
         temperature=0,
         max_tokens=_tokens_left(sequence),
         ignore_eos=True,
-        # Before min_tokens a stop token ends nothing: the engine ends these itself.
+        # Before min_tokens a stop token does not end the output: the engine itself handles these.
         stop_token_ids=[] if sampling.min_tokens else sorted(sequence.stops),
         detokenize=False,
         extra_args=None if takes_argmax(sequence) else draw_argument(name, sequence),
@@ -71,10 +71,10 @@ def exact_params(sequence: LiveSequence, name: str, vocab_tokens: int) -> VllmPa
 
 
 def native_params(sequence: LiveSequence, vocab_tokens: int, *, on_cpu: bool) -> VllmParams:
-    """Return vLLM's parameters where vLLM draws: such an output is not continued exactly.
+    """Return vLLM's parameters where vLLM samples: such an output is not continued exactly.
 
-    On a CPU seeds are left out: vLLM rewinds a seeded generator after each chunk of a prompt, which
-    those of CPUs cannot do, and its engine dies of it.
+    On a CPU seeds are omitted: vLLM rewinds a seeded generator after each chunk of a prompt, which
+    CPU generators do not support, and its engine would fail.
     """
     sampling = sequence.request.sampling
     done = len(sequence.request.output)
@@ -87,10 +87,10 @@ def native_params(sequence: LiveSequence, vocab_tokens: int, *, on_cpu: bool) ->
             if random or each.traits.effect is not Effect.DRAW
         },
         temperature=sampling.temperature,
-        # It takes no 0, which keeps what is most likely.
+        # vLLM accepts no 0, which keeps only the most likely token.
         top_p=(sampling.top_p or _SMALLEST_TOP_P) if random else 1.0,
-        # Its generator counts from the start of the request: with the position in the seed no two
-        # parts of one output share their numbers.
+        # Its generator counts from the start of the request: with the position in the seed, no two
+        # parts of one output share random numbers.
         seed=((sampling.seed or 0) * 1_000_003 + done) % 2**63 if random and not on_cpu else None,
         logit_bias=dict(sampling.logit_bias) or None,
         allowed_token_ids=list(sampling.allowed_token_ids or ()) or None,
@@ -101,14 +101,15 @@ def native_params(sequence: LiveSequence, vocab_tokens: int, *, on_cpu: bool) ->
         stop_token_ids=sorted(sequence.stops),
         detokenize=False,
     )
-    # vLLM makes these of words with its tokenizer, which it has none of here.
+    # vLLM computes these from words with its tokenizer, which it does not have here.
     params._bad_words_token_ids = [list(run) for run in sampling.bad_word_ids] or None
     return params
 
 
 def _prompt_logprobs(sequence: LiveSequence, vocab_tokens: int) -> int | None:
-    """Return how many alternatives vLLM shall report of each prompt token; it then reads nothing of
-    its prefix cache. None: none is to be reported."""
+    """Return the number of alternatives that vLLM reports per prompt token; it then ignores its
+    prefix cache. None: none is reported.
+    """
     asked = sequence.request.prompt_logprobs
     if asked is None or not sequence.scores_prompt:
         return None
@@ -116,7 +117,7 @@ def _prompt_logprobs(sequence: LiveSequence, vocab_tokens: int) -> int | None:
 
 
 def _tokens_left(sequence: LiveSequence) -> int:
-    """Return how many tokens vLLM may sample."""
+    """Return the maximum number of tokens that vLLM may sample."""
     if sequence.request.prefill_only:
         return 1
     return sequence.length_limit - len(sequence.tokens)

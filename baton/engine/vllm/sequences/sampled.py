@@ -1,4 +1,4 @@
-"""Tokens and log probabilities as Baton reports them, out of vLLM's outputs."""
+"""Tokens and log probabilities in Baton's form, from vLLM's outputs."""
 
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -11,7 +11,9 @@ from baton.request.stream_events import TokenLogprob
 
 
 class Draws(Protocol):
-    """What Baton's sampler drew beside the tokens that vLLM sees, wherever that runs."""
+    """Tokens that Baton's sampler sampled in addition to those that vLLM sees, in whichever
+    process.
+    """
 
     def take(self, name: str, position: int) -> tuple[Sampled, ...]: ...
     def forget(self, name: str) -> None: ...
@@ -24,7 +26,9 @@ class SampledReader:
         self._draws = draws
 
     def read(self, held: HeldSequence, output: EngineCoreOutput) -> Iterator[tuple[Sampled, ...]]:
-        """Yield what was sampled for each position; the sequence's tokens grow in between."""
+        """Yield the sampled tokens of each position; the caller appends them to the sequence in
+        between.
+        """
         sequence = held.sequence
         request = sequence.request
         wants_more = len(request.choices) > 1 or request.sampling.logprobs is not None
@@ -38,9 +42,9 @@ class SampledReader:
 
 
 def scored_prompt(held: HeldSequence, output: EngineCoreOutput) -> list[TokenLogprob]:
-    """Return the log probabilities of all prompt tokens but the first; none if vLLM gives none.
+    """Return the log probabilities of all prompt tokens but the first; none if vLLM has none.
 
-    To vLLM what was sampled elsewhere is prompt too: that is left out.
+    vLLM counts output that was sampled elsewhere as prompt: it is omitted.
     """
     tensors, request = output.new_prompt_logprobs_tensors, held.sequence.request
     if tensors is None:
@@ -55,7 +59,7 @@ def scored_prompt(held: HeldSequence, output: EngineCoreOutput) -> list[TokenLog
 
 
 def _logprob(lists: Any, index: int, token: int, request: Any) -> TokenLogprob | None:
-    """Return vLLM's own log probability of a token, with as many alternatives as were asked for."""
+    """Return vLLM's own log probability of a token, with the requested number of alternatives."""
     asked = request.sampling.logprobs
     if asked is None or lists is None:
         return None
@@ -65,7 +69,7 @@ def _logprob(lists: Any, index: int, token: int, request: Any) -> TokenLogprob |
 
 
 def _entry(token: int, ids: list[int], values: list[float], count: int) -> TokenLogprob:
-    """Return what vLLM tells of one token: it comes first, and again where it is among the best."""
+    """Return vLLM's entry for one token: it comes first, and again if it is among the best."""
     own = values[ids.index(token)]
     best = sorted(zip(ids[1:], values[1:], strict=True), key=lambda pair: (-pair[1], pair[0]))
     return TokenLogprob(own, tuple(best[:count]))
