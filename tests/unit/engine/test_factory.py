@@ -106,7 +106,7 @@ def test_pages_and_weights_must_fit_the_memory_of_the_cgroup(tmp_path: Path) -> 
     settings = EngineSettings(model=tmp_path, kv_bytes=3 * MIB)
     check_memory(settings, lambda: None)
     check_memory(settings, lambda: 4 * MIB)
-    with pytest.raises(StartupError, match=r"3 MiB.* 1 MiB.* limit of 3 MiB.*ENGINE_KV_BYTES"):
+    with pytest.raises(StartupError, match=r"3 MiB.*1 MiB.* limit of 3 MiB.*ENGINE_KV_BYTES"):
         check_memory(settings, lambda: 4 * MIB - 1)
 
 
