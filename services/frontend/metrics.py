@@ -1,4 +1,4 @@
-"""What the frontend counts."""
+"""The frontend's metrics."""
 
 from baton.telemetry.metrics import Counter, Gauge, Histogram, call_buckets
 

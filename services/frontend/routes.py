@@ -1,4 +1,4 @@
-"""The one table of HTTP routes: OpenAI's and vLLM's paths, administration, health, documents."""
+"""The table of all HTTP routes: OpenAI's and vLLM's paths, administration, health, documents."""
 
 from baton.tenancy.records.tenants import Scope as KeyScope
 from services.frontend.access.authenticator import Authenticator
@@ -19,7 +19,7 @@ def route_table(
     Args:
         handlers: serve inference and health.
         organization: serves administration.
-        metrics: there is a route for metrics.
+        metrics: whether there is a route for metrics.
     """
     routes = handlers.routes(metrics=metrics)
     routes.append(Route("GET", "/openapi.json", OPERATOR, OpenApi(routes).serve))
@@ -28,7 +28,7 @@ def route_table(
 
 
 def routed_app(table: RouteTable, authenticator: Authenticator, inference: Inference) -> RoutedApp:
-    """Return the application that serves these routes to those whose key allows it."""
+    """Return the application that serves these routes to callers whose key allows it."""
 
     def admit(scope: Scope, request: RequestRecord, needs: tuple[KeyScope, ...]) -> None:
         credential = authenticator.read(scope["headers"])

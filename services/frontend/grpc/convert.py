@@ -1,4 +1,4 @@
-"""Between the public messages of `baton.v1` and the frontend's own types."""
+"""Conversion between the public messages of `baton.v1` and the frontend's own types."""
 
 import json
 from typing import Any, TypeVar
@@ -31,11 +31,11 @@ def generation_request(
     request_id: str,
     max_messages: int,
 ) -> GenerationRequest:
-    """Return the request that a client sent, unchecked.
+    """Return a client's request, unchecked.
 
     Raises:
-        BatonError: as of `_conversation`, `with_suffix` and `tool_use_of`; INVALID_FIELD, a side
-            that is none.
+        BatonError: as for `_conversation`, `with_suffix` and `tool_use_of`; INVALID_FIELD: a
+            truncation side that does not exist.
     """
     context, resume = request.context, None
     if request.HasField("resume"):
@@ -63,7 +63,7 @@ def generation_request(
 def tokenized(
     request: inference_pb2.TokenizeRequest, max_messages: int
 ) -> tuple[Prompt, PromptOptions]:
-    """Return what a tokenize request is about, and how to tokenize it; errors as of
+    """Return the subject of a tokenize request, and its options; errors as for
     `_conversation`."""
     options = PromptOptions(add_special_tokens=_or_none(request, "add_special_tokens"))
     if request.messages and not request.text:
@@ -74,10 +74,10 @@ def tokenized(
 def _conversation(
     request: inference_pb2.ChatRequest | inference_pb2.TokenizeRequest, max_messages: int
 ) -> ChatPrompt:
-    """Return the prompt of a conversation, with what is asked of the template.
+    """Return the prompt of a conversation, with the template's options.
 
     Raises:
-        BatonError: it has more than `max_messages`; or as of `tools_of` and `template_options`.
+        BatonError: it has more than `max_messages`; or as for `tools_of` and `template_options`.
     """
     messages = request.messages
     if len(messages) > max_messages:
@@ -130,12 +130,12 @@ def _prompt_options(
 
 
 def _or_none(request: Any, field: str) -> Any:
-    """Return a field that has presence; None where it is unset."""
+    """Return a field with presence; None if it is unset."""
     return getattr(request, field) if request.HasField(field) else None
 
 
 def _json(request: Any, field: str, kind: type[J]) -> J | None:
-    """Return a field that has JSON of a kind; None where it is empty."""
+    """Return a JSON field decoded to a type; None if it is empty."""
     text = getattr(request, field)
     if not text:
         return None

@@ -1,4 +1,4 @@
-"""Tools and calls, from the public messages of `baton.v1`."""
+"""Tools and calls from the public messages of `baton.v1`."""
 
 import json
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def tools_of(tools: Sequence[inference_pb2.Tool]) -> tuple[ToolDefinition, ...]:
     """Return the tools of a request; their names and schemas are not checked.
 
     Raises:
-        BatonError: INVALID_FIELD, there are too many, or the parameters of one are no JSON object.
+        BatonError: INVALID_FIELD: there are too many, or parameters are not a JSON object.
     """
     if len(tools) > MAX_TOOLS:
         raise too_many("tools", len(tools), MAX_TOOLS)
@@ -31,10 +31,10 @@ def tools_of(tools: Sequence[inference_pb2.Tool]) -> tuple[ToolDefinition, ...]:
 
 
 def tool_use_of(request: inference_pb2.ChatRequest) -> ToolUse | None:
-    """Return what a request says of tools; None: it has none.
+    """Return the tool use of a request; None: it has none.
 
     Raises:
-        BatonError: as of `tools_of`, or INVALID_FIELD, it chooses from no tools.
+        BatonError: as for `tools_of`, or INVALID_FIELD: a tool choice without tools.
     """
     choice, tools = request.tool_choice, tools_of(request.tools)
     calls = _CALLS.get(choice.mode)

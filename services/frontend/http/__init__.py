@@ -1,1 +1,1 @@
-"""The OpenAI HTTP API, answered from the same code as gRPC."""
+"""The OpenAI HTTP API, served by the same code as gRPC."""

@@ -1,4 +1,4 @@
-"""The types of ASGI, which uvicorn speaks to this server's pages."""
+"""The types of ASGI, the interface between uvicorn and this server's handlers."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any

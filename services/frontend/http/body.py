@@ -11,7 +11,7 @@ class ClientGoneError(Exception):
 
 
 def header(scope: Scope, name: bytes) -> str:
-    """Return a header's value as text, empty where there is none; `name` in lower case."""
+    """Return a header's value as text, empty if it is missing; `name` in lower case."""
     for key, value in scope["headers"]:
         if key == name:
             return bytes(value).decode("latin-1")
@@ -28,8 +28,8 @@ async def read_json(scope: Scope, receive: Receive, limit: int, seconds: float) 
         seconds: how long the client may take.
 
     Raises:
-        BatonError: another content type, compressed, too long, too slow, or no HTTP.
-        ClientGoneError: the client left.
+        BatonError: another content type, compressed, too long, too slow, or malformed HTTP.
+        ClientGoneError: the client disconnected.
     """
     kind = header(scope, b"content-type").partition(";")[0].strip().lower()
     if kind not in ("", "application/json"):
@@ -63,7 +63,7 @@ async def _read(receive: Receive, limit: int, wire: Wire) -> bytes:
         if message["type"] == "http.disconnect":
             raise ClientGoneError
         more = message.get("more_body", False)
-        if more and wire.refusal is not None:  # no more will come of it
+        if more and wire.refusal is not None:  # the rest of it will not arrive
             raise wire.refusal
         chunk = message.get("body", b"")
         size += len(chunk)

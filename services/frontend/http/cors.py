@@ -1,4 +1,4 @@
-"""Cross-origin requests: which web pages a browser lets read the answers."""
+"""Cross-origin requests: which web pages may read the responses."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from services.frontend.http.body import header
 ANY = "*"
 _METHODS = b"GET, POST, DELETE"
 _KEEP_SECONDS = b"600"
-"""For which a browser asks no second time."""
+"""How long browsers cache the result of a preflight request."""
 _EXPOSED = b", ".join(
     [
         *(b"x-request-id", b"retry-after", b"retry-after-ms"),
@@ -19,18 +19,18 @@ _EXPOSED = b", ".join(
         ),
     ]
 )
-"""Headers that pages may read, besides those that they always may."""
+"""Response headers that pages may read, in addition to those always allowed."""
 
 
 class CorsMiddleware:
-    """Answers browsers' questions before a request, and says with each answer who may read it.
+    """Answers browsers' preflight requests, and says with each response who may read it.
 
-    Requests of other origins are served as if there were none: it is the browser that keeps their
-    answers from the page. Cookies are never asked for.
+    Requests of other origins are served as without CORS: the browser keeps the responses from the
+    page. Credentials (cookies) are never allowed.
 
     Args:
-        app: what answers requests.
-        origins: such as `https://chat.example.org`; `*` is any.
+        app: the wrapped application.
+        origins: such as `https://chat.example.org`; `*` allows any.
     """
 
     def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Ends the work on a request when its client closes the connection."""
+"""Cancels the work on a request when its client closes the connection."""
 
 import asyncio
 from types import TracebackType
@@ -8,9 +8,9 @@ from services.frontend.http.protocol.connection import Wire
 
 
 class WhileConnected:
-    """An async context: what runs inside is cancelled once the client is gone.
+    """An async context whose body is cancelled once the client disconnects.
 
-    Leaves with ClientGoneError in that case.
+    Exits with ClientGoneError in that case.
     """
 
     def __init__(self, wire: Wire) -> None:

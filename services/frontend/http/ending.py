@@ -1,11 +1,11 @@
-"""How a server ends."""
+"""The shutdown state of a server."""
 
 
 class ServerEnding:
-    """How far a server is with its end, as its connections see it."""
+    """How far a server is in its shutdown, as seen by its connections."""
 
     def __init__(self) -> None:
         self.retiring = False
-        """Each answer is the last one of its connection, and says so."""
+        """Each response is the last one of its connection, and says so."""
         self.refusing = False
-        """Connections that come now are refused."""
+        """New connections are rejected."""

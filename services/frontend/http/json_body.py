@@ -1,4 +1,4 @@
-"""JSON bodies decoded, and what is wrong with those that are none."""
+"""Decodes JSON bodies, and reports what is wrong with malformed ones."""
 
 import re
 from typing import TypeVar
@@ -15,11 +15,11 @@ _MAX_NAME = 64
 
 
 def decode_body(decoder: msgspec.json.Decoder[B], data: bytes) -> B:
-    """Return what a body says.
+    """Return a decoded body.
 
     Raises:
-        BatonError: MALFORMED_BODY, it is no JSON; INVALID_FIELD, a type is wrong, or a field
-            that must be there is not, or the reverse.
+        BatonError: MALFORMED_BODY: it is not JSON; INVALID_FIELD: a type is wrong, or a field is
+            missing or unknown.
     """
     try:
         return decoder.decode(data)
@@ -41,7 +41,7 @@ def decode_body(decoder: msgspec.json.Decoder[B], data: bytes) -> B:
 
 
 def not_json(error: msgspec.DecodeError | UnicodeDecodeError) -> BatonError:
-    """Return the error of a body, or of a part of it, that is no JSON."""
+    """Return the error of a body, or a part of it, that is not JSON."""
     if isinstance(error, UnicodeDecodeError):
         what = f"a string is not UTF-8 ({error.reason})"
     else:

@@ -1,4 +1,4 @@
-"""What every HTTP request gets: an id, its caller's trace, an answer and a record of its end."""
+"""What every HTTP request has: an id, its caller's trace, a response and a record of its end."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ log = get_logger(__name__)
 
 
 class RequestMiddleware:
-    """The outermost ASGI application: wraps `app`, on the event loop, and holds no state."""
+    """The outermost ASGI application: wraps `app`, on the event loop. Stateless."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -60,19 +60,19 @@ class RequestMiddleware:
             log.exception("http.request.failed", path=scope["path"])
             record.error = BatonError(Reason.INTERNAL, "internal error")
         if sender.status:
-            # Half an answer is there; the client must see that no more comes.
+            # Half a response was sent; the client must see that it is incomplete.
             connection_of(scope).cut()
         else:
             await send_error(sender, record.error)
 
 
 class _Sender:
-    """Names the request and what its key's limits leave in the head of its answer, and notes the
-    status."""
+    """Adds the request's id and its key's remaining limits to the response's headers, and records
+    the status."""
 
     def __init__(self, send: Send, request_id: str, record: RequestRecord) -> None:
         self.status = 0
-        """Of the answer; 0 before it has begun."""
+        """Status of the response; 0 before it has begun."""
         self._send = send
         self._record = record
         self._header = (b"x-request-id", request_id.encode())

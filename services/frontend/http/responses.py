@@ -1,4 +1,4 @@
-"""Answers: whole JSON, and server-sent events."""
+"""Responses: whole JSON, and server-sent events."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from services.frontend.http.protocol.connection import Wire
 encode = msgspec.json.encode
 
 _LINE_ENDS = tuple((end.encode(), b"\\u%04x" % ord(end)) for end in "\x85\u2028\u2029")
-"""What Unicode ends lines with and JSON has bare, and the same escaped."""
+"""Unicode's line ends that JSON allows unescaped, with their escapes."""
 
 _JSON = (b"content-type", b"application/json")
 _EVENT_STREAM = [
@@ -24,11 +24,11 @@ DONE = b"data: [DONE]\n\n"
 
 
 def encode_line(value: Any) -> bytes:
-    """Return a value in JSON that is one line to every client.
+    """Return a value as JSON that is one line to every client.
 
-    An event ends its lines with CR and LF alone, but many clients read them with functions that
-    know Unicode's ends of lines as well, such as `str.splitlines` of Python: a text with U+2028
-    would come in two there, neither of them JSON.
+    An event ends its lines only with CR and LF, but many clients read them with functions that also
+    split at Unicode's line ends, such as Python's `str.splitlines`: a text with U+2028 would be
+    split in two, neither of them JSON.
     """
     data = encode(value)
     if not data.isascii():
@@ -54,23 +54,23 @@ async def send_bytes(
 
 
 class MethodNotAllowedError(BatonError):
-    """METHOD_NOT_ALLOWED: there is something at the path, for other methods."""
+    """METHOD_NOT_ALLOWED: the path exists, for other methods."""
 
     def __init__(self, path: str, method: str, allow: str) -> None:
-        """Name the methods that are allowed, as the header `allow` has them."""
+        """List the allowed methods in the form of the header `allow`."""
         message = f"{path[:200]} does not support {method}; supported: {allow}"
         super().__init__(Reason.METHOD_NOT_ALLOWED, message)
         self.allow = allow
 
 
 async def send_error(send: Send, error: BatonError) -> None:
-    """Send an error of the table, in OpenAI's shape."""
+    """Send an error in OpenAI's format."""
     headers: list[tuple[bytes, bytes]] = []
     if error.retry_after is not None:
         headers.append((b"retry-after", str(max(1, round(error.retry_after))).encode()))
         headers.append((b"retry-after-ms", str(round(error.retry_after * 1000)).encode()))
     elif error.reason is Reason.INSUFFICIENT_QUOTA or error.quota is not None:
-        # It never fits, and OpenAI's clients try 429 again otherwise.
+        # It never fits, and OpenAI's clients would retry 429.
         headers.append((b"x-should-retry", b"false"))
     if error.reason is Reason.INVALID_API_KEY:
         headers.append((b"www-authenticate", b"Bearer"))
@@ -84,7 +84,7 @@ async def send_error(send: Send, error: BatonError) -> None:
 class EventStream:
     """A stream of server-sent events, which begins with the first of them.
 
-    While the client does not read what it was sent before, what is pushed waits for `begin`.
+    While the client has unread data, pushed events wait for `begin`.
     """
 
     def __init__(self, wire: Wire, send: Send) -> None:
@@ -108,7 +108,7 @@ class EventStream:
         return True
 
     async def begin(self) -> None:
-        """Begin the answer with what was pushed so far."""
+        """Begin the response with the events pushed so far."""
         if not self.begun:
             await self._send(_start())
             self.begun = True

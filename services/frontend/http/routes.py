@@ -1,4 +1,4 @@
-"""Routes of every HTTP API: one table of path templates, and the application that follows it."""
+"""Routes of every HTTP API: one table of path templates, and the application that serves it."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
@@ -11,11 +11,11 @@ from services.frontend.http.responses import MethodNotAllowedError
 from services.frontend.requests import record
 
 _REST = ":path}"
-"""Ends a parameter that takes the rest of a path, slashes included, as `{model:path}` does."""
+"""Ends a parameter that matches the rest of a path, including slashes, as in `{model:path}`."""
 _MAX_SHOWN = 200
 
 Admit = Callable[[Scope, record.RequestRecord, tuple[KeyScope, ...]], None]
-"""Finds out who asks, and raises a BatonError where the key has none of the scopes."""
+"""Identifies the caller, and raises a BatonError if the key has none of the scopes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,11 @@ class Route:
 
     Args:
         method: in capitals; GET also serves HEAD.
-        template: the path; `{name}` stands for one segment, `{name:path}` for all that follow.
+        template: the path; `{name}` matches one segment, `{name:path}` all that follow.
             Handlers find their values in `scope["path_params"]`, in this order.
-        operation: what logs and metrics call it.
+        operation: its name in logs and metrics.
         handler: sends the response.
-        needs: scopes of which the key must have one; empty: it needs no key.
+        needs: scopes of which the key must have one; empty: no key is needed.
         summary: what it does, for the OpenAPI document; by default the handler's docstring.
     """
 
@@ -41,31 +41,31 @@ class Route:
 
     @property
     def path(self) -> str:
-        """The template as documents write it: without `:path`."""
+        """The template as shown in documents: without `:path`."""
         return self.template.replace(_REST, "}")
 
     @property
     def description(self) -> str:
-        """What it does, on one line."""
+        """The summary, on one line."""
         return self.summary or " ".join((inspect.getdoc(self.handler) or "").split())
 
 
 @dataclass(slots=True)
 class _Node:
-    """What may follow the segments of a path so far."""
+    """The possible continuations of a path prefix."""
 
     segments: dict[str, "_Node"] = field(default_factory=dict)
     parameter: "_Node | None" = None
     routes: dict[str, Route] = field(default_factory=dict)
-    """By method, where the path may end here."""
+    """Routes by method, if the path may end here."""
     takes_rest: bool = False
 
 
 class RouteTable:
-    """Routes by path and method. A segment that is written out goes before a parameter."""
+    """Routes by path and method. A literal segment takes precedence over a parameter."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
-        """Take routes.
+        """Build the table.
 
         Raises:
             ValueError: two have the same method and path.
@@ -124,11 +124,11 @@ class RouteTable:
 
 
 class RoutedApp:
-    """Serve each request by its route: an ASGI application.
+    """An ASGI application that serves each request by its route.
 
     Args:
         table: the routes.
-        admit: is called before the handler reads a body, where a route needs a key.
+        admit: called before the handler reads a body, if a route needs a key.
     """
 
     def __init__(self, table: RouteTable, admit: Admit) -> None:

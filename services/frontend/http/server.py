@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn in this process's own loop."""
+"""The HTTP server: uvicorn in this process's event loop."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ from services.frontend.requests.request_id import identify
 _BACKLOG = 2048
 _SEND_BUFFER_BYTES = 256 * 1024
 _LOOK_SECONDS = 0.1
-"""Between two looks for connections that are idle, while they are closed."""
+"""Interval of checks for idle connections, while they are being closed."""
 
 log = get_logger(__name__)
 
@@ -47,13 +47,13 @@ class HttpServer:
         """Serve `app`, over TLS with `tls`.
 
         Args:
-            app: what is served.
+            app: the application.
             settings: where to listen, and limits.
-            stall_seconds: clients that do not read for so long are cut.
-            tls: to serve TLS; None: plain text is served.
-            max_age_seconds: of connections, 10 % more or less; 0: any.
-            addresses: bounds the connections of each client address; None: nothing does.
-            unfinished: bounds what is held of bodies that come; None: nothing does.
+            stall_seconds: clients that do not read for this long are disconnected.
+            tls: to serve TLS; None: plain text.
+            max_age_seconds: of connections, 10 % more or less; 0: unlimited.
+            addresses: bounds the connections of each client address; None: unlimited.
+            unfinished: bounds the memory of unfinished bodies; None: unlimited.
         """
         self._settings = settings
         self._ending = ServerEnding()
@@ -93,38 +93,38 @@ class HttpServer:
             self._server.should_exit = True
             await asyncio.wait([self._task])
             for transport in self.connections:
-                transport.abort()  # what its client never read
+                transport.abort()  # data that its client never read
         elif self._socket is not None:
             self._socket.close()
 
     @property
     def port(self) -> int:
-        """Where it listens, also if a free port was asked for; after `bind`."""
+        """The bound port, also if port 0 was configured; after `bind`."""
         if self._socket is None:
             raise RuntimeError("the server is not listening yet")
         return int(self._socket.getsockname()[1])
 
     @property
     def connections(self) -> list[asyncio.Transport]:
-        """Those that are open."""
+        """The open connections."""
         return [one.transport for one in self._open]
 
     def retire_connections(self) -> None:
-        """Let each answer be the last one of its connection (`connection: close`): clients go on
-        to others, while all that they ask is answered."""
+        """Make each response the last one of its connection (`connection: close`): clients move to
+        other servers, while all their requests are served."""
         self._ending.retiring = True
         for one in self._open:
             one.retire()
 
     async def close_connections(self, idle_seconds: float) -> None:
-        """Close each connection once no request was on it for so long; return when none is left.
+        """Close each connection once it was idle for a given time; return when none is left.
 
-        A client that was not told before that its connection ends has its next request served.
-        Connections that come now are refused: their requests fail with DRAINING. Where others
-        listen on the same port, they get them instead.
+        A client without an earlier notice that its connection ends has its next request served. New
+        connections are rejected: their requests fail with DRAINING. If other processes listen on
+        the same port, they receive these connections instead.
 
         Args:
-            idle_seconds: for a request that is on its way.
+            idle_seconds: covers a request that is in flight.
         """
         self._ending.refusing = True
         if self._settings.reuse_port:
@@ -144,27 +144,27 @@ class HttpServer:
         ]
 
     def bind(self) -> None:
-        """Take the port; clients are refused before `start`.
+        """Bind the port; clients are rejected before `start`.
 
         Raises:
-            StartupError: the port is taken, or the address is not one of this machine's.
+            StartupError: the port is in use, or the address is not one of this machine's.
         """
         settings = self._settings
         try:
             bound = bind(settings.host, settings.port, reuse_port=settings.reuse_port)
         except OSError as error:
             raise _cannot_listen(settings, error) from error
-        # Accepted connections inherit these: small events leave at once, and a client that does
-        # not read is noticed before megabytes wait in the kernel.
+        # Accepted connections inherit these: small events are sent immediately, and a client that
+        # does not read is noticed before megabytes wait in the kernel.
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         self._socket = bound
 
     async def start(self) -> None:
-        """Listen and serve, on a port that is taken now unless it was before.
+        """Listen and serve; binds the port unless `bind` was called.
 
         Raises:
-            StartupError: as of `bind`.
+            StartupError: as for `bind`.
         """
         if self._socket is None:
             self.bind()
@@ -179,7 +179,7 @@ class HttpServer:
 
 
 def _refuse(error: BatonError) -> bytes:
-    """Record a request that no application sees, and return the answer to it."""
+    """Record a request that no application sees, and return its response."""
     record, identity = begin("http"), identify()
     record.error = error
     finish(record, str(error.http_status))
@@ -187,7 +187,7 @@ def _refuse(error: BatonError) -> bytes:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, for which signals are the process's own business."""
+    """uvicorn's server, without its signal handling, which is the process's own."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -198,7 +198,7 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen. uvicorn would have clients take a minute for the handshake of TLS."""
+        """Listen. uvicorn's default would allow clients a minute for the TLS handshake."""
         tls = self.config.ssl
         self.servers = [
             await asyncio.get_running_loop().create_server(

@@ -1,26 +1,26 @@
-"""How many values a JSON body has, found before any of them is made.
+"""Counts the values of a JSON body before any of them is created.
 
-A few megabytes of JSON can be a million empty lists: to decode it holds the loop for a second, and
-what it becomes takes a hundred times its bytes.
+A few megabytes of JSON can contain a million empty lists: decoding it holds the loop for a second,
+and the result takes a hundred times its bytes.
 """
 
 from baton.errors import BatonError, Reason
 
 
 def check_values(data: bytes, most: int) -> None:
-    """Refuse a body of too many values. Costs some hundred microseconds per 64 KiB at the most.
+    """Reject a body with too many values. Takes at most some hundred microseconds per 64 KiB.
 
     Args:
-        data: JSON, perhaps malformed.
-        most: values that it may have: each element of a list, and each name and value of an object.
+        data: JSON, possibly malformed.
+        most: allowed values: each element of a list, and each name and value of an object.
 
     Raises:
         BatonError: BODY_TOO_LARGE.
     """
-    # A value is the first one, behind a comma or colon, or the first in a container that has one.
+    # A value is the first one, follows a comma or colon, or is the first in a nonempty container.
     if len(data) <= most or _count(data, b",:[{") < most:  # too many, if texts were values
         return
-    if b"\\" in data:  # without those that are escaped, every quote begins or ends a text
+    if b"\\" in data:  # without escaped ones, every quote begins or ends a text
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     if _count(data, b'"') <= 2 * most:
         if b'"' in data:
@@ -36,5 +36,5 @@ def check_values(data: bytes, most: int) -> None:
 
 
 def _count(data: bytes, of: bytes) -> int:
-    """Return how many bytes are one of these; as fast where all of them are."""
+    """Return how many bytes are in the given set; equally fast if all are."""
     return len(data) - len(data.translate(None, of))

@@ -1,1 +1,1 @@
-"""The models that can be asked, and their tokenizers: fetched from the workers, and loaded."""
+"""The available models, and their tokenizers: fetched from the workers, and loaded."""

@@ -12,22 +12,22 @@ from baton.worker.wire.tokenizer_files import TokenizerAssembly, TokenizerFiles
 
 
 class FetchError(Exception):
-    """The files did not come whole; another worker may have them."""
+    """The files were not received completely; another worker may have them."""
 
 
 async def fetch_tokenizer(
     address: str, digest: bytes, size: int, settings: WorkerConnectionSettings
 ) -> TokenizerFiles:
-    """Return the files that a digest names, verified.
+    """Return the verified files of a digest.
 
     Args:
         address: of the worker.
         digest: from the model's card.
-        size: bytes of all files, from the card; no more are taken.
-        settings: how long the worker may take, and be silent.
+        size: total bytes of the files, from the card; no more are accepted.
+        settings: the worker's deadlines for the transfer and between messages.
 
     Raises:
-        FetchError: the worker failed, was silent, or sent something else.
+        FetchError: the worker failed, stalled, or sent other files.
     """
     channel = Channel(address)
     request = worker_pb2.GetTokenizerRequest(digest=digest)

@@ -1,4 +1,4 @@
-"""Loads the tokenizers that model cards name, from the workers that serve them."""
+"""Loads the tokenizers named by model cards, from the workers that serve them."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ from services.frontend.models.registry import Registry
 from services.frontend.text.tokenizer import Tokenizer
 
 MAX_LOADS = 2
-"""Tokenizers that are fetched at once: each may have 64 MiB. More wait their turn."""
+"""Concurrent fetches: each may have 64 MiB. Others wait their turn."""
 _FIRST_RETRY_SECONDS = 0.2
 _LAST_RETRY_SECONDS = 5.0
 _SAMPLE = "A 1 é\n"
@@ -27,10 +27,10 @@ log = get_logger(__name__)
 
 
 class TokenizerLoader:
-    """One task per tokenizer that the registry lacks; lives on the event loop.
+    """Runs one task per tokenizer that the registry lacks; lives on the event loop.
 
-    A task asks the workers in random order until one gave the files, and ends when no card names
-    the tokenizer any more. Nothing is written to disk.
+    A task tries the workers in random order until one delivers the files, and ends when no card
+    names the tokenizer any more. Nothing is written to disk.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class TokenizerLoader:
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     def update(self) -> None:
-        """Load what the registry lacks now, and stop loading what it does not need any more."""
+        """Load what the registry lacks now, and stop loads that are no longer needed."""
         missing, sizes = self._registry.missing(), self._registry.wanted()
         for digest in self._tasks.keys() - missing:
             self._tasks.pop(digest).cancel()
@@ -97,7 +97,7 @@ class TokenizerLoader:
         self.on_loaded()
 
     async def _fetch(self, digest: bytes, size: int) -> TokenizerFiles:
-        """Return the files from the first worker that gives them whole."""
+        """Return the files from the first worker that delivers all of them."""
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS)
         tried: set[str] = set()
         while True:
@@ -117,10 +117,10 @@ class TokenizerLoader:
 
 
 def _parse(files: TokenizerFiles) -> Tokenizer:
-    """Read a tokenizer and use it once; whatever a damaged one does is a ValueError."""
+    """Read a tokenizer and use it once; any failure of a damaged one is a ValueError."""
     try:
         tokenizer = Tokenizer.load(files)
         tokenizer.decode(tokenizer.encode(_SAMPLE))
-    except BaseException as error:  # a panic of the library is no Exception
+    except BaseException as error:  # a panic of the library is not an Exception
         raise ValueError(f"{error}"[:500]) from error
     return tokenizer

@@ -1,4 +1,4 @@
-"""A model as requests see it."""
+"""A model as seen by requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,20 +12,20 @@ from services.frontend.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, eq=False)
 class ServedModel:
-    """A model as it can be asked now."""
+    """A model as currently available."""
 
     name: str
     tokenizer: Tokenizer
     cards: tuple[cluster_pb2.ModelCard, ...]
-    """One per live layout, at least one; all name the tokenizer."""
+    """One card per live layout, at least one; all name the same tokenizer."""
     adapters: Mapping[str, bytes] = field(default_factory=dict)
-    """Digests of the adapters that it can be asked with, by name."""
+    """Digests of its available adapters, by name."""
     exact_continuation: bool = True
-    """Whether sampled outputs go on with the same tokens at any other worker that decodes."""
+    """Whether any other worker continues a sampled output with the same tokens."""
 
     @cached_property
     def tokenizer_digest(self) -> bytes:
-        """Only workers with this tokenizer understand its tokens."""
+        """Digest of its tokenizer; workers with another one are not compatible."""
         return self.cards[0].tokenizer_digest
 
     @cached_property
@@ -35,7 +35,7 @@ class ServedModel:
 
     @cached_property
     def context_tokens(self) -> int:
-        """The longest prompt plus output that every live worker takes."""
+        """The most tokens of prompt plus output that every live worker accepts."""
         return min(card.context_tokens for card in self.cards)
 
     @cached_property
@@ -48,12 +48,12 @@ class ServedModel:
 
     @cached_property
     def features(self) -> tuple[str, ...]:
-        """What every live worker can do, sorted."""
+        """Features of all live workers, sorted."""
         return tuple(sorted(set.intersection(*(set(card.features) for card in self.cards))))
 
     @cached_property
     def sampling_defaults(self) -> Mapping[str, Any]:
-        """Parameters of requests that do not say them, by name; what every live worker supports."""
+        """Default sampling parameters by name, as supported by every live worker."""
         card = self.cards[0].sampling_defaults
         params = SamplingParams.from_proto(card)
         needed = dict(needed_features(params))
@@ -65,17 +65,17 @@ class ServedModel:
 
     @cached_property
     def engine(self) -> str:
-        """What computes it; several, separated by commas, if workers differ; empty: not told."""
+        """The engine; several, separated by commas, if workers differ; empty: not reported."""
         return ",".join(sorted({card.engine for card in self.cards} - {""}))
 
     @cached_property
     def dtype(self) -> str:
-        """What it is computed in, as `engine`."""
+        """The data type of its computation, in the format of `engine`."""
         return ",".join(sorted({card.dtype for card in self.cards} - {""}))
 
     @cached_property
     def inexact_reason(self) -> str:
-        """Why another batch or worker may compute other tokens; empty: none is known."""
+        """Why another batch or worker may compute other tokens; empty: no reason is known."""
         for card in self.cards:
             if card.inexact_reason:
                 return card.inexact_reason
@@ -84,7 +84,7 @@ class ServedModel:
 
     @cached_property
     def deterministic(self) -> bool | None:
-        """Whether tokens are the same whatever else is computed; None: not told."""
+        """Whether tokens do not depend on other work; None: not reported."""
         if self.inexact_reason:
             return False
         return True if all(card.engine for card in self.cards) else None
@@ -95,10 +95,10 @@ class ServedModel:
 
 
 class ResolvedModel(NamedTuple):
-    """What the names in a request stand for."""
+    """The model and adapter that a request's names resolve to."""
 
     model: ServedModel
     adapter: str
-    """The name of one of its adapters; empty: the model itself."""
+    """The name of one of its adapters; empty: none."""
     adapter_digest: bytes
     """Empty without an adapter."""

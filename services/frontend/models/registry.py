@@ -1,6 +1,6 @@
-"""The models that can be asked: those that live workers serve and whose tokenizer is loaded.
+"""The available models: those with live workers and a loaded tokenizer.
 
-Names of models are looked up here and nowhere else; no name is ever joined to a path.
+Names of models are resolved only here; no name is ever joined to a path.
 """
 
 from collections import Counter
@@ -15,41 +15,41 @@ from services.frontend.text.tokenizer import Tokenizer
 N = TypeVar("N")
 
 MAX_NAMES = 1024
-"""Names of models that were served once, and of adapters; the oldest goes."""
+"""Most remembered names of models and adapters that were served once; the oldest is dropped."""
 _LISTED_NAMES = 16
-"""Names of adapters in an error."""
+"""Most names of adapters in an error."""
 _RETRY_SECONDS = 1.0
 _DECODES = (cluster_pb2.ROLE_DECODE, cluster_pb2.ROLE_COMBINED)
 
 
 class Registry:
-    """Models by name. A pure object: it is told what is served, and which tokenizers are loaded.
+    """Models by name. Pure: its callers report what is served, and which tokenizers are loaded.
 
-    A name may be served with two tokenizers while its workers are replaced, and so may an adapter's
-    name with two digests. Each request then keeps to one: that of most workers that take work, and
+    A name may be served with two tokenizers while its workers are replaced, and an adapter's name
+    with two digests. Each request then uses one of them: that of most workers that accept work, and
     on a tie the one in use.
     """
 
     def __init__(self, usable: Callable[[cluster_pb2.Instance], bool]) -> None:
-        """Take no models yet; `usable` says whether a worker can be sent work now."""
+        """Start without models; `usable` says whether a worker can be sent work now."""
         self._usable = usable
         self._cards: dict[str, dict[bytes, list[cluster_pb2.ModelCard]]] = {}
-        """By name, then by digest of the tokenizer."""
+        """Cards by name, then by digest of the tokenizer."""
         self._workers: dict[str, cluster_pb2.Instance] = {}
-        """Those that decode and take work, by id."""
+        """Workers that decode and accept work, by id."""
         self._tokenizers: dict[bytes, Tokenizer] = {}
         self._refused: dict[bytes, str] = {}
         """Tokenizers that cannot be used, with the reason."""
         self._models: dict[str, ServedModel] = {}
         self._listed: set[str] = set()
-        """Names of those that could be asked since they came."""
+        """Names of models that were available since they appeared."""
         self._names: dict[str, None] = {}
         """Names of models that were served once."""
         self._adapter_names: dict[tuple[str, str], None] = {}
         """Adapters that were served once: names of model and adapter."""
 
     def set_cards(self, cards: Iterable[cluster_pb2.ModelCard]) -> None:
-        """Take over the cards of what is served now; forget tokenizers that none names."""
+        """Replace the cards of served models; drop tokenizers that none names."""
         self._cards = {}
         for card in cards:
             of_name = self._cards.setdefault(card.name, {})
@@ -65,7 +65,7 @@ class Registry:
         self._listed &= self._models.keys()
 
     def follow(self, instance: cluster_pb2.Instance, *, alive: bool) -> None:
-        """Take in that an instance came, changed or went."""
+        """Apply that an instance joined, changed or left."""
         if alive and instance.role in _DECODES and not instance.draining:
             self._workers[instance.id] = instance
         elif self._workers.pop(instance.id, None) is None:
@@ -82,7 +82,7 @@ class Registry:
         }
 
     def missing(self) -> set[bytes]:
-        """Return the digests that are wanted, and neither loaded nor refused."""
+        """Return the wanted digests that are neither loaded nor rejected."""
         return self.wanted().keys() - self._tokenizers.keys() - self._refused.keys()
 
     def add_tokenizer(self, digest: bytes, tokenizer: Tokenizer) -> None:
@@ -93,19 +93,19 @@ class Registry:
                 self._refresh(name, self._models.get(name))
 
     def refuse_tokenizer(self, digest: bytes, reason: str) -> None:
-        """Do without a tokenizer that is damaged, until no card names it any more."""
+        """Mark a damaged tokenizer unusable, until no card names it any more."""
         self._refused[digest] = reason
 
     def get(self, name: str, adapter: str = "") -> ResolvedModel:
-        """Return the model of that name, with one of its adapters if one is named.
+        """Return the model of a name, with one of its adapters if one is named.
 
-        Without `adapter`, a name that is no model's may be an adapter's: it stands for its model
+        Without `adapter`, a name that is not a model's may be an adapter's: it then means its model
         with the adapter.
 
         Raises:
-            BatonError: MODEL_NOT_FOUND, for the field `model` or `adapter`; NO_WORKER where only
-                workers are missing; MODEL_LOADING while the tokenizer is; UNAVAILABLE where that
-                cannot be used; INVALID_FIELD where several models have an adapter of the name.
+            BatonError: MODEL_NOT_FOUND, for the field `model` or `adapter`; NO_WORKER if only
+                workers are missing; MODEL_LOADING while the tokenizer is loading; UNAVAILABLE if it
+                cannot be used; INVALID_FIELD if several models have an adapter of the name.
         """
         model = self._models.get(name)
         if model is None:
@@ -128,7 +128,7 @@ class Registry:
     def can_serve(self, name: str) -> bool:
         """Return whether a request for a model, or adapter, of that name could run now.
 
-        Its tokenizer is loaded, and a worker that decodes with it takes work.
+        Its tokenizer is loaded, and a worker that decodes with it accepts work.
         """
         model, adapter = self._models.get(name), ""
         if model is None:
@@ -144,7 +144,7 @@ class Registry:
         )
 
     def update_listed(self) -> None:
-        """List the models that can be asked now; they stay while a card names them."""
+        """List the models that are available now; they stay while a card names them."""
         for name in self._models.keys() - self._listed:
             if self.can_serve(name):
                 self._listed.add(name)
@@ -154,7 +154,7 @@ class Registry:
         return [self._models[name] for name in sorted(self._listed)]
 
     def missing_reason(self) -> str:
-        """Return why no model can be asked, where none is listed."""
+        """Return why no model is available, if none is listed."""
         if not self._cards:
             return "no model is registered in etcd"
         if not self._models:
@@ -162,7 +162,7 @@ class Registry:
         return f"no decode worker of {', '.join(sorted(self._models))} is connected"
 
     def _refresh(self, name: str, known: ServedModel | None) -> None:
-        """Choose the tokenizer of a model anew; `known` is the model as it was."""
+        """Choose a model's tokenizer again; `known` is its previous state."""
         of_name = self._cards.get(name, {})
         usable = [digest for digest in of_name if digest in self._tokenizers]
         if not usable:
@@ -187,7 +187,7 @@ class Registry:
     def _adapters(
         self, name: str, workers: Iterable[cluster_pb2.Instance], in_use: Mapping[str, bytes]
     ) -> Mapping[str, bytes]:
-        """Choose the digest of each adapter that workers of a model have."""
+        """Choose the digest of each adapter of a model's workers."""
         counts: dict[str, Counter[bytes]] = {}
         for worker in workers:
             for adapter in worker.adapters:
@@ -200,7 +200,7 @@ class Registry:
         }
 
     def _by_adapter(self, name: str, adapter: str) -> ResolvedModel:
-        """Return what a name that is not a served model's stands for."""
+        """Resolve a name that is not a served model's."""
         if name in self._cards:
             raise self._not_loaded(name)
         owners = [one for one in self._models.values() if name in one.adapters]
@@ -224,7 +224,7 @@ class Registry:
         )
 
     def _not_loaded(self, name: str) -> BatonError:
-        """Return why a model that is served cannot be asked."""
+        """Return why a model that is served is not available."""
         of_name, shown = self._cards[name], _shown(name)
         if of_name.keys() <= {b"", *self._refused}:
             reasons = [
@@ -244,7 +244,7 @@ class Registry:
 
 
 def _remember(names: dict[N, None], name: N) -> None:
-    """Keep a name; the oldest goes beyond the limit."""
+    """Remember a name; beyond the limit the oldest is dropped."""
     if name not in names:
         if len(names) >= MAX_NAMES:
             del names[next(iter(names))]

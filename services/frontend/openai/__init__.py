@@ -1,1 +1,1 @@
-"""The OpenAI API: its bodies in, its answers out. Knows no sockets."""
+"""The OpenAI API: request bodies in, responses out. Independent of sockets."""

@@ -12,12 +12,12 @@ from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import GenerationRequest
 
 Sink = Callable[[int, list[Event]], bool]
-"""Takes what happened to a request, by its index, and returns whether it has enough for now; it
-must not wait."""
+"""Receives a request's events, by its index, and returns whether it has enough for now; it must
+not wait."""
 
 
 class GenerationBatch:
-    """Runs requests at once; the first that fails fails all. `close` in a `finally`, always."""
+    """Runs requests concurrently; the first failure fails all. Call `close` in a `finally`."""
 
     def __init__(self) -> None:
         self.generations: list[Generation] = []
@@ -30,7 +30,7 @@ class GenerationBatch:
         """Admit all requests, which are one for the client and have one record.
 
         Raises:
-            BatonError: one is refused.
+            BatonError: one is rejected.
         """
         self._turns = inference.turns
         self.generations = await inference.start_all(requests, record)
@@ -39,9 +39,9 @@ class GenerationBatch:
         """Run all to their ends.
 
         Args:
-            sink: is given what happens.
-            on_enough: awaited after each time that `sink` has enough, before it is given more of
-                the same request.
+            sink: called with events.
+            on_enough: awaited each time that `sink` has enough, before it receives more of the same
+                request.
 
         Raises:
             BatonError: a request failed.
@@ -59,21 +59,21 @@ class GenerationBatch:
             raise failures[0]
 
     def wake(self) -> None:
-        """Call the sink, though nothing happened."""
+        """Call the sink without an event."""
         self.generations[0].buffer.wake()
 
     def pause(self) -> None:
-        """Give the sink nothing until `resume`."""
+        """Pause events to the sink until `resume`."""
         for generation in self.generations:
             generation.buffer.pause()
 
     def resume(self) -> None:
-        """Give the sink what waits, and what comes."""
+        """Deliver queued events to the sink, and later ones."""
         for generation in self.generations:
             generation.buffer.resume()
 
     def close(self) -> None:
-        """Give back everything. A second time does nothing."""
+        """Release everything. Idempotent."""
         for task in self._tasks:
             task.cancel()
         for generation in self.generations:

@@ -1,4 +1,4 @@
-"""/openapi.json: what the HTTP API takes, from the very types that read bodies."""
+"""/openapi.json: the HTTP API's document, generated from the types that decode bodies."""
 
 import re
 from collections.abc import Iterable, Mapping

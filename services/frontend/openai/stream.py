@@ -1,4 +1,4 @@
-"""Run a completion for an HTTP client: whole, or as a stream of events."""
+"""Runs a completion for an HTTP client: whole, or as a stream of events."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ async def answer_whole(batch: GenerationBatch, whole: WholeEncoder, wire: Wire, 
 
     Raises:
         BatonError: a request failed; nothing was sent.
-        ClientGoneError: the client left.
+        ClientGoneError: the client disconnected.
     """
 
     def take(prompt: int, events: list[Event]) -> bool:
@@ -30,7 +30,7 @@ async def answer_whole(batch: GenerationBatch, whole: WholeEncoder, wire: Wire, 
         return False
 
     async def go_on() -> None:
-        """Nothing is sent before the end."""
+        """Continue: nothing is sent before the end."""
 
     async with WhileConnected(wire):
         await batch.run(take, go_on)
@@ -44,18 +44,18 @@ async def answer_stream(
     send: Send,
     keep_alive_seconds: float,
 ) -> None:
-    """Send events as they happen. An error after the first one is an event, and the last one.
+    """Send events as they happen. An error after the first one becomes the last event.
 
     Args:
-        batch: what runs.
-        chunks: encodes what happens.
+        batch: the running requests.
+        chunks: encodes their events.
         wire: the client's connection.
-        send: where the answer begins and ends.
-        keep_alive_seconds: a comment is sent where there was no event for so long.
+        send: begins and ends the response.
+        keep_alive_seconds: a comment is sent after this time without an event.
 
     Raises:
         BatonError: a request failed before anything was sent.
-        ClientGoneError: the client left.
+        ClientGoneError: the client disconnected.
     """
     stream = EventStream(wire, send)
     idle = _Idle(stream, batch, keep_alive_seconds)
@@ -92,7 +92,7 @@ async def answer_stream(
 
 
 def _last_event(error: BatonError) -> bytes:
-    """Record an error that comes after the answer's status, and return its event."""
+    """Record an error that comes after the response's status, and return its event."""
     record.current().error = error
     return error_event(error)
 
@@ -106,7 +106,7 @@ class _Idle:
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
         self.written_at = self._loop.time()
-        """When the last event was, by the loop's clock."""
+        """Time of the last event, by the loop's clock."""
         self._timer = self._loop.call_later(seconds, self._tick)
 
     def stop(self) -> None:
@@ -116,6 +116,6 @@ class _Idle:
         left = self.written_at + self._seconds - self._loop.time()
         if left <= 0:
             if self._stream.push(KEEP_ALIVE):
-                self._batch.wake()  # the answer begins with it
+                self._batch.wake()  # the response begins with it
             left = self._seconds
         self._timer = self._loop.call_later(left, self._tick)

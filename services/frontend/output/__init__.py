@@ -1,1 +1,1 @@
-"""Tools, reasoning and forms: what stands in an output beside its text, read and enforced."""
+"""Tools, reasoning and structured output: parsed from outputs, and enforced by grammars."""

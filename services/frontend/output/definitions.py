@@ -1,4 +1,4 @@
-"""The tools of a request, and which of them its answer may or must call."""
+"""The tools of a request, and which of them its output may or must call."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ class ToolDefinition:
 
     name: str
     definition: Mapping[str, Any]
-    """As chat templates take it: OpenAI's object, without `strict`."""
+    """As passed to chat templates: OpenAI's object, without `strict`."""
     parameters: Mapping[str, Any] | None = None
-    """JSON Schema of its arguments; None: it has none."""
+    """JSON Schema of its arguments; None: there is none."""
     strict: bool = False
-    """Its calls keep to the schema, or the request is refused."""
+    """Whether its calls must match the schema; if that cannot be enforced, the request fails."""
 
 
 class CallMode(Enum):
-    """Whether an answer has calls."""
+    """Whether an output has calls."""
 
     NONE = "none"
     AUTO = "auto"
@@ -29,35 +29,35 @@ class CallMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """What a request says of tools."""
+    """The tools of a request and how they may be used."""
 
     tools: tuple[ToolDefinition, ...]
-    """All that the model is told of; at least one."""
+    """All tools shown to the model; at least one."""
     calls: CallMode = CallMode.AUTO
     allowed: frozenset[str] | None = None
-    """Names of those that may be called; None: all."""
+    """Names of the tools that may be called; None: all."""
     parallel: bool = True
-    """There may be more than one call in an answer."""
+    """Whether an output may have more than one call."""
     functions: bool = False
-    """The client calls them functions, as OpenAI's API did before there were tools."""
+    """Whether the client uses OpenAI's older API, which calls them functions."""
 
     @property
     def field(self) -> str:
-        """What the client calls `tools`."""
+        """The client's name for `tools`."""
         return "functions" if self.functions else "tools"
 
     @property
     def choice_field(self) -> str:
-        """What the client calls `calls` and `allowed`."""
+        """The client's name for `calls` and `allowed`."""
         return "function_call" if self.functions else "tool_choice"
 
     def field_of(self, index: int) -> str:
-        """Return what the client calls a tool's function."""
+        """Return the client's name for a tool's function."""
         return f"{self.field}[{index}]" + ("" if self.functions else ".function")
 
     @property
     def callable_tools(self) -> tuple[ToolDefinition, ...]:
-        """Those that may be called, in their order."""
+        """The tools that may be called, in order."""
         if self.calls is CallMode.NONE:
             return ()
         return tuple(

@@ -1,4 +1,4 @@
-"""Which family a model is of, by its chat template, and how to read its answers."""
+"""Detects a model's family from its chat template, and selects how to parse its outputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ FAMILIES = {
 THINK, THINK_END = "<think>", "</think>"
 _PLAIN = Family("plain", {"text": Words("text", {})})
 _TAIL_TOKENS = 8
-"""Of a prompt: more than a tag and the space behind it have."""
+"""Tokens of a prompt's end: more than a tag and the following space have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class AnswerFormat:
     """How a model writes reasoning and calls."""
 
     family: Family | None
-    """None: its chat template writes no calls that are known here."""
+    """None: its chat template writes no known kind of call."""
     table: Table
-    """With the family's states."""
+    """The table with the family's states."""
     plain: Table
-    """Without."""
+    """The table without them."""
     reasoning: bool
-    """It may think before it answers."""
+    """Whether it may write reasoning before its answer."""
 
     def reader(
         self,
@@ -52,13 +52,13 @@ class AnswerFormat:
         seed: int,
         request_id: str,
     ) -> "AnswerReader | None":
-        """Return what reads the answers of a request; None: they are nothing but text.
+        """Return the reader of a request's outputs; None: they are plain text.
 
         Args:
             use: the tools of the request; None: it has none.
             tokenizer: of the model.
             prompt: its tokens.
-            seed: of its draws.
+            seed: of its sampling.
             request_id: its id.
         """
         callable_tools = use.callable_tools if use is not None else ()
@@ -77,7 +77,7 @@ class AnswerFormat:
         )
 
     def start(self, tokenizer: Tokenizer, prompt: Sequence[int], table: Table) -> str:
-        """Return the state that an answer begins in: the prompt may have opened its reasoning, or
+        """Return the state that an output begins in: the prompt may have opened its reasoning, or
         closed it."""
         if not self.reasoning:
             return table.start
@@ -96,7 +96,7 @@ class AnswerReader:
     schemas: Mapping[str, Mapping[str, Any] | None]
     family: Family
     digest: bytes
-    """Of the request: ids of its calls are the same when it is resumed, and those of others not."""
+    """Digest of the request: a resumed request has the same ids of calls, another one does not."""
 
     def lexer(self, choice: int) -> Lexer:
         """Return the lexer of one output."""
@@ -107,11 +107,11 @@ class AnswerReader:
 
 
 def answer_format(tokenizer: Tokenizer, tool_format: str, reasoning_format: str) -> AnswerFormat:
-    """Return how a model writes its answers.
+    """Return how a model writes its outputs.
 
     Args:
         tokenizer: of the model.
-        tool_format: one of FAMILIES, AUTO (as its chat template shows), or NONE.
+        tool_format: one of FAMILIES, AUTO (detected from its chat template), or NONE.
         reasoning_format: `think`, AUTO, or NONE.
     """
     template = tokenizer.template
@@ -133,7 +133,7 @@ def answer_format(tokenizer: Tokenizer, tool_format: str, reasoning_format: str)
 
 
 def family_of(template: str) -> Family | None:
-    """Return the family whose calls a chat template writes; None: none that is known."""
+    """Return the family whose calls a chat template writes; None: no known one."""
     if qwen3_coder.FUNCTION in template:
         return qwen3_coder.FAMILY
     if mistral.OPEN in template:

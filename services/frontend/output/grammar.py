@@ -1,8 +1,8 @@
-"""The grammar of an answer: reasoning, then calls of tools, a form, or text.
+"""The grammar of an output: reasoning, then tool calls, a form, or text.
 
-Written in llguidance's Lark. Text is anything up to a tag, which is a special token where the
-vocabulary has one, and text elsewhere; behind the tag there is nothing but a call. Where the lexer
-takes a tag for quoted, so does the grammar.
+Written in llguidance's Lark. Text is anything up to a tag, which is a special token if the
+vocabulary has one, and text otherwise; only a call may follow the tag. Where the lexer treats a tag
+as quoted, the grammar does too.
 """
 
 import json
@@ -35,7 +35,7 @@ _META = re.compile(r"[\\.+*?()|\[\]{}^$/]")
 def arguments_schema(tool: ToolDefinition) -> Mapping[str, Any]:
     """Return the schema of a tool's arguments, which are an object.
 
-    Of a function whose parameters are named, others are none of its, unless it says so.
+    A function with named parameters has no others, unless its schema says so.
     """
     schema = tool.parameters
     if not schema:
@@ -52,9 +52,9 @@ def arguments_schema(tool: ToolDefinition) -> Mapping[str, Any]:
 
 
 def embedded(schema: Mapping[str, Any], bounds: Bounds) -> str:
-    """Return a schema's text for a place within Lark, bounded, without what limits nothing."""
+    """Return the bounded text of a schema for embedding in Lark, without redundant keywords."""
     from baton.structured.json_schema.schema import (
-        walk,  # brings numpy, for which there is no need before
+        walk,  # imports numpy, which is not needed before
     )
 
     bare = deepcopy(dict(schema))
@@ -62,14 +62,14 @@ def embedded(schema: Mapping[str, Any], bounds: Bounds) -> str:
         for name in _ANNOTATIONS:
             each.pop(name, None)
     text = bounds.added_to(json.dumps(bare, ensure_ascii=False))
-    return text.replace("&", "\\u0026")  # Lark's operator
+    return text.replace("&", "\\u0026")  # an operator of Lark
 
 
 class AnswerGrammar:
-    """Writes the grammar of one request's answers.
+    """Writes the grammar of one request's outputs.
 
     Args:
-        tags: tokens of the vocabulary that mark what is read, by their text.
+        tags: tokens of the vocabulary that mark parsed parts, by their text.
         bounds: of JSON, where its schema sets none.
     """
 
@@ -81,7 +81,7 @@ class AnswerGrammar:
         self._rules: list[str] = []
 
     def reasoning(self, start: str, end: str, *, opened: bool) -> str:
-        """Return a rule: what comes before an answer. It is optional if it was not `opened`."""
+        """Return a rule for the reasoning before an answer. It is optional unless `opened`."""
         if end in self._tags:
             self._rules.append(f"thoughts: /(?s:.*)/ {self.literal(end)} ({_SPACE})?")
         else:
@@ -97,7 +97,7 @@ class AnswerGrammar:
         *,
         parallel: bool,
     ) -> str:
-        """Return a rule: calls, behind the first one's tag."""
+        """Return a rule for calls, after the first one's tag."""
         for index, tool in enumerate(tools):
             head = self.literal(form.head.replace("{name}", tool.name))
             schema = schemas[tool.name]
@@ -115,12 +115,12 @@ class AnswerGrammar:
         return "calls"
 
     def answer(self, form: CallForm, calls: CallMode, body: str) -> str:
-        """Return a rule: an answer that is calls, or may be calls or `body`.
+        """Return a rule for an output that is calls, or may be calls or `body`.
 
         Args:
             form: of the calls.
-            calls: whether there are some.
-            body: a rule of what else it may be; empty: text.
+            calls: whether there must or may be calls.
+            body: a rule for the alternative; empty: text.
         """
         tag = form.tag
         if not tag:
@@ -144,10 +144,10 @@ class AnswerGrammar:
         return f"(before calls | {_TEXT})"
 
     def form(self, grammar: Grammar) -> str:
-        """Return a rule: a form of a client's.
+        """Return a rule for a client's form.
 
         Raises:
-            ValueError: it cannot stand in another grammar.
+            ValueError: it cannot be embedded in another grammar.
         """
         match grammar.kind:
             case "json_schema":
@@ -164,11 +164,11 @@ class AnswerGrammar:
         return "form"
 
     def write(self, *parts: str) -> Grammar:
-        """Return the grammar of an answer that is these rules, one after the other."""
+        """Return the grammar of an output that matches these rules in sequence."""
         return Grammar.of("lark", "\n".join([f"start: {' '.join(parts)}", *self._rules]))
 
     def literal(self, text: str) -> str:
-        """Return what matches a text, with special tokens where it has their texts."""
+        """Return a pattern for a text, with special tokens where it contains their texts."""
         pieces, at = [], 0
         for found in self._tag_pattern.finditer(text):
             pieces += [_quoted(text[at : found.start()])] if found.start() > at else []

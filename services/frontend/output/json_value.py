@@ -1,4 +1,4 @@
-"""Where a JSON value ends, in text that arrives in pieces."""
+"""Finds the end of a JSON value in text that arrives in pieces."""
 
 import re
 
@@ -8,7 +8,7 @@ _AFTER_LITERAL = re.compile(r"[\s,\]}]")
 
 
 class JsonValueScanner:
-    """Finds the end of one value. Counts brackets and knows strings; it checks nothing else."""
+    """Finds the end of one value. Tracks brackets and strings only; does not validate JSON."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -20,8 +20,8 @@ class JsonValueScanner:
         """Return where the value ends, at or after `at`; None: not in this text.
 
         Args:
-            text: the value, from where the last text ended on; it has no space before it.
-            at: where to go on in it.
+            text: the value, continuing the last text; without leading space.
+            at: where to continue in it.
         """
         if not self._begun and at < len(text):
             self._begun = True

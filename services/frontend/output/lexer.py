@@ -1,7 +1,7 @@
-"""Reads a model's output as it is written: text, reasoning and calls of tools.
+"""Parses a model's output as it is generated: text, reasoning and tool calls.
 
-A family's table says which states there are; each state reads what it can of the text that is
-there. For every cut of an output into pieces, the parts joined are those of the whole.
+A family's table defines the states; each state reads what it can of the available text. For any
+split of an output into pieces, the joined parts equal those of the whole.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,20 +19,20 @@ from baton.request.stream_events import (
 
 SPACE = " \t\r\n"
 QUOTES = "`'\""
-"""A tag right behind one of these is quoted: it is text."""
+"""A tag directly after one of these is quoted: it is text."""
 _FIRST_MARKER = 0xD800
-"""Markers stand for special tokens: surrogates, which no text that was UTF-8 has."""
+"""First of the markers for special tokens: surrogates, which valid UTF-8 text cannot contain."""
 
 
 class LexerState(Protocol):
-    """One state of a table. Immutable: what it must remember lies in `Lexer.memory`."""
+    """One state of a table. Immutable: its memory is in `Lexer.memory`."""
 
     def run(self, lexer: "Lexer") -> bool:
-        """Read on from `lexer.at`; return False where more text is needed."""
+        """Read on from `lexer.at`; return False if more text is needed."""
         ...
 
     def bound(self, bind: Callable[[str], str]) -> "LexerState":
-        """Return the same state with each terminal as a vocabulary has it."""
+        """Return the same state with its terminals bound to a vocabulary."""
         ...
 
 
@@ -43,11 +43,11 @@ class Table:
     states: Mapping[str, LexerState]
     start: str
     markers: Mapping[int, str]
-    """By token id: what stands for it in the lexer's text."""
+    """By token id: its marker in the lexer's text."""
     spelled: Mapping[str, str]
-    """By marker: the token's text, for arguments."""
+    """By marker: the token's text, used in arguments."""
     shown: Mapping[str, str]
-    """By marker: the same, or none for special tokens, for the answer's text."""
+    """By marker: the same, but empty for special tokens, used in the answer's text."""
 
     @classmethod
     def bind(
@@ -57,12 +57,12 @@ class Table:
         tags: Mapping[str, int],
         is_special: Callable[[int], bool] = bool,
     ) -> "Table":
-        """Make the table of a vocabulary.
+        """Make the table for a vocabulary.
 
         Args:
-            states: of a family, with terminals as they are written.
+            states: of a family, with terminals as text.
             start: the name of the first state.
-            tags: tokens by their text; other terminals are text.
+            tags: tokens by their text; other terminals are plain text.
             is_special: whether a token is special, and has no text.
         """
         markers: dict[int, str] = {}
@@ -83,12 +83,12 @@ class Table:
 
 
 class Lexer:
-    """Reads one output.
+    """Parses one output.
 
     Args:
         table: of the model's family.
-        start: the first state, where it is not the table's.
-        schemas: of the arguments of the tools that can be called, by name; what calls another tool
+        start: the first state, if it is not the table's.
+        schemas: of the arguments of the tools that can be called, by name; a call of another tool
             is text.
         make_id: returns the id of a call, by its index.
     """
@@ -101,33 +101,33 @@ class Lexer:
         start: str = "",
     ) -> None:
         self.buffer = ""
-        """What is not read, from `at` on, and what may turn out to be text before it."""
+        """Text not parsed yet, from `at` on, and before it what may turn out to be text."""
         self.at = 0
         self.final = False
-        """No more text comes."""
+        """Whether the text is complete."""
         self.memory: Any = None
-        """Of the state; None when it is entered."""
+        """Memory of the state; None when it is entered."""
         self.calls = 0
-        """That have begun."""
+        """Number of calls that have begun."""
         self.in_call = False
         self.last = ""
-        """The text that was given last: whether a quotation mark stands before a tag."""
+        """The last emitted text: shows whether a quotation mark precedes a tag."""
         self.markers = table.markers
         self._table = table
         self.schema: Mapping[str, Any] | None = None
-        """Of the call that has begun."""
+        """Schema of the call that has begun."""
         self._schemas = schemas
         self._make_id = make_id
         self._parts: list[Part] = []
         self._state: LexerState
         self._first: str | None
         self._mark: tuple[int, int, str] | None = None
-        """Where the text begins that may be a call, where its tag ends, and which state follows if
-        it is none."""
+        """Start of the text that may be a call, end of its tag, and the state that follows if it is
+        not one."""
         self.go(start or table.start)
 
     def push(self, text: str) -> None:
-        """Read more text, without markers."""
+        """Parse more text, without markers."""
         first = self._first
         if (
             first is not None
@@ -144,15 +144,15 @@ class Lexer:
             self._run()
 
     def push_marker(self, marker: str) -> None:
-        """Read a special token, by its marker."""
+        """Parse a special token, given by its marker."""
         self.buffer += marker
         self._run()
 
     def end(self, *, cut: bool) -> None:
-        """Read what is held back: no more text comes.
+        """Parse what is held back: the text is complete.
 
         Args:
-            cut: it was cut off; a tag, and what may have become its call, is dropped then.
+            cut: whether it was cut off; a tag, and what may have become its call, is then dropped.
         """
         self.final = True
         if self._mark is not None and cut and not self.buffer[: self._mark[1]].endswith("{"):
@@ -164,7 +164,7 @@ class Lexer:
             self._run()
 
     def take(self) -> list[Part]:
-        """Return the parts since the last time, in order; neighbours of one kind are joined."""
+        """Return the parts since the last call, in order; adjacent ones of one kind are joined."""
         parts, self._parts = self._parts, []
         return parts if len(parts) < 2 else _joined(parts)
 
@@ -180,19 +180,19 @@ class Lexer:
         return True
 
     def mark(self, start: int, end: int, otherwise: str) -> None:
-        """Keep what comes, for it may be text.
+        """Hold back the text from here on, which may be text or a call.
 
         Args:
             start: where the text begins.
             end: where its tag ends.
-            otherwise: the state that follows if it is.
+            otherwise: the state that follows if it is text.
         """
         if self._mark is None:
             self._mark = (start, end, otherwise)
 
     def reject(self) -> bool:
-        """End what is no call: the marked tag is text, and what follows it is read again."""
-        if self._mark is None:  # it has begun: all that can be said is that it is over
+        """End what is not a call: the marked tag is text, and what follows it is parsed again."""
+        if self._mark is None:  # the call has begun already, and can only be ended
             if self.in_call:
                 self.end_call()
             return self.go("after")
@@ -202,7 +202,7 @@ class Lexer:
         return self.go(otherwise, end)
 
     def text(self, text: str) -> None:
-        """Give text of the answer."""
+        """Emit text of the answer."""
         for marker, shown in self._table.shown.items():
             text = text.replace(marker, shown)
         if text:
@@ -210,17 +210,17 @@ class Lexer:
             self._parts.append(Text(text))
 
     def reasoning(self, text: str) -> None:
-        """Give text of the reasoning."""
+        """Emit text of the reasoning."""
         for marker, shown in self._table.shown.items():
             text = text.replace(marker, shown)
         if text:
             self._parts.append(Reasoning(text))
 
     def nothing(self, text: str) -> None:
-        """Leave text out."""
+        """Drop text."""
 
     def begin_call(self, name: str) -> bool:
-        """Begin a call; False: there is no such tool."""
+        """Begin a call; return False if there is no such tool."""
         if name not in self._schemas:
             return False
         self._mark = None
@@ -232,7 +232,7 @@ class Lexer:
         return True
 
     def arguments(self, text: str) -> None:
-        """Give more arguments of the call that has begun."""
+        """Emit more arguments of the call that has begun."""
         for marker, spelling in self._table.spelled.items():
             text = text.replace(marker, spelling)
         if text:

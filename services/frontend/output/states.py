@@ -1,4 +1,4 @@
-"""The kinds of states that families' tables are made of."""
+"""The kinds of states that families' tables consist of."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -19,19 +19,19 @@ def _bound(exits: Mapping[str, str], bind: Bind) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Text, reasoning or nothing to give, up to a terminal. Space before it is no part of it.
+    """Text, reasoning or dropped text, up to a terminal. Space before that is not part of it.
 
     Args:
-        kind: what it is; names the lexer's method that takes it.
+        kind: names the lexer's method that emits it.
         exits: the state after each terminal.
-        tags: the terminals begin what may be a call, and are text where none follows.
+        tags: whether the terminals begin what may be a call, and are text if none follows.
     """
 
     kind: Literal["text", "reasoning", "nothing"]
     exits: Mapping[str, str]
     tags: bool = False
     first: str | None = None
-    """In text without this character nothing ends; None: it is not so easy."""
+    """A text without this character contains no terminal; None: there is no such character."""
     longest: int = 0
 
     def run(self, lexer: Lexer) -> bool:
@@ -55,7 +55,7 @@ class Words:
 
     def bound(self, bind: Bind) -> "Words":
         exits = _bound(self.exits, bind)
-        # Markers come alone, so that text between them has no terminal if these are not in it.
+        # Markers come alone, so that text between them has no terminal unless it contains these.
         firsts = {terminal[0] for terminal in exits if terminal in self.exits}
         first = None
         if self.kind == "text" and len(firsts) < 2:
@@ -77,7 +77,7 @@ class Words:
         return best
 
     def _held(self, buffer: str, at: int) -> int:
-        """Return from where on the text may be the beginning of a terminal."""
+        """Return the position from which on the text may be the beginning of a terminal."""
         start = max(at, len(buffer) - self.longest + 1)
         for terminal in self.exits:
             begun = start
@@ -90,7 +90,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Space, which is left out."""
+    """Space, which is dropped."""
 
     then: str
 
@@ -107,13 +107,13 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """Space and one of some terminals.
+    """Space and one of several terminals.
 
     Args:
         exits: the state after each terminal.
-        otherwise: the state that reads the same again if there is none of them; None: no call is
-            here, or no more of it.
-        tags: the terminals begin what may be a call.
+        otherwise: the state that parses the same text if there is none of them; None: there is no
+            call, or no more of it.
+        tags: whether the terminals begin what may be a call.
     """
 
     exits: Mapping[str, str]
@@ -148,14 +148,14 @@ class Name:
 
     exits: Mapping[str, str]
     keep: str = ""
-    """A terminal that the next state reads again."""
+    """A terminal that the next state parses again."""
 
     def run(self, lexer: Lexer) -> bool:
         buffer, at = lexer.buffer, lexer.at
         ends = [(buffer.find(one, at), one) for one in self.exits]
         ends = [(end, one) for end, one in ends if end >= 0]
         if not ends:
-            # A name has no space within it, and an end.
+            # A name contains no space, and must end.
             inside = buffer[at:].strip(SPACE)
             return lexer.reject() if len(inside) > 256 or len(inside.split()) > 1 else False
         end, terminal = min(ends)
@@ -169,7 +169,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class JsonArguments:
-    """A JSON value: the arguments of the call that has begun, as the model writes them."""
+    """A JSON value: the arguments of the call that has begun, exactly as generated."""
 
     then: str
 
@@ -201,28 +201,28 @@ _CLOSE = re.compile(r"[\s,]*\}")
 
 @dataclass(slots=True)
 class _Object:
-    """How far a `JsonCall` is."""
+    """The progress of a `JsonCall`."""
 
     key: str = ""
-    """Of the value that is being read."""
+    """Key of the value being read."""
     scanner: JsonValueScanner | None = None
     seen: str = ""
-    """What was read of the value, where it is not given at once."""
+    """The part of the value read so far, if it is not emitted immediately."""
     early: str = ""
-    """Arguments that came before the name."""
+    """Arguments that precede the name."""
     has_arguments: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class JsonCall:
-    """The members of a JSON object that is a call; its brace was read.
+    """The members of a JSON object that is a call, after its brace.
 
-    Its name begins the call. Other members than its name, arguments, type and id, as long as there
-    is no name, show that it is something else.
+    Its name begins the call. Members other than name, arguments, type and id, before a name, show
+    that it is not a call.
 
     Args:
         then: the state after it.
-        arguments: what the member with the arguments is called.
+        arguments: key of the member with the arguments.
     """
 
     then: str
@@ -281,7 +281,7 @@ class JsonCall:
 
 
 def _string(text: str) -> str:
-    """Return the text of a JSON string; empty where it is none."""
+    """Return the text of a JSON string; empty if it is not one."""
     try:
         return msgspec.json.decode(text, type=str)
     except (msgspec.MsgspecError, UnicodeError):

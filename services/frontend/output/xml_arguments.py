@@ -1,9 +1,9 @@
-"""Arguments that a model writes as XML, made JSON as they come.
+"""Converts arguments that a model writes as XML to JSON, as they arrive.
 
-A parameter's value is text between tags; the tool's schema says what it means. Where it allows only
-strings, the text is one, given as it comes. Else the value is read when it is whole: JSON of a type
-that the schema allows stays as it was written, Python's `True`, `False` and `None` become JSON's,
-and everything else is a string.
+A parameter's value is text between tags; the tool's schema determines its type. If it allows only
+strings, the text is one, emitted as it arrives. Otherwise the value is converted when it is
+complete: JSON of a type that the schema allows stays unchanged, Python's `True`, `False` and `None`
+become JSON's, and everything else is a string.
 """
 
 import json
@@ -31,14 +31,14 @@ _KINDS: dict[type, tuple[str, ...]] = {
 
 
 def types_of(schema: Mapping[str, Any] | None, name: str) -> frozenset[str]:
-    """Return the JSON types that a schema allows for a parameter; all, if it does not say."""
+    """Return the JSON types that a schema allows for a parameter; all if it does not say."""
     properties = (schema or {}).get("properties")
     of = properties.get(name) if isinstance(properties, Mapping) else None
     return frozenset(_types(schema or {}, of, _MOST_REFERENCES)) or TYPES
 
 
 def to_json(text: str, types: frozenset[str]) -> str:
-    """Return a parameter's value as JSON, of one of some types if it can be."""
+    """Return a parameter's value as JSON, of one of the given types if possible."""
     bare = text.strip(SPACE)
     kind, literal = _PYTHON.get(bare, ("", ""))
     if kind in types:
@@ -75,7 +75,7 @@ def _types(root: Mapping[str, Any], schema: Any, most: int) -> Iterator[str]:
 
 
 def _find(root: Mapping[str, Any], reference: str) -> Any:
-    """Return what a reference within the schema names; None: nothing."""
+    """Return the target of a reference within the schema; None: there is none."""
     found: Any = root
     for key in reference.removeprefix("#/").split("/"):
         if not isinstance(found, Mapping):
@@ -87,13 +87,13 @@ def _find(root: Mapping[str, Any], reference: str) -> Any:
 @dataclass(slots=True)
 class _ParameterProgress:
     given: int = 0
-    """Parameters that were begun."""
+    """Number of parameters that have begun."""
     types: frozenset[str] | None = None
-    """Of the one that is being read."""
+    """Types of the parameter being read."""
     at_start: bool = False
-    """Nothing of its value was read."""
+    """Whether nothing of its value was read yet."""
     seen: str = ""
-    """What was read of it, where it is not given at once."""
+    """The part of the value read so far, if it is not emitted immediately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,8 @@ class XmlArguments:
     """The parameters of a call that has begun, up to where it ends.
 
     Args:
-        parameter: begins one; its name follows, and `>`.
-        end: ends its value. One line's end after the name and one before this are no part of it.
+        parameter: begins a parameter; its name follows, and `>`.
+        end: ends its value. One line end after the name and one before this are not part of it.
         close: ends the call.
         then: the state after it.
     """
@@ -178,7 +178,7 @@ class XmlArguments:
         return self.parameter.startswith(begun) or self.close.startswith(begun)
 
     def _certain(self, buffer: str, at: int) -> int:
-        """Return up to where the text is the value's, whatever comes."""
+        """Return the end of the text that belongs to the value in any case."""
         start = max(at, len(buffer) - len(self.end) + 1)
         while (start := buffer.find(self.end[0], start)) >= 0:
             if self.end.startswith(buffer[start:]):

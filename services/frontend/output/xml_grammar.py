@@ -18,16 +18,16 @@ def write_parameters(
     rules: list[str],
     embedded: Callable[[Mapping[str, Any]], str],
 ) -> str:
-    """Return a rule: the parameters of a call, in the order of the schema's properties.
+    """Return a rule for the parameters of a call, in the order of the schema's properties.
 
     A parameter that may be a string is any text, or one of the strings that the schema lists;
     others are JSON that the schema allows.
 
     Args:
         schema: of the arguments.
-        name: what the names of rules begin with.
-        rules: to which those that are needed are added.
-        embedded: what makes a schema's text for a place within Lark.
+        name: prefix of the names of rules.
+        rules: receives the required rules.
+        embedded: returns a schema's text for embedding in Lark.
     """
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or not properties:
@@ -63,7 +63,7 @@ def write_parameters(
 
 
 def _listed(schema: Any) -> list[str]:
-    """Return the strings that a schema lists; none: it does not, or not only strings."""
+    """Return the strings that a schema lists; empty: it lists none, or not only strings."""
     if not isinstance(schema, Mapping):
         return []
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])

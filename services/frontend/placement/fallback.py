@@ -1,6 +1,6 @@
-"""Random placement, on what the frontend itself knows of the cluster.
+"""Random placement, by the frontend's own knowledge of the cluster.
 
-Neither load nor cached prefixes are known, so this serves only while no router can place.
+Load and cached prefixes are not known, so it is used only while no router can place requests.
 """
 
 import random
@@ -19,14 +19,14 @@ def random_placement(
     usable: Callable[[cluster_pb2.Instance], bool],
     draw: random.Random,
 ) -> router_pb2.Placement | None:
-    """Return a decode worker for a request, and a prefill worker of its layout where there is one.
+    """Return a decode worker for a request, and a prefill worker of its layout if there is one.
 
     Returns None without a decode worker.
 
     Args:
         instances: the instances alive, by id.
         request: workers with another tokenizer, or without its adapter, are not used.
-        usable: says which workers may be used.
+        usable: returns whether a worker may be used.
         draw: the source of randomness.
     """
     model = request.model

@@ -1,4 +1,4 @@
-"""Where a request runs: where a router says, or at random while none is available."""
+"""Where a request runs: decided by a router, or at random while none is available."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -19,7 +19,7 @@ from services.frontend.workers.ticket_use import TicketUse
 from services.frontend.workers.workers import Workers
 
 _MAX_SOURCES = 16
-"""That a store takes for one read."""
+"""Most sources that a store accepts for one read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,37 +27,37 @@ class Placement:
     """Where a request runs; `release` it when its streams have ended."""
 
     decision: router_pb2.Placement
-    """Which workers, and why."""
+    """The chosen workers, and the reason."""
     ticket: Ticket | None
     placed_by: str
-    """Instance id of the router; empty: placed at random."""
+    """Instance id of the router; empty: random placement."""
     attempt: int
-    """Counts the request's placements, from 0."""
+    """Number of the request's placement, from 0."""
     exact_continuation: bool = True
-    """Whether the decode worker draws as others of its kind do, for outputs that come or go."""
+    """Whether the decode worker samples as others of its kind, for outputs that move."""
     queued_seconds: float = 0.0
-    """For how long routers let the request wait."""
+    """Seconds that the request waited in routers."""
     use: TicketUse = field(default_factory=TicketUse)
-    """What its streams used so far."""
+    """The use of its streams so far."""
 
     def release(self, *, finished: bool = False) -> None:
-        """Return the ticket, of a request that finished or did not. Idempotent."""
+        """Return the ticket of a request that finished or did not. Idempotent."""
         if self.ticket is not None:
             self.ticket.release(finished=finished, used=self.use.to_proto())
 
 
 class Routers(Protocol):
-    """Who is asked for placements: a `RouterClient`, or a stand-in of a benchmark."""
+    """The source of placements: a `RouterClient`, or a benchmark's substitute."""
 
     async def place(self, query: router_pb2.PlaceQuery, times: QueryTimes) -> PlacementReply:
         """Return a placement; raise as `RouterClient.place` does."""
 
 
 class PlacementFinder:
-    """Finds where requests run: asks a router, and places at random where none can say.
+    """Finds where requests run: queries a router, or places at random if none can decide.
 
-    None can while no router is available, and while those that were asked, two at most, hear of no
-    worker: a worker may be connected here before it has reported its load to them.
+    None can while no router is available, and while those queried, two at most, know no worker: a
+    worker may be connected here before it has reported its load to them.
     """
 
     def __init__(
@@ -83,20 +83,20 @@ class PlacementFinder:
         outputs: Sequence[int],
         times: QueryTimes,
     ) -> Placement:
-        """Return a placement, on none of the workers that are lost now.
+        """Return a placement that uses none of the currently lost workers.
 
         Args:
             request: the request.
             chains: its prompt's keys, one chain per live layout.
-            attempt: counts the request's placements, from 0.
+            attempt: number of the request's placement, from 0.
             excluded: workers that failed the request before; used again only if there is no other.
-            claim: told to the router that its key chooses; None: any router is asked.
-            before: workers that the request was on: their stores may have KV of its output.
-            outputs: of each choice that is to be decoded, the tokens that it has.
+            claim: sent to the router that its key selects; None: any router is used.
+            before: previous workers of the request: their stores may have KV of its output.
+            outputs: the tokens so far of each choice to be decoded.
             times: of the request.
 
         Raises:
-            BatonError: NO_WORKER: none can serve the request now; else why the router refuses it.
+            BatonError: NO_WORKER: none can serve the request now; or the router's rejection.
         """
         query = router_pb2.PlaceQuery(
             context=request.context,
@@ -183,7 +183,7 @@ class PlacementFinder:
         return not worker.inexact_continuation
 
     def _is_lost(self, decision: router_pb2.Placement) -> bool:
-        """Return whether a worker was lost while the router was asked, or unknown to be."""
+        """Return whether a worker was lost during the query, or is unknown to be usable."""
         lost = self._pool.lost
         return any(
             target.incarnation == lost.get(target.instance_id)
@@ -192,9 +192,9 @@ class PlacementFinder:
 
 
 def _expected_output_tokens(request: ResolvedRequest, outputs: Sequence[int]) -> int:
-    """Return how many tokens outputs are still to have together, where that is sure; else 0.
+    """Return the tokens that outputs will still have together, if that is certain; otherwise 0.
 
-    Clients ask for far more than they get, or for all that fits: most outputs end by themselves.
+    Clients request far more than they get, or all that fits: most outputs end by themselves.
     """
     sampling = request.sampling
     if not sampling.ignore_eos and sampling.min_tokens < sampling.max_tokens:

@@ -1,4 +1,4 @@
-"""The queries of one session that a router has not answered, and for how long it owes something."""
+"""The unanswered queries of one router session, and how long answers have been outstanding."""
 
 import asyncio
 from dataclasses import dataclass
@@ -13,25 +13,26 @@ class OpenQuery:
 
     answer: asyncio.Future[router_pb2.FrameFromRouter]
     waiting: LoopStopwatch
-    """Since it was sent."""
+    """Time since it was sent."""
     queued: bool = False
-    """The router lets it wait."""
+    """Whether it waits in the router."""
 
     @property
     def queued_seconds(self) -> float:
-        """Since when the router lets it wait; 0 if it does not."""
+        """Seconds that it has waited in the router; 0 if it does not."""
         return self.waiting.seconds if self.queued else 0.0
 
 
 class OpenQueries:
     """Queries by their correlation ids. Lives on the event loop.
 
-    A router answers within a moment or says that a query waits; while some wait, it is heard of.
+    A router answers within a moment or reports that a query waits; while some wait, it sends
+    heartbeats.
     """
 
     def __init__(self) -> None:
         self._unanswered: dict[int, OpenQuery] = {}
-        """Of which nothing was said, the oldest first."""
+        """Queries without any response, the oldest first."""
         self._queued: dict[int, OpenQuery] = {}
         self._heard = LoopStopwatch()
 
@@ -46,11 +47,11 @@ class OpenQueries:
         return query
 
     def get(self, number: int) -> OpenQuery | None:
-        """Return an open query; None: there is no such."""
+        """Return an open query; None: there is none."""
         return self._unanswered.get(number) or self._queued.get(number)
 
     def let_wait(self, number: int) -> None:
-        """Take in that a query waits in the router."""
+        """Record that a query waits in the router."""
         query = self._unanswered.pop(number, None)
         if query is not None:
             query.queued = True
@@ -62,28 +63,28 @@ class OpenQueries:
             del self._queued[number]
 
     def heard(self) -> None:
-        """Take in that the router said something."""
+        """Record that the router sent something."""
         self._heard = LoopStopwatch()
 
     @property
     def owed_seconds(self) -> float:
-        """For how long nothing was said of some query."""
+        """Seconds that the oldest query has had no response."""
         oldest = next(iter(self._unanswered.values()), None)
         return 0.0 if oldest is None else oldest.waiting.seconds
 
     @property
     def silent_seconds(self) -> float:
-        """For how long nothing at all was said, while queries wait."""
+        """Seconds without any message while queries wait."""
         return self._heard.seconds if self._queued else 0.0
 
     def fail_oldest(self, error: Exception) -> None:
-        """Let the query fail of which nothing was said for the longest time."""
+        """Fail the query that has been without a response for the longest time."""
         oldest = next(iter(self._unanswered.values()), None)
         if oldest is not None and not oldest.answer.done():
             oldest.answer.set_exception(error)
 
     def fail_all(self, error: type[Exception]) -> None:
-        """Let all queries fail that have no answer."""
+        """Fail all unanswered queries."""
         for query in (*self._unanswered.values(), *self._queued.values()):
             if not query.answer.done():
                 query.answer.set_exception(error())

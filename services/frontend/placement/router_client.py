@@ -1,4 +1,4 @@
-"""Placements from routers: one session at a time, another router when it closes."""
+"""Placements from routers: one session at a time, on another router when it closes."""
 
 import asyncio
 import random
@@ -20,13 +20,13 @@ from services.frontend.placement.session import (
 )
 
 KNOWS_NOBODY = (Reason.NO_WORKER, Reason.MODEL_NOT_FOUND)
-"""Refusals of a router that hears of no worker for a request."""
+"""Rejections of a router that knows no worker for a request."""
 
 
 _MAX_ATTEMPTS = 2
-"""Routers that are asked and let no query wait, for one request."""
+"""Most routers tried for one request that do not let its query wait."""
 _MAX_ASKED = 8
-"""Routers that are asked in all: one that takes queries and is lost each time ends somewhere."""
+"""Most routers tried in total: bounds routers that accept queries and are then lost."""
 
 
 class PlacementReply(NamedTuple):
@@ -37,25 +37,25 @@ class PlacementReply(NamedTuple):
     """To be released when its streams end; None: there is nothing to release."""
     router_id: str
     queued_seconds: float
-    """For how long routers let the query wait."""
+    """Seconds that the query waited in routers."""
 
 
 def _no_limits(_: str, __: router_pb2.LimitAnswers) -> None:
-    """Nothing was asked."""
+    """Ignore answers: no limits were requested."""
 
 
 def _nobody(_: str) -> None:
-    """Nobody minds."""
+    """Ignore a closed session."""
 
 
 class RouterClient:
-    """Asks routers for placements; lives on the event loop.
+    """Queries routers for placements; lives on the event loop.
 
-    What has a claim goes to the router that its key chooses, all else to one router at a time.
-
+    Queries with a claim go to the router that its key selects, all others to one router at a time.
     When its session closes the next query goes to another router, or to the same one as soon as it
-    is back. One that hears of no worker, as after it was cut off from etcd or from them, is not
-    believed before another one was asked: it says so at once, and no request waits for it.
+    is back. One that knows no worker, for example because it was cut off from etcd or from them, is
+    not believed before another one was queried: it responds immediately, and no request waits for
+    it.
     """
 
     def __init__(
@@ -65,24 +65,24 @@ class RouterClient:
         on_superseded: Callable[[int], None],
         settings: FrontendPlacement,
     ) -> None:
-        """Choose among what `routers` returns, those alive now.
+        """Choose among the live routers.
 
         Args:
-            routers: returns them.
-            suspect: is told which one failed.
-            on_superseded: is told of each execution that another one took over from.
-            settings: how long routers may take.
+            routers: returns the live routers.
+            suspect: called with a router that failed.
+            on_superseded: called with each execution that another one superseded.
+            settings: deadlines of routers.
         """
         self._on_superseded = on_superseded
         self._routers = routers
         self._suspect = suspect
         self._settings = settings
         self.on_answers: Callable[[str, router_pb2.LimitAnswers], None] = _no_limits
-        """Is given a router's incarnation, and what it answers of limits."""
+        """Called with a router's incarnation, and its limit answers."""
         self.on_closed: Callable[[str], None] = _nobody
-        """Is given the incarnation of a router whose session closed."""
+        """Called with the incarnation of a router whose session closed."""
         self._session: RouterSession | None = None
-        # Those that were replaced may still hold tickets.
+        # Replaced sessions may still hold tickets.
         self._open: dict[asyncio.Task[None], RouterSession] = {}
 
     async def __aenter__(self) -> "RouterClient":
@@ -97,16 +97,16 @@ class RouterClient:
     async def place(self, query: router_pb2.PlaceQuery, times: QueryTimes) -> PlacementReply:
         """Return a placement, whose ticket is to be released when its streams end.
 
-        A query may wait in a router for long. One that is lost meanwhile is no failed attempt: the
-        next one is told how long the request has waited.
+        A query may wait in a router for a long time. A router that is lost meanwhile is not a
+        failed attempt: the next one learns how long the request has waited.
 
         Args:
-            query: whose times are filled in each time that it is sent.
+            query: its times are set each time that it is sent.
             times: of its request.
 
         Raises:
-            RouterUnavailableError: no router is there, or none answered.
-            BatonError: the router refused; the reason is its own.
+            RouterUnavailableError: no router is available, or none answered.
+            BatonError: the router rejected it, with its reason.
         """
         failed: set[str] = set()
         refused: BatonError | None = None
@@ -123,7 +123,7 @@ class RouterClient:
             try:
                 response, queued_seconds = await session.place(query)
             except RouterTimeoutError:
-                raise  # the client has waited for long enough
+                raise  # the client has waited long enough
             except RouterUnavailableError as error:
                 self._suspect(session.instance.id)
                 failed.add(session.instance.id)
@@ -135,7 +135,7 @@ class RouterClient:
             if response.WhichOneof("frame") == "failed":
                 refused = BatonError.from_status(response.failed.status)
                 failed.add(session.instance.id)
-                if refused.reason is Reason.DRAINING:  # it gives back what waits
+                if refused.reason is Reason.DRAINING:  # it rejects its waiting queries
                     refused, attempts = None, attempts - 1
                     continue
                 if refused.reason in KNOWS_NOBODY and self._usable(failed):
@@ -149,21 +149,21 @@ class RouterClient:
         raise refused or RouterUnavailableError
 
     def follow(self, instance: cluster_pb2.Instance, *, alive: bool) -> None:
-        """Close the sessions with a member that is gone or has started anew."""
+        """Close the sessions with a router that left or restarted."""
         for session in list(self._open.values()):
             known = session.instance
             if known.id == instance.id and (not alive or known.incarnation != instance.incarnation):
                 session.close("the router disconnected")
 
     def session_to(self, incarnation: str) -> RouterSession | None:
-        """Return the open session with a router, or a new one; None: it is not there."""
+        """Return the open session with a router, or a new one; None: there is no such router."""
         for router in self._routers():
             if router.incarnation == incarnation:
                 return self._session_with(router)
         return None
 
     def suspect(self, incarnation: str) -> None:
-        """Have a router probed whose session broke; one that is gone is not."""
+        """Have a router probed whose session broke, unless it has left."""
         for router in self._routers():
             if router.incarnation == incarnation:
                 self._suspect(router.id)
@@ -183,7 +183,7 @@ class RouterClient:
         return [one for one in self._routers() if not one.draining and one.id not in excluded]
 
     def _session_for(self, key: bytes, failed: Set[str]) -> RouterSession:
-        """Return a session with the router that all frontends choose for a key, of those alive."""
+        """Return a session with the live router that all frontends select for a key."""
         routers = self._usable(failed)
         if not routers:
             raise RouterUnavailableError
@@ -220,7 +220,7 @@ class RouterClient:
         return bool(self._usable({router_id}))
 
     def _takes_queries(self, session: RouterSession, failed: Set[str]) -> bool:
-        """Return whether to go on asking on a session: not once its router drains.
+        """Return whether to keep using a session: not once its router drains.
 
         The session itself stays open for the tickets that live on it, until the router ends it.
         """

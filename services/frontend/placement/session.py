@@ -20,10 +20,10 @@ from services.frontend.placement.queries import OpenQueries, OpenQuery
 
 _MAX_FRAMES = 64
 _MAX_KEY_BYTES = 1024 * 1024
-"""Frames of a message but the first, and their keys or asks: well within the 4 MiB that a server
-reads."""
+"""Frames of a message after the first, in bytes of keys or limit requests: well within the 4 MiB
+that a server accepts."""
 _RETURN_SECONDS = 0.005
-"""Returned tickets wait so long for queries to travel with."""
+"""Returned tickets wait this long for queries to share a message with."""
 
 _Frame = (
     router_pb2.PlaceQuery
@@ -37,10 +37,10 @@ log = get_logger(__name__)
 
 
 class RouterUnavailableError(Exception):
-    """No router is available; placement has to do without."""
+    """No router is available; placement continues without one."""
 
     queued_seconds: float | None = None
-    """For how long the router had let the query wait; None: it had not."""
+    """Seconds that the query had waited in the router; None: it had not."""
 
 
 class RouterTimeoutError(RouterUnavailableError):
@@ -48,7 +48,7 @@ class RouterTimeoutError(RouterUnavailableError):
 
 
 class Ticket:
-    """A placement that a router remembers until it is released."""
+    """A placement that a router tracks until it is released."""
 
     def __init__(self, session: "RouterSession", name: str, *, claimed: bool = False) -> None:
         self.name = name
@@ -62,8 +62,8 @@ class Ticket:
         """Return it to the router. Idempotent.
 
         Args:
-            finished: its request is done.
-            used: what its work used, but for the ticket's name; None: it is not known.
+            finished: whether its request is done.
+            used: the use of its work, without the ticket's name; None: not known.
         """
         session, self._session = self._session, None
         if session is not None:
@@ -76,11 +76,11 @@ class Ticket:
 class RouterSession:
     """One Place call. Owned by `RouterClient`; lives on the event loop.
 
-    A router that takes longer than `write_seconds` for a message, or `answer_seconds` to answer a
-    query or let it wait (`suspect_seconds` where there is another router), closes the session, as
-    does one that lets queries wait and says nothing for so long (`silence_seconds` where there is
-    another router). With it go the tickets that the router handed out on it. Queries are bounded by
-    `max_pending`, tickets to return by those that were handed out.
+    The session closes if the router takes longer than `write_seconds` for a message, or
+    `answer_seconds` to answer a query or let it wait (`suspect_seconds` if there is another
+    router), or if it lets queries wait and sends nothing for `silence_seconds` (if there is another
+    router). The tickets that the router issued on it end with it. Queries are bounded by
+    `max_pending`, tickets to return by those that were issued.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class RouterSession:
         self._query_ids = itertools.count(1)
         self._queries = OpenQueries()
         self._watchdog: asyncio.TimerHandle | None = None
-        """Looks after them all; one timer costs less than two for each."""
+        """Watches all queries; one timer costs less than two for each."""
         self._returns = router_pb2.ReturnTickets()
         self._return_timer: asyncio.TimerHandle | None = None
         stub = self._channel.stub(router_pb2_grpc.RouterServiceStub)
@@ -122,15 +122,15 @@ class RouterSession:
     async def place(self, query: router_pb2.PlaceQuery) -> tuple[router_pb2.FrameFromRouter, float]:
         """Send a query, with its `correlation_id` filled in, and return the answer.
 
-        A query whose caller is cancelled is taken back, and a ticket that comes for it is returned.
+        The query of a cancelled caller is withdrawn, and a ticket that arrives for it is returned.
 
         Returns:
-            The answer, and for how long the router let the query wait.
+            The answer, and the seconds that the query waited in the router.
 
         Raises:
             RouterUnavailableError: the session closed.
-            RouterTimeoutError: no answer came in time.
-            BatonError: OVERLOADED, too many queries wait.
+            RouterTimeoutError: no answer arrived in time.
+            BatonError: OVERLOADED: too many queries wait.
         """
         if self.closed:
             raise RouterUnavailableError
@@ -156,18 +156,18 @@ class RouterSession:
                 self._take_back(number, sent)
 
     def send_asks(self, asks: router_pb2.LimitAsks) -> None:
-        """Send what is to be said of limits; on a closed session it is lost."""
+        """Send limit requests; on a closed session they are lost."""
         self._call.send(asks)
 
     def return_ticket(
         self, ticket: str, *, finished: bool = False, used: router_pb2.TicketUsage | None = None
     ) -> None:
-        """Return a ticket. On a closed session it is gone.
+        """Return a ticket. On a closed session it has ended already.
 
         Args:
             ticket: its name.
-            finished: its claim is done.
-            used: what its work used; None: it is not known.
+            finished: whether its claim is done.
+            used: the use of its work; None: not known.
         """
         if not self.closed:
             self._returns.tickets.append(ticket)
@@ -180,7 +180,7 @@ class RouterSession:
                 self._return_timer = loop.call_later(_RETURN_SECONDS, self._send_returns)
 
     def close(self, reason: str) -> None:
-        """End the call; every query that waits fails. Idempotent."""
+        """End the call; every waiting query fails. Idempotent."""
         self._call.close(BatonError(Reason.CANCELLED, reason))
 
     async def wait_closed(self) -> None:
@@ -196,7 +196,7 @@ class RouterSession:
         self._queries.fail_all(RouterUnavailableError)
 
     def _watch(self) -> None:
-        """Suspect a router that owes an answer, and close the session when it does for too long."""
+        """Suspect a router that owes an answer, and close the session if it is long overdue."""
         self._watchdog = None
         if not len(self._queries):
             return
@@ -231,7 +231,7 @@ class RouterSession:
         return returns
 
     def _pack(self, frames: deque[_Frame]) -> router_pb2.PlaceRequest:
-        """Return the next message: what fits of what is queued; tickets first, they make room."""
+        """Return the next message: queued frames that fit; tickets first, they free capacity."""
         message, keys = router_pb2.PlaceRequest(), 0
         if self._return_timer is not None:
             message.frames.add().return_tickets.CopyFrom(self._take_returns())
@@ -282,14 +282,14 @@ class RouterSession:
             self._decline(frame)  # its caller was cancelled
 
     def _take_back(self, number: int, query: OpenQuery) -> None:
-        """Let the router forget a query whose caller waits no more."""
+        """Withdraw a query whose caller no longer waits."""
         if not query.answer.done() or query.answer.cancelled():
             if not self.closed:
                 self._call.send(router_pb2.CancelQuery(correlation_id=number))
         elif query.answer.exception() is None and query.answer.result().placement.ticket:
-            self._decline(query.answer.result())  # it came in the moment of the cancelling
+            self._decline(query.answer.result())  # it arrived at the moment of the cancellation
 
     def _decline(self, frame: router_pb2.FrameFromRouter) -> None:
-        """Return the ticket of a placement that nobody uses."""
+        """Return the ticket of a placement that is not used."""
         ticket = frame.placement.ticket
         self.return_ticket(ticket, used=router_pb2.TicketUsage(ticket=ticket))

@@ -1,6 +1,6 @@
-"""Requests for which no worker is known: they wait, bounded, until one that may take them appears.
+"""Requests for which no worker is known wait here, bounded, until a suitable one appears.
 
-What waits for workers that are there but busy waits in a router, which knows their load.
+Requests that wait for busy workers wait in a router, which knows their load.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from baton.telemetry.logs import get_logger
 from services.frontend.metrics import WAITING, WORKER_WAIT
 
 _WOKEN_PER_TURN = 32
-"""Requests that go on in one turn of the event loop: others have theirs between."""
+"""Most requests that continue in one turn of the event loop, so that others get turns between."""
 _RETRY_SECONDS = 1.0
 
 log = get_logger(__name__)
@@ -44,7 +44,7 @@ class WorkerWait:
         self.timer = queue.loop.call_later(queue.seconds, self._too_long)
 
     def leave(self) -> None:
-        """Wait no longer. Idempotent."""
+        """Stop waiting. Idempotent."""
         if self.queue is not None:
             self.queue.remove(self, "left")
 
@@ -58,27 +58,27 @@ class WorkerWait:
 class WorkerWaitQueue:
     """Holds the requests that wait for a worker, by the model that they name.
 
-    The only place where requests wait for one to appear: new ones, and streams whose worker was
-    lost. Lives on the event loop. Bounded in number and in bytes; a request that finds it full
-    fails at once, as does one that has waited for `wait_for_worker_seconds`, with why it could not
-    run.
+    The only place where requests wait for a worker to appear: new ones, and streams whose worker
+    was lost. Lives on the event loop. Bounded in number and in bytes; a request fails with the
+    reason that it could not run, immediately if the queue is full, or after
+    `wait_for_worker_seconds`.
     """
 
     def __init__(
         self, limits: FrontendLimits, loop: asyncio.AbstractEventLoop | None = None
     ) -> None:
-        """Hold as many as `limits` say; `loop` is the clock, by default the running loop."""
+        """Bound the queue by `limits`; `loop` is the clock, by default the running loop."""
         self.loop = loop or asyncio.get_running_loop()
         self.seconds = limits.wait_for_worker_seconds
         """The longest wait."""
         self._limits = limits
         self._waiting: dict[str, dict[WorkerWait, None]] = {}
-        """By model, the oldest first."""
+        """Waiting requests by model, the oldest first."""
         self._woken: deque[WorkerWait] = deque()
-        """They go on within the next turns of the loop."""
+        """Woken requests, which continue within the next turns of the loop."""
         self._count = self._bytes = 0
         self.changes = 0
-        """Counts calls of `wake`."""
+        """Number of calls of `wake`."""
         self._turn: asyncio.Handle | None = None
 
     def __len__(self) -> int:
@@ -97,15 +97,15 @@ class WorkerWaitQueue:
 
         Args:
             model: the name that the request gives.
-            size: bytes that it holds, about.
+            size: approximate bytes that it holds.
             error: why it cannot run.
-            on_worker: a worker may take it now.
-            on_failed: is given `error`, with how long it waited.
-            changes: `self.changes` from before a worker was looked for. If one may have appeared
-                since, nothing is waited for: it would be missed.
+            on_worker: called when a worker may be available.
+            on_failed: called with `error`, to which the time waited is added.
+            changes: `self.changes` from before the search for a worker. If it has changed since,
+                the wait ends immediately: a worker may have been missed.
 
         Raises:
-            BatonError: `error`, with which limit is reached.
+            BatonError: `error`, with the limit that is reached.
         """
         limits = self._limits
         if self._count >= limits.max_waiting:
@@ -130,7 +130,7 @@ class WorkerWaitQueue:
         return entry
 
     async def wait(self, model: str, size: int, error: BatonError) -> None:
-        """Return once a worker may take a request; arguments and errors as of `enter`.
+        """Return once a worker may be available; arguments and errors as for `enter`.
 
         Call it in the turn of the loop in which no worker was found.
         """
@@ -149,7 +149,7 @@ class WorkerWaitQueue:
             entry.leave()
 
     def wake(self, can_serve: Callable[[str], bool]) -> None:
-        """Let requests go on, in the order in which they came, where `can_serve` their model."""
+        """Wake requests, in the order of arrival, if `can_serve` their model."""
         self.changes += 1
         for model in [model for model in self._waiting if can_serve(model)]:
             entries = self._waiting.pop(model)
@@ -160,14 +160,14 @@ class WorkerWaitQueue:
         self._turn_soon()
 
     def fail_all(self, error: BatonError) -> None:
-        """Let every request that waits fail with an error."""
+        """Fail every waiting request with an error."""
         for entry in [*self._woken, *(one for some in self._waiting.values() for one in some)]:
             if entry.queue is not None:
                 self.remove(entry, "left")
                 entry.on_failed(error)
 
     def remove(self, entry: WorkerWait, outcome: str) -> None:
-        """Take a request out, which is in it. For `WorkerWait`."""
+        """Remove a request, which must be in the queue. For `WorkerWait`."""
         entry.queue = None
         entry.timer.cancel()
         waiting = self._waiting.get(entry.model)

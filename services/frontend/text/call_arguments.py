@@ -1,7 +1,7 @@
-"""Arguments of calls in a conversation, as chat templates take them.
+"""Arguments of calls in a conversation, in the form that chat templates expect.
 
-A model writes them, and `max_tokens` may cut them, so they need not be JSON. Templates differ in
-what they take: an object whose members they write, an object that they write as JSON, or text.
+A model writes them, and `max_tokens` may cut them off, so they may not be JSON. Templates expect
+different forms: an object whose members they write, an object that they write as JSON, or text.
 """
 
 import json
@@ -11,24 +11,24 @@ from typing import Any
 from services.frontend.text.json_depth import MAX_DEPTH, deeper
 
 _MAX_COMPLETED = 64 * 1024
-"""Characters of a text that is cut, whose members are still looked for."""
+"""Most characters of a cut-off text whose members are parsed."""
 _STRUCTURE = re.compile(r'["{}\[\],]')
 _IN_STRING = re.compile(r'["\\]')
 _CLOSERS = {"{": "}", "[": "]"}
 
 
 class ArgumentsObject(dict[str, Any]):
-    """An object with the members that can be read, which is written as the model wrote it.
+    """An object with the parsed members, rendered exactly as the model wrote it.
 
-    Its text stands wherever a template writes it, as JSON or as text, so that what the model
-    computed is found again, and nothing of it is lost.
+    Its original text appears wherever a template writes it, as JSON or as text, so that the cached
+    KV of the model's output is found again, and nothing is lost.
     """
 
     def __init__(self, text: str) -> None:
         super().__init__(read_arguments(text))
         self.text = text or "{}"
         self.whole = isinstance(_parsed(self.text), dict)
-        """The text is an object, all of whose members can be read."""
+        """Whether the text is a complete object, all of whose members were parsed."""
 
     def __str__(self) -> str:
         return self.text
@@ -41,8 +41,8 @@ class ArgumentsObject(dict[str, Any]):
 
 
 def read_arguments(text: str) -> dict[str, Any]:
-    """Return the members of arguments, those that are whole where the text is cut; none where it is
-    no object, also as a string in a string, or has more than `MAX_DEPTH` levels."""
+    """Return the members of arguments, only complete ones if the text is cut off; empty if it is
+    not an object, nor a string that contains one, or has more than `MAX_DEPTH` levels."""
     value = _parsed(text or "{}")
     if isinstance(value, str):
         value = _parsed(value)
@@ -52,7 +52,7 @@ def read_arguments(text: str) -> dict[str, Any]:
 
 
 def _parsed(text: str) -> Any:
-    """Return the value of JSON; None: it is none."""
+    """Return the value of a JSON text; None: it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -60,18 +60,18 @@ def _parsed(text: str) -> Any:
 
 
 def _completed(text: str) -> Any:
-    """Return the value that a cut text begins; None: it begins none."""
+    """Return the value that a cut-off text begins; None: it begins none."""
     if len(text) > _MAX_COMPLETED:
         return None
     open_: list[str] = []
     ends: list[tuple[str, str]] = []
-    """Texts that may be whole, and what closes them: the last is as long as there is."""
+    """Candidate prefixes with the brackets that close them: the last one is the longest."""
     at, in_string = 0, False
     while found := (_IN_STRING if in_string else _STRUCTURE).search(text, at):
         at, character = found.end(), found.group()
         if character == "\\":
             if at + (5 if text[at : at + 1] == "u" else 1) > len(text):
-                text = text[: at - 1]  # half of an escape
+                text = text[: at - 1]  # half of an escape sequence
             at += 1
         elif character == '"':
             in_string = not in_string

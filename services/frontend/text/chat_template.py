@@ -1,4 +1,4 @@
-"""Chat templates: conversations as the model was trained to see them."""
+"""Chat templates: render conversations in the format that the model was trained on."""
 
 import datetime
 import json
@@ -18,9 +18,9 @@ from services.frontend.text.call_arguments import ArgumentsObject
 
 _MAX_ERROR = 300
 _HOLDER = "\ufdd1%d\ufdd1"
-"""Stands for a call's arguments while JSON is written around them: U+FDD1 is no character."""
+"""Placeholder for a call's arguments while the JSON around them is written: a noncharacter."""
 NO_TOKENS: Mapping[str, Any] = MappingProxyType({"bos_token": "", "eos_token": ""})
-"""Special tokens of a model that names none."""
+"""Special tokens of a model without names for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class ChatToolCall:
     id: str
     name: str
     arguments: str
-    """A JSON object where it is whole, as the model wrote it: `max_tokens` may have cut it."""
+    """A JSON object if complete, as the model wrote it: `max_tokens` may have cut it off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,36 +41,36 @@ class ChatMessage:
     content: str
     name: str = ""
     tool_calls: Sequence[ChatToolCall] = ()
-    """Of the assistant."""
+    """Calls by the assistant."""
     tool_call_id: str = ""
-    """Of a tool: the call that it answers."""
+    """For messages of tools: the call that it answers."""
     reasoning: str = ""
-    """Of the assistant: what it thought."""
+    """Reasoning of the assistant."""
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateOptions:
-    """What a request asks of the template, besides its messages."""
+    """A request's options for the template, in addition to its messages."""
 
     add_generation_prompt: bool = True
-    """Write the beginning of the assistant's next turn."""
+    """Append the beginning of the assistant's next turn."""
     continue_final_message: bool = False
-    """End within the last message, which the output goes on with."""
+    """End within the last message, which the output continues."""
     variables: Mapping[str, Any] = field(default_factory=dict)
-    """The model's own, by name, such as Qwen3's `enable_thinking`; plain JSON."""
+    """Variables of the model, by name, such as Qwen3's `enable_thinking`; plain JSON."""
     tools: Sequence[Mapping[str, Any]] = ()
-    """What the model is told that it can call, as OpenAI writes it; plain JSON."""
+    """The tools shown to the model, in OpenAI's format; plain JSON."""
 
 
 PLAIN = TemplateOptions()
-"""Nothing but a new turn of the assistant."""
+"""Only a new turn of the assistant."""
 
 
 class ChatTemplate:
     """A model's template, in jinja2's immutable sandbox.
 
-    Knows what Hugging Face templates use: `messages`, `add_generation_prompt`, special tokens,
-    `raise_exception`, `strftime_now`, `tojson`, loop controls and `generation` blocks.
+    Supports the features of Hugging Face templates: `messages`, `add_generation_prompt`, special
+    tokens, `raise_exception`, `strftime_now`, `tojson`, loop controls and `generation` blocks.
     """
 
     def __init__(
@@ -79,30 +79,30 @@ class ChatTemplate:
         tokens: Mapping[str, Any] = NO_TOKENS,
         tool_source: str | None = None,
     ) -> None:
-        """Compile a template. One that does not compile fails when it is used.
+        """Compile a template. If that fails, so does its first use.
 
         Args:
-            source: of conversations; None: there is none.
-            tokens: special tokens by the names that templates have for them.
-            tool_source: of conversations with tools, where that is another one.
+            source: for conversations; None: there is none.
+            tokens: special tokens by their names in templates.
+            tool_source: for conversations with tools, if it is a separate one.
         """
         self.source = source or ""
         self.tool_source = tool_source or self.source
-        """Of conversations with tools."""
+        """Source for conversations with tools."""
         self._tokens = {**NO_TOKENS, **tokens}
         self._plain = _Compiled(source)
         self._with_tools = self._plain if tool_source is None else _Compiled(tool_source)
 
     @property
     def writes_tools(self) -> bool:
-        """Whether the model is told of tools: some templates never look at them."""
+        """Whether it renders tools: some templates ignore them."""
         return self._with_tools.names_tools
 
     def render(self, messages: Sequence[ChatMessage], options: TemplateOptions = PLAIN) -> str:
         """Return the conversation as text, up to where the assistant's next words begin.
 
         Raises:
-            BatonError: TEMPLATE_FAILED, with the template's own words where it refused.
+            BatonError: TEMPLATE_FAILED, with the template's message if it rejected the input.
         """
         compiled = self._with_tools if options.tools else self._plain
         if compiled.template is None:
@@ -122,7 +122,7 @@ class ChatTemplate:
         except _RefusedError as error:
             refused = f"the model's chat template rejected the messages: {_short(error)}"
             raise BatonError(Reason.TEMPLATE_FAILED, refused, field="messages") from error
-        except Exception as error:  # a template may fail in any way it likes
+        except Exception as error:  # a template may fail in any way
             refused = f"the model's chat template failed: {_short(error)}"
             raise BatonError(Reason.TEMPLATE_FAILED, refused, field="messages") from error
         return _cut_after(text, messages[-1].content) if continues else text
@@ -150,10 +150,10 @@ class _Compiled:
 
 
 def _cut_after(text: str, final: str) -> str:
-    """Return a rendered conversation up to its last message's end.
+    """Return a rendered conversation up to the end of its last message.
 
     Raises:
-        BatonError: TEMPLATE_FAILED, the template does not write that message as it is.
+        BatonError: TEMPLATE_FAILED: the template does not render that message unchanged.
     """
     at = text.rfind(final.strip())
     if at < 0:
@@ -162,13 +162,13 @@ def _cut_after(text: str, final: str) -> str:
             "continue_final_message: the model's chat template changes the last message",
             field="messages",
         )
-    whole = final.lstrip()  # with the spaces at its end, unless the template takes them away
+    whole = final.lstrip()  # with its trailing spaces, unless the template strips them
     return text[: at + len(whole if text.startswith(whole, at) else final.strip())]
 
 
 class _Generation(Extension):
     """`{% generation %}…{% endgeneration %}` marks the assistant's words for training; here it
-    is what stands inside."""
+    renders its content."""
 
     tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
 
@@ -190,7 +190,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 def _as_dict(message: ChatMessage) -> dict[str, Any]:
-    # `developer` is OpenAI's newer word for `system`; templates know only the older one.
+    # `developer` is OpenAI's newer name for `system`; templates know only the older one.
     role = "system" if message.role == "developer" else message.role
     entry: dict[str, Any] = {"role": role, "content": message.content}
     if message.name:
@@ -231,8 +231,8 @@ def _to_json(
 
 
 def _held(value: Any, as_written: list[str], *, laid_out: bool) -> Any:
-    """Return JSON with a holder in the place of each call's arguments, whose texts are added to
-    `as_written`; where JSON is laid out on lines, of those alone that are no object."""
+    """Return JSON with a placeholder for each call's arguments, whose texts are appended to
+    `as_written`; in JSON that is indented, only for those that are not objects."""
     match value:
         case ArgumentsObject() if not (laid_out and value.whole):
             as_written.append(value.text)
@@ -245,7 +245,7 @@ def _held(value: Any, as_written: list[str], *, laid_out: bool) -> Any:
 
 
 class _RefusedError(jinja2.TemplateError):
-    """What a template says by `raise_exception`."""
+    """The message that a template raises by `raise_exception`."""
 
 
 def _refuse(message: str) -> NoReturn:

@@ -1,6 +1,6 @@
-"""Text out of tokens that arrive one by one, never a broken character.
+"""Text from tokens that arrive one by one, without broken characters.
 
-For every cut of a sequence of ids into pieces, the texts of the pieces joined are the text of the
+For any split of a sequence of ids into pieces, the joined texts of the pieces equal the text of the
 whole. Special tokens have no text.
 """
 
@@ -11,31 +11,31 @@ from collections.abc import Callable, Sequence
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _MAX_WINDOW = 64
 _MAX_BYTES = 4
-"""Of a character in UTF-8."""
+"""Most bytes of a character in UTF-8."""
 
 
 class Detokenizer(ABC):
-    """The text of one output; holds back what is not a whole character yet."""
+    """The text of one output; holds back incomplete characters."""
 
     @abstractmethod
     def push(self, token_id: int) -> str:
-        """Take a token and return the text that became certain; often empty."""
+        """Add a token and return the text that became certain; often empty."""
 
     @abstractmethod
     def flush(self) -> str:
-        """Return the text that is held back, when no more tokens come."""
+        """Return the text that is held back, when there are no more tokens."""
 
     @property
     @abstractmethod
     def held(self) -> int:
-        """Whole characters of the text that is held back: the next token begins behind them."""
+        """Number of whole characters held back: the next token begins after them."""
 
 
 class ByteDetokenizer(Detokenizer):
     """For byte-level vocabularies: each token is a run of bytes, and the text is their UTF-8."""
 
     def __init__(self, tokens: "TokenBytes") -> None:
-        """Decode with what is known of the vocabulary; shared by all outputs."""
+        """Use the known bytes of the vocabulary, which all outputs share."""
         self._tokens = tokens
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._whole = True
@@ -58,10 +58,10 @@ class ByteDetokenizer(Detokenizer):
 
 
 class TokenBytes(dict[int, tuple[bytes, str | None]]):
-    """By token: its bytes, and its text if they are whole characters. Filled as tokens come."""
+    """By token: its bytes, and its text if they are whole characters. Filled on use."""
 
     def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
-        """Ask `token_bytes` for a token's bytes; none for special tokens."""
+        """Get a token's bytes from `token_bytes`; empty for special tokens."""
         super().__init__()
         self._token_bytes = token_bytes
 
@@ -77,10 +77,10 @@ class TokenBytes(dict[int, tuple[bytes, str | None]]):
 
 
 class WindowDetokenizer(Detokenizer):
-    """For every other vocabulary: decodes a window of the latest tokens, again and again.
+    """For every other vocabulary: repeatedly decodes a window of the latest tokens.
 
-    What a token adds can depend on its neighbours (spaces between words, bytes of one character),
-    so the new text is what the window's text has more than that of the tokens already given.
+    The text of a token can depend on its neighbours (spaces between words, bytes of one character),
+    so the new text is the window's text without that of the tokens already emitted.
     """
 
     def __init__(
@@ -90,13 +90,14 @@ class WindowDetokenizer(Detokenizer):
         is_byte: Callable[[int], bool],
         before: Sequence[int] = (),
     ) -> None:
-        """Decode with `decode`.
+        """Set up a window.
 
         Args:
-            decode: the text of a few ids, whole.
-            has_text: False for special tokens and ids that `decode` leaves out.
-            is_byte: whether a token is a single byte whose meaning its neighbours decide.
-            before: tokens that come before the output, for what depends on not being the first.
+            decode: returns the text of a few ids as a whole.
+            has_text: returns False for special tokens and ids that `decode` leaves out.
+            is_byte: returns whether a token is a single byte whose meaning depends on its
+                neighbours.
+            before: tokens that precede the output, for text that depends on not being the first.
         """
         self._decode = decode
         self._has_text = has_text
@@ -110,11 +111,11 @@ class WindowDetokenizer(Detokenizer):
             return ""
         self._window.append(token_id)
         if self._is_byte(token_id):
-            return ""  # later bytes may still change what these mean
+            return ""  # later bytes may still change their meaning
         text = self._decode(self._window)
         held = len(self._window) - self._given
         if text.endswith(REPLACEMENT) and held < _MAX_WINDOW:
-            return ""  # perhaps the first bytes of a character
+            return ""  # possibly the first bytes of a character
         return self._give(text)
 
     def flush(self) -> str:
@@ -123,7 +124,7 @@ class WindowDetokenizer(Detokenizer):
     @property
     def held(self) -> int:
         for end in range(len(self._window), max(self._given, len(self._window) - _MAX_BYTES), -1):
-            # Bytes of half a character make those before them replacements as well.
+            # Bytes of an incomplete character turn those before them into replacements as well.
             new = self._decode(self._window[:end])[len(self._given_text) :]
             if REPLACEMENT not in new:
                 return len(new)
@@ -131,7 +132,7 @@ class WindowDetokenizer(Detokenizer):
 
     def _give(self, text: str) -> str:
         new = text[len(self._given_text) :]
-        # The tokens given last stay: they are what the next ones depend on.
+        # The last emitted tokens are kept: the next ones depend on them.
         if new:
             del self._window[: self._given]
             self._given_text = self._decode(self._window)

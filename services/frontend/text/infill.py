@@ -1,4 +1,4 @@
-"""Tokens by which models are asked for what stands between two texts."""
+"""Tokens that ask a model for the text between two texts (fill in the middle)."""
 
 from collections.abc import Callable
 
@@ -8,12 +8,12 @@ _FAMILIES = (
     ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),
     ("▁<PRE>", "▁<SUF>", "▁<MID>"),  # Code Llama
 )
-"""What stands before the text before, before the text behind, and before the output: all of these
-were trained with prompts in this order."""
+"""Tokens before the prefix, before the suffix, and before the output: all of these models were
+trained with prompts in this order."""
 
 
 def infill_tokens(token_id: Callable[[str], int | None]) -> tuple[int, int, int] | None:
-    """Return the three tokens of a vocabulary; None: its model does not know how.
+    """Return the three tokens of a vocabulary; None: its model does not support infilling.
 
     Args:
         token_id: returns the id of a token by its text.

@@ -1,10 +1,10 @@
-"""How deep JSON of clients may be where templates write it."""
+"""Bounds the depth of clients' JSON that templates render."""
 
 from typing import Any
 
 MAX_DEPTH = 100
-"""Levels of a schema, and of a call's arguments: more than grammars take, and than templates
-write."""
+"""Most levels of a schema, and of a call's arguments: more than grammars support, and than
+templates render."""
 
 
 def deeper(value: Any, most: int) -> bool:

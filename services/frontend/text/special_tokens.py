@@ -1,8 +1,9 @@
-"""Special tokens are the chat template's to write: what a client sends stays text.
+"""Only the chat template writes special tokens: clients' text stays text.
 
-A tokenizer makes a special token of its text wherever that stands, so `<|im_end|>` within a message
-would end the turn, and what follows could pass for another speaker's. Here such texts are marked
-before a template is rendered. Afterwards every special token without a mark is the template's.
+A tokenizer turns a special token's text into the token wherever it appears, so `<|im_end|>` within
+a message would end the turn, and what follows could impersonate another speaker. Here such texts
+are marked before a template is rendered. Afterwards every special token without a mark is the
+template's.
 """
 
 import re
@@ -13,18 +14,18 @@ from itertools import pairwise
 import tokenizers
 
 _MARK = "\udfff"
-"""A surrogate: no text that was UTF-8 has one."""
+"""A surrogate: valid UTF-8 text has none."""
 _ALIAS = "\ufdd0"
-"""No character (unicode.org/faq/private_use.html#nonchar1); stands around an alias's number."""
+"""A noncharacter (unicode.org/faq/private_use.html#nonchar1) around an alias's number."""
 _REPLACEMENT = "\ufffd"
 
 
 class SpecialTokenInTextError(ValueError):
-    """A text has a special token in it, and the tokenizer has no other token for it."""
+    """A text contains a special token, and the tokenizer has no other token for it."""
 
 
 class SpecialTokens:
-    """The special tokens of a tokenizer, and the tokens of texts in which they are only text.
+    """The special tokens of a tokenizer, and the encoding of texts in which they are only text.
 
     Args:
         backend: the tokenizer; must not change afterwards.
@@ -41,8 +42,8 @@ class SpecialTokens:
             for token, entry in added.items()
             if entry.special or (entry.content[:1] == "<" and entry.content[-1:] == ">")
         }
-        """Tokens that mark something, by their text: special ones, and those that are written as
-        tags, such as Qwen's `<tool_call>`. Grammars know these by id alone."""
+        """Tokens with a structural meaning, by their text: special ones, and those written as tags,
+        such as Qwen's `<tool_call>`. Grammars refer to them by id alone."""
         self.ids_by_text = special
         longest_first = sorted(special, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
@@ -52,11 +53,11 @@ class SpecialTokens:
         self._always = backend.normalizer is not None and any(
             entry.special and entry.normalized for entry in added.values()
         )
-        """Whether other texts than its own may become a special token, as the normalizer likes."""
+        """Whether the normalizer may turn other texts into a special token."""
 
     def mark(self, text: str) -> str:
         """Return a text with a mark before each special token, and before what a template could
-        complete to one at the text's end. The same object: there is none."""
+        complete to one at the text's end. Returns the same object if there is none."""
         starts = {start for start, _ in self._find(text)} | set(self._begun(text))
         if not starts:
             return text
@@ -72,14 +73,14 @@ class SpecialTokens:
         return text.replace(_MARK, "")
 
     def encode(self, text: str, *, around: bool = False) -> list[int]:
-        """Return the token ids of a rendered text. What is marked becomes no special token.
+        """Return the token ids of a rendered text. Marked texts do not become special tokens.
 
         Args:
             text: the text.
-            around: whether to add the special tokens that the tokenizer adds itself.
+            around: whether to add the special tokens that the tokenizer itself adds.
 
         Raises:
-            SpecialTokenInTextError: as it says.
+            SpecialTokenInTextError: a marked token has no other encoding.
         """
         text = text.replace(_ALIAS, _REPLACEMENT)
         pieces, at = [], 0
@@ -97,14 +98,14 @@ class SpecialTokens:
         return [*before, *(real.get(token, token) for token in ids), *after]
 
     def encode_prompt(self, text: str, *, around: bool = True) -> list[int]:
-        """Return the token ids of a text in which nothing is special; the rest as of `encode`."""
+        """Return the token ids of a text without special tokens; otherwise as `encode`."""
         return self.encode(self.mark(text), around=around)
 
     def _find(self, text: str) -> list[tuple[int, int]]:
         """Return where special tokens begin and end, overlapping ones too, in order.
 
-        Goes from one first character to the next, and so lets go of the interpreter's lock: one
-        search by the pattern keeps it for all of a long text.
+        Proceeds from one first character to the next, and so releases the interpreter's lock: a
+        single search by the pattern would hold it for all of a long text.
         """
         found = []
         for character in self._first_characters:
@@ -117,7 +118,7 @@ class SpecialTokens:
         return sorted(found)
 
     def _begun(self, text: str) -> Iterator[int]:
-        """Yield where special tokens begin that the text's end, or the spaces there, cuts off."""
+        """Yield where special tokens begin that the text's end, or its trailing spaces, cut off."""
         end = len(text.rstrip())
         for start in range(max(0, end - self._longest), end):
             if text[start:end] in self._beginnings:
@@ -125,7 +126,7 @@ class SpecialTokens:
 
     @cached_property
     def _plain(self) -> tokenizers.Tokenizer:
-        """The same tokenizer with an alias in the place of each special token. Shares the model."""
+        """The same tokenizer with aliases instead of special tokens. Shares the model."""
         backend = self._backend
         plain = tokenizers.Tokenizer(backend.model)
         if backend.normalizer is not None:
@@ -137,13 +138,13 @@ class SpecialTokens:
 
     @cached_property
     def _real_ids(self) -> dict[int, int]:
-        """By the ids of `_plain`, where they are others."""
+        """Real ids by the ids of `_plain`, where they differ."""
         pairs = [(self._plain.token_to_id(one.content), token) for token, one in self._aliases()]
         return {plain: token for plain, token in pairs if plain is not None and plain != token}
 
     @cached_property
     def _unavoidable(self) -> frozenset[int]:
-        """Special tokens that the model, too, can make of text."""
+        """Special tokens that the model itself can produce from text."""
         model = self._backend.model
         unknown = getattr(model, "unk_token", None)
         return frozenset(
@@ -163,7 +164,7 @@ class SpecialTokens:
         return [], []
 
     def _aliases(self) -> Iterator[tuple[int, tokenizers.AddedToken]]:
-        """Yield each added token's id, and what stands for it in `_plain`."""
+        """Yield each added token's id, and its alias in `_plain`."""
         for token, entry in sorted(self._backend.get_added_tokens_decoder().items()):
             if entry.special:
                 yield (

@@ -1,4 +1,4 @@
-"""Stop strings over text that arrives in pieces."""
+"""Finds stop strings in text that arrives in pieces."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """What one piece of text made certain."""
+    """The result of scanning one piece of text."""
 
     text: str
-    """Text that no stop string can contain any more, in order after what was given before."""
+    """Text that cannot be part of a stop string any more, following what was returned before."""
     stop: str | None = None
     """The stop string that was found; the output ends before it."""
 
 
 class StopScanner:
-    """Finds the first stop string to be completed, and gives text back as early as is safe.
+    """Finds the first stop string to be completed, and releases text as early as is safe.
 
-    Of stop strings that are completed by the same character the longest wins, so the result does
-    not depend on how the text was cut into pieces. Held back is exactly the longest end of the
-    text that is the beginning of a stop string.
+    Among stop strings completed by the same character the longest wins, so the result does not
+    depend on how the text was split. Exactly the longest end of the text that begins a stop string
+    is held back.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """A model's tokenizer: token ids from text and messages, text from token ids.
 
-Reads what Hugging Face checkpoints have: tokenizer.json, and of tokenizer_config.json the chat
-templates (or chat_template.jinja beside it) and the names of the special tokens.
+Reads the files of Hugging Face checkpoints: tokenizer.json, and from tokenizer_config.json the chat
+templates (or chat_template.jinja next to it) and the names of the special tokens.
 """
 
 import asyncio
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LONG_CHARACTERS = 8192
-"""Longer texts are tokenized on another thread, so that the streams do not wait for them."""
+"""Longer texts are tokenized on another thread, so that they do not delay streams."""
 _PREFIX_TOKENS = 6
 _DENSE_CHARACTERS = 4
-"""Longer texts than so many per token that they may have are first counted in pieces."""
+"""Texts with more characters than this per allowed token are first counted in pieces."""
 
 
 _ANY = 2**31
-"""Tokens; more than any text has."""
+"""A bound above the tokens of any text."""
 
 
 NOTHING_NAMED: Mapping[str, str | None] = MappingProxyType(
@@ -59,12 +59,12 @@ NOTHING_NAMED: Mapping[str, str | None] = MappingProxyType(
 
 
 class TooManyTokensError(Exception):
-    """A text has more tokens than it may have."""
+    """A text has more tokens than allowed."""
 
 
 class Tokenizer:
     """The tokenizer and chat template of one model. Used on the event loop's thread, except that
-    `encode` and `encode_chat` may run on another one."""
+    `encode` and `encode_chat` may run on other threads."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Tokenizer:
         Args:
             backend: must not change afterwards.
             template: of conversations.
-            named: texts of special tokens by the names of their roles, as `info` tells them.
+            named: texts of special tokens by the names of their roles, as returned by `info`.
         """
         self._backend = backend
         self._template = template
@@ -90,23 +90,23 @@ class Tokenizer:
         self._all_bytes = TokenBytes(self.piece)
         self._infill = infill_tokens(backend.token_to_id)
         self._longest = max(map(len, backend.get_vocab()), default=1)
-        """Characters of the longest token ..."""
+        """Most characters of a token ..."""
         self._spelled = self._byte_level or getattr(backend.model, "byte_fallback", False)
-        """... and no token stands for any number of unknown ones."""
+        """... if no token stands for an unlimited number of unknown characters."""
         self.grammars: Grammars | None = None
         """Compiles grammars; None until `load_grammars`."""
         self._grammars_lock = Lock()
-        """Held while they are loaded: those who come meanwhile wait for the same ones."""
+        """Held while they are loaded, so that concurrent callers wait for the same ones."""
         self._no_grammars = ""
-        """Why there are none, once `load_grammars` has found out."""
+        """Why there are none, once `load_grammars` has failed."""
 
     def load_grammars(self) -> "Grammars":
-        """Read the vocabulary as grammars see it; takes a second, once, on any thread.
+        """Read the vocabulary for grammars; takes a second, once, on any thread.
 
         Raises:
-            ValueError: grammars cannot be kept with this tokenizer.
+            ValueError: grammars are not supported with this tokenizer.
         """
-        # They bring numpy: a frontend that is asked for no grammar does without.
+        # Imports numpy: a frontend without requests for grammars does not need it.
         from baton.structured.grammars import Grammars
         from baton.structured.vocabulary import Vocabulary
 
@@ -128,7 +128,7 @@ class Tokenizer:
 
     @property
     def tags(self) -> Mapping[str, int]:
-        """Special tokens, and tokens that are written as tags, by their text."""
+        """Special tokens, and tokens written as tags, by their text."""
         return self._special_tokens.tags
 
     def is_special(self, token_id: int) -> bool:
@@ -140,7 +140,7 @@ class Tokenizer:
         """Read a checkpoint's tokenizer. Blocks, and holds the interpreter's lock: see ADR 15.
 
         Raises:
-            ValueError: a file is not what it should be; the message says which.
+            ValueError: a file is invalid; the message names it.
         """
         try:
             backend = tokenizers.Tokenizer.from_str(files.tokenizer.decode())
@@ -156,7 +156,7 @@ class Tokenizer:
 
     @property
     def info(self) -> dict[str, str | None]:
-        """The texts of the tokens around texts and of padding, by their names in
+        """The texts of the tokens at the ends of texts and for padding, by their names in
         tokenizer_config.json."""
         return {"tokenizer_class": "Tokenizer", **self._named}
 
@@ -167,12 +167,12 @@ class Tokenizer:
 
         Args:
             text: the prompt.
-            most: tokens that it may have.
+            most: allowed tokens.
             special: whether special tokens' texts in it become special tokens.
             around: whether to add the special tokens that the tokenizer adds itself.
 
         Raises:
-            BatonError: a special token in it cannot be told apart from text.
+            BatonError: a special token in it cannot be distinguished from text.
             TooManyTokensError: there are more than `most`.
         """
         self._refuse_long(text, most)
@@ -184,10 +184,10 @@ class Tokenizer:
     def encode_infill(
         self, before: str, behind: str, most: int = _ANY, *, special: bool = True
     ) -> list[int]:
-        """Return the ids of a prompt for what stands between two texts; the rest as of `encode`.
+        """Return the ids of a prompt for the text between two texts; otherwise as `encode`.
 
         Raises:
-            BatonError: UNSUPPORTED_PARAMETER, the model has no tokens for it; or as of `encode`.
+            BatonError: UNSUPPORTED_PARAMETER: the model has no tokens for it; or as for `encode`.
             TooManyTokensError: there are more than `most`.
         """
         if self._infill is None:
@@ -216,13 +216,13 @@ class Tokenizer:
         around: bool = False,
         options: TemplateOptions = PLAIN,
     ) -> list[int]:
-        """Return the ids of a conversation; the template itself writes the special tokens.
+        """Return the ids of a conversation; only the template writes special tokens.
 
         Args:
             messages: the conversation.
-            most: tokens that it may have.
+            most: allowed tokens.
             special: whether special tokens' texts in messages become special tokens, too.
-            around: whether to add those that the tokenizer adds around a text.
+            around: whether to add those that the tokenizer adds at the ends of a text.
             options: of the template.
 
         Raises:
@@ -245,7 +245,7 @@ class Tokenizer:
         return self._encode_marked(encode, text, most, "messages")
 
     def word_runs(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """Return the runs of tokens that write words, at a text's beginning and behind a space."""
+        """Return the token runs of words, at a text's beginning and after a space."""
         runs: dict[tuple[int, ...], None] = {}
         for word in words:
             for text in (word, " " + word.lstrip()):
@@ -280,7 +280,7 @@ class Tokenizer:
         return replace(call, id=mark(call.id), name=mark(call.name), arguments=text)
 
     def _mark_values(self, value: Any) -> Any:
-        """Return JSON whose texts, and names, are marked as messages are."""
+        """Return JSON whose texts, and names, are marked like messages."""
         mark = self._special_tokens.mark
         match value:
             case str():
@@ -292,8 +292,8 @@ class Tokenizer:
         return value
 
     def _encode(self, text: str, most: int, *, add_special_tokens: bool) -> list[int]:
-        # The library leaves out where in the text each token is only of batches; one text is a
-        # fifth cheaper so, and several texts at once are no cheaper than one by one.
+        # The library can leave out the tokens' offsets only for batches; one text is a fifth
+        # cheaper this way, and several texts together are no cheaper than one by one.
         (found,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         if len(found) > most:
             raise TooManyTokensError
@@ -313,8 +313,8 @@ class Tokenizer:
         return ids
 
     def _refuse_long(self, text: str, most: int) -> None:
-        """Refuse what is far too long without tokenizing all of it: that takes a second and some
-        hundred bytes of memory per token, and the interpreter's lock while it is freed."""
+        """Reject a text that is far too long without tokenizing all of it: that takes a second and
+        some hundred bytes of memory per token, and the interpreter's lock while it is freed."""
         if self._spelled and len(text) > most * self._longest:
             raise TooManyTokensError
         piece = most * _DENSE_CHARACTERS if text.isascii() else most
@@ -325,12 +325,12 @@ class Tokenizer:
             (found,) = self._backend.encode_batch_fast(
                 [text[at : at + piece]], add_special_tokens=False
             )
-            count += len(found) - self._longest  # what the cut may have added
+            count += len(found) - self._longest  # tokens that the cut may have added
             if count > most:
                 raise TooManyTokensError
 
     def decode(self, token_ids: Sequence[int], *, special: bool = False) -> str:
-        """Return the text of ids; of special tokens' only if it is asked for."""
+        """Return the text of ids; special tokens only have text on request."""
         return self._backend.decode(list(token_ids), skip_special_tokens=not special)
 
     def piece(self, token_id: int) -> bytes:
@@ -348,18 +348,18 @@ class Tokenizer:
         return piece
 
     def token_texts(self, token_ids: Sequence[int]) -> list[str]:
-        """Return the text of each token, special ones included; what is no UTF-8 is U+FFFD."""
+        """Return the text of each token, including special ones; invalid UTF-8 becomes U+FFFD."""
         return [self.piece(token_id).decode(errors="replace") for token_id in token_ids]
 
     def offsets(self, text: str, token_ids: Sequence[int]) -> list[int]:
         """Return where in a prompt's text each of its tokens begins, in characters.
 
-        A token without text of its own, such as one that begins every prompt, begins where the next
-        one does. Of a prompt that was truncated the tokens are those of one end of the text.
+        A token without text, such as one that begins every prompt, begins where the next one does.
+        The tokens of a truncated prompt are those of one end of the text.
 
         Args:
             text: the prompt.
-            token_ids: what it was made to.
+            token_ids: its tokens.
         """
         ids = list(token_ids)
         for around in (True, False):
@@ -370,7 +370,7 @@ class Tokenizer:
         return self._aligned(text, ids)
 
     def _aligned(self, text: str, token_ids: Sequence[int]) -> list[int]:
-        """Return the same of tokens that the text alone does not lead to."""
+        """Return the same for tokens that do not follow from the text alone."""
         begins, at = [], 0
         detokenizer = self.detokenizer(special=True)
         for token_id in token_ids:
@@ -384,7 +384,7 @@ class Tokenizer:
         """Return a detokenizer for one output that continues `prompt`.
 
         Args:
-            prompt: what comes before.
+            prompt: the preceding tokens.
             special: whether special tokens have text.
         """
         if self._byte_level:
@@ -410,7 +410,7 @@ class Tokenizer:
 
 
 class TokenizerThreads:
-    """Runs long tokenizations off the loop; refuses when too many wait already."""
+    """Runs long tokenizations off the loop; rejects them when too many wait already."""
 
     def __init__(self, max_queued: int) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="tokenize")
@@ -418,10 +418,10 @@ class TokenizerThreads:
         self._queued = 0
 
     async def run(self, work: Callable[[], T], characters: int) -> T:
-        """Return `work()`, run on another thread if it deals with many characters.
+        """Return `work()`, run on another thread if it processes many characters.
 
         Raises:
-            BatonError: OVERLOADED, too many wait already.
+            BatonError: OVERLOADED: too many wait already.
         """
         if characters <= LONG_CHARACTERS:
             return work()
@@ -456,7 +456,7 @@ def _is_byte_level(decoder: Any) -> bool:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """The character that stands for each byte in byte-level vocabularies (GPT-2's table):
+    """Return the character for each byte in byte-level vocabularies (GPT-2's table):
     printable Latin-1 for itself, the others from U+0100 on in order."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     alphabet, shifted = {}, 0x100
@@ -476,4 +476,4 @@ def _token_bytes(token: str) -> bytes:
     try:
         return bytes([_ALPHABET[character] for character in token])
     except KeyError:
-        return token.encode()  # an added token, written as it is
+        return token.encode()  # an added token, stored as its text

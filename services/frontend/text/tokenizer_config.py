@@ -1,4 +1,4 @@
-"""tokenizer_config.json: a checkpoint's special tokens by their names, and its chat templates."""
+"""tokenizer_config.json: a checkpoint's special tokens by name, and its chat templates."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,18 +11,18 @@ ROLES_OF_TOKENS = (
     *("bos_token", "eos_token", "unk_token", "sep_token"),
     *("pad_token", "cls_token", "mask_token"),
 )
-"""The names that every tokenizer of Hugging Face has. Templates of some models use others, which
-end in `_token` as well: `image_token`, `boi_token`."""
+"""The names that every Hugging Face tokenizer has. Templates of some models use others, which also
+end in `_token`: `image_token`, `boi_token`."""
 _LISTS = ("additional_special_tokens", "extra_special_tokens")
 _NAMED = ("extra_special_tokens", "model_specific_special_tokens")
-"""Objects of more tokens by their names."""
+"""Objects with further tokens by name."""
 
 
 def read_config(data: bytes | None) -> dict[str, Any]:
-    """Return the file's object; an empty one where there is no file.
+    """Return the file's object; empty if there is no file.
 
     Raises:
-        ValueError: it is no JSON object.
+        ValueError: it is not a JSON object.
     """
     if data is None:
         return {}
@@ -33,10 +33,10 @@ def read_config(data: bytes | None) -> dict[str, Any]:
 
 
 def special_tokens(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the texts of special tokens by the names that templates have for them.
+    """Return the texts of special tokens by their names in templates.
 
-    A token is written as its text or as an object with it. What is not there has no name, but for
-    `bos_token` and `eos_token`, which are empty.
+    A token is written as its text or as an object that contains it. Missing tokens have no name,
+    except `bos_token` and `eos_token`, which are empty.
     """
     found: dict[str, Any] = {"bos_token": "", "eos_token": ""}
     named = {name: token for name, token in config.items() if name.endswith("_token")}
@@ -54,18 +54,18 @@ def special_tokens(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def templates(data: bytes | None, config: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """Return the sources of the chat template, and of the one for conversations with tools; None:
-    there is none, or none of its own.
+    there is none, or no separate one.
 
     Args:
-        data: of chat_template.jinja, which stands in the place of what the configuration has.
-        config: as of `read_config`.
+        data: of chat_template.jinja, which takes precedence over the configuration.
+        config: returned by `read_config`.
     """
     more = config.get(MORE_TEMPLATES)
     tools = more.get(TOOL_TEMPLATE) if isinstance(more, dict) else None
     if data is not None:
         return data.decode(), _source(tools)
     named = config.get("chat_template")
-    if isinstance(named, list):  # several, each with its name
+    if isinstance(named, list):  # several named templates
         named = {one.get("name"): one.get("template") for one in named if isinstance(one, dict)}
     if isinstance(named, dict):
         return _source(named.get("default")), _source(tools or named.get(TOOL_TEMPLATE))

@@ -18,7 +18,7 @@ from services.frontend.workers.events import StreamLost
 
 MAX_FRAMES_PER_MESSAGE = 64
 MAX_TOKENS_PER_MESSAGE = 65536
-"""Of all frames in a message but the first; 5 bytes each, of the 4 MiB that a server reads."""
+"""Over all frames in a message after the first; 5 bytes each, of the server's limit of 4 MiB."""
 
 
 class ConnectionLostError(Exception):
@@ -28,10 +28,10 @@ class ConnectionLostError(Exception):
 class WorkerConnection:
     """One Run call. Owned by `WorkerPool`; lives on the event loop.
 
-    Frames go out in the order in which they were given; those queued while a message is written
-    leave together in the next one. A worker that lets the bounded queue fill up, or takes longer
-    than `write_seconds` for a message, counts as lost. Stream ids are never used twice, so a frame
-    of a released stream finds no buffer.
+    Frames are sent in order; those queued while a message is written leave together in the next
+    one. A worker that lets the bounded queue fill up, or takes longer than `write_seconds` for a
+    message, counts as lost. Stream ids are never reused, so a frame of a released stream finds no
+    buffer.
     """
 
     def __init__(
@@ -46,15 +46,15 @@ class WorkerConnection:
     ) -> None:
         self.target = target
         self.ready = False
-        """The worker answered, and speaks the same protocol."""
+        """Whether the worker answered, and speaks the same protocol."""
         self.can_pause = False
-        """The worker is known to take Pause and Resume."""
+        """Whether the worker is known to support Pause and Resume."""
         self._on_ready = on_ready
         self._on_leaving = on_leaving
         self._stream_ids = stream_ids
         self._on_lost = on_lost
         self._buffers: dict[int, EventBuffer] = {}
-        """By stream id, of the open streams."""
+        """Buffers of the open streams, by stream id."""
         stub = channel.stub(worker_pb2_grpc.WorkerServiceStub)
         self._call: ClientStream[worker_pb2.FrameToWorker, worker_pb2.RunResponse] = ClientStream(
             stub.Run(),
@@ -106,7 +106,7 @@ class WorkerConnection:
             buffer.put(StreamLost(stream_id))
 
     def receive(self, response: worker_pb2.RunResponse) -> None:
-        """Pass the frames of a message on to the buffers of their streams.
+        """Dispatch the frames of a message to the buffers of their streams.
 
         Raises:
             BatonError: PROTOCOL_MISMATCH.

@@ -11,17 +11,17 @@ from services.frontend.workers.event_queue import EventQueue
 from services.frontend.workers.events import StreamEvent
 
 _HOLD_AT = 4
-"""Of the limit, the share that waits when streams are to be held, as a divisor."""
+"""Divisor of the limit: streams are held once this share is queued."""
 
 log = get_logger(__name__)
 
 
 def _nothing(*_: object) -> None:
-    """Nobody hears of it."""
+    """Ignore a notification."""
 
 
 class EventConsumer(Protocol):
-    """Takes events and returns whether it has enough for now.
+    """Processes events and returns whether it has enough for now.
 
     Called synchronously from the connection's reader: it must not wait.
     """
@@ -34,23 +34,23 @@ class EventConsumer(Protocol):
         token_ids: Sequence[int],
         logprobs: Sequence[common_pb2.TokenLogprob],
     ) -> bool:
-        """Take tokens that did not have to wait: the hot path. Copy what is kept."""
+        """Process tokens that did not wait: the hot path. Copy what is kept."""
         ...
 
     def take(self, events: list[StreamEvent]) -> bool:
-        """Take everything else, oldest first; no events after a wake."""
+        """Process all other events, oldest first; the list is empty after a wake."""
         ...
 
 
 class EventBuffer:
     """A bounded queue with one consumer, for all streams of one request; lives on the event loop.
 
-    Events go to the consumer at once, and are queued here while there is none or it is paused: at
-    most `limit_bytes` (another 64 KiB may be in the connection's own buffer). Where a quarter of
-    that waits, the request's streams are to be held; what is under way meanwhile has the rest. An
-    event that does not fit fails the request: the queue is dropped, `on_overflow` is called at
-    once, and `run` raises SLOW_CONSUMER. Producers never wait. A consumer that raises fails only
-    its own request.
+    Events go to the consumer immediately, and are queued here while there is none or it is paused:
+    at most `limit_bytes` (another 64 KiB may be in the connection's own buffer). Once a quarter of
+    that is queued, the request's streams are to be held; the rest is for what is in flight
+    meanwhile. An event that does not fit fails the request: the queue is dropped, `on_overflow` is
+    called immediately, and `run` raises SLOW_CONSUMER. Producers never wait. A consumer that raises
+    fails only its own request.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class EventBuffer:
         limit_bytes: int,
         on_hold: Callable[[bool], None] = _nothing,
     ) -> None:
-        """Queue nothing yet.
+        """Start with an empty queue.
 
         Args:
             on_overflow: called when an event does not fit.
-            limit_bytes: that what is queued may take.
-            on_hold: called with True when the streams are to be held, with False once all that
-                waited was taken.
+            limit_bytes: most bytes of queued events.
+            on_hold: called with True when the streams are to be held, with False once the queue is
+                empty again.
         """
         self._on_overflow = on_overflow
         self._on_hold = on_hold
@@ -93,7 +93,7 @@ class EventBuffer:
             try:
                 if consumer.take_tokens(stream_id, choice, position, token_ids, logprobs):
                     self._has_enough()
-            except Exception as error:  # noqa: BLE001 - it is the request's, and reaches it
+            except Exception as error:  # noqa: BLE001 - the error is the request's, and reaches it
                 self._consumer_failed(error)
             return
         if self._error is None:
@@ -112,7 +112,7 @@ class EventBuffer:
             self._has_enough()
 
     def wake(self) -> None:
-        """Call the consumer, though there may be no event."""
+        """Call the consumer, even without an event."""
         self._woken = True
         self._deliver()
 
@@ -121,7 +121,7 @@ class EventBuffer:
         self._paused = True
 
     def resume(self) -> None:
-        """Deliver what is queued, and what comes."""
+        """Deliver queued events, and later ones."""
         self._paused = False
         self._deliver()
 
@@ -130,7 +130,7 @@ class EventBuffer:
         return self._queue.take()
 
     def let_go(self) -> None:
-        """Drop what is queued, and call nobody back any more."""
+        """Drop the queue and all callbacks."""
         self._queue.clear()
         self._consumer = None
         self._on_overflow = self._on_hold = _nothing
@@ -179,7 +179,7 @@ class EventBuffer:
             self._enough.set_result(None)
 
     def _added(self, fitted: bool) -> bool:
-        """Hold the streams where enough waits, or fail where an event did not fit."""
+        """Hold the streams if enough is queued, or fail if an event did not fit."""
         if not fitted:
             unread = (
                 f"the client did not read: more than {self._limit_bytes // 1024} KiB of output "

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from baton.v1 import common_pb2
 from services.frontend.workers.events import StreamEvent, TokensReceived
 
-# Roughly what Python spends on them.
+# Approximate memory of the events in Python.
 _EVENT_BYTES = 160
 _TOKEN_BYTES = 40
 _ENTRY_BYTES = 41
-"""On a log probability as bytes; as a message, one with 20 alternatives takes 2.5 KB."""
+"""Per log probability, as bytes; as a message, one with 20 alternatives takes 2.5 KB."""
 
 
 class _WaitingTokens:
-    """Tokens of one choice, in order, whose log probabilities are as they came by wire."""
+    """Tokens of one choice, in order, with their log probabilities still encoded."""
 
     __slots__ = ("choice", "entries", "position", "stream_id", "token_ids")
 
@@ -30,21 +30,21 @@ class _WaitingTokens:
 
 
 class EventQueue:
-    """Events of one request, in order; tokens that go on where a choice's last ones end join them.
+    """Events of one request, in order; tokens that continue a choice's last ones are merged.
 
-    Tokens may pass events of other streams, but none of their own.
+    Tokens may overtake events of other streams, but not of their own.
 
     Args:
-        limit_bytes: that all may take.
+        limit_bytes: most bytes of all events.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._events: list[StreamEvent | _WaitingTokens] = []
         self._last: dict[tuple[int, int], _WaitingTokens] = {}
-        """By stream and choice, of tokens that more may join."""
+        """Mergeable tokens, by stream and choice."""
         self.bytes = 0
-        """That its events take, about."""
+        """Approximate bytes of its events."""
 
     def __bool__(self) -> bool:
         return bool(self._events)
@@ -57,7 +57,7 @@ class EventQueue:
         token_ids: Sequence[int],
         logprobs: Sequence[common_pb2.TokenLogprob],
     ) -> bool:
-        """Add tokens; return False where they do not fit: then nothing is added."""
+        """Add tokens; return False, and add nothing, if they do not fit."""
         entries = [entry.SerializeToString() for entry in logprobs]
         cost = len(token_ids) * _TOKEN_BYTES + sum(_ENTRY_BYTES + len(one) for one in entries)
         last = self._last.get((stream_id, choice))
@@ -73,7 +73,7 @@ class EventQueue:
         return True
 
     def add(self, event: StreamEvent) -> bool:
-        """Add any other event; return False where it does not fit."""
+        """Add any other event; return False if it does not fit."""
         if not self._fits(_EVENT_BYTES):
             return False
         self._last.clear()

@@ -1,4 +1,4 @@
-"""What happens to the worker streams of a request, as the request is told it."""
+"""Events of a request's worker streams, as delivered to the request."""
 
 from baton.internal.v1 import worker_pb2
 from baton.v1 import common_pb2
@@ -25,7 +25,7 @@ class TokensReceived:
 
 
 class StreamLost:
-    """The connection of a stream broke; nothing more comes of the stream."""
+    """The connection of a stream broke; the stream has no further events."""
 
     __slots__ = ("stream_id",)
 
@@ -34,7 +34,7 @@ class StreamLost:
 
 
 class WorkerProbed:
-    """Whether the worker of a stream that was lost has died."""
+    """Whether the worker of a lost stream has died."""
 
     __slots__ = ("died", "stream_id")
 

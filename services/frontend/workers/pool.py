@@ -25,7 +25,7 @@ log = get_logger(__name__)
 
 
 class _PoolMember:
-    """A worker that is in the cluster."""
+    """A worker in the cluster."""
 
     def __init__(self, target: router_pb2.Target, can_pause: bool) -> None:
         self.target = target
@@ -38,9 +38,9 @@ class _PoolMember:
 class WorkerPool:
     """One connection per worker of the cluster, by instance id and incarnation.
 
-    Opened when the worker comes into view, and again after a while when it breaks; closed when the
-    worker leaves. A worker is *lost* from the break of its connection until it is connected again,
-    and once it drains: requests need not be tried there. Lives on the event loop.
+    Opened when the worker appears, and again after a pause when it breaks; closed when the worker
+    leaves. A worker is *lost* from the break of its connection until it is connected again, and
+    once it drains: requests need not be tried there. Lives on the event loop.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class WorkerPool:
         has_died: Callable[[str, str], Awaitable[bool]],
         settings: WorkerConnectionSettings,
     ) -> None:
-        """Connect to nobody yet.
+        """Start without connections.
 
         Args:
-            suspect: is given the instance id of every worker whose connection broke.
-            has_died: returns soon whether the worker of an id and incarnation is dead for sure.
+            suspect: called with the instance id of every worker whose connection broke.
+            has_died: returns soon whether the worker of an id and incarnation is certainly dead.
             settings: of each connection.
         """
         self.on_change: Callable[[], None] = lambda: None
@@ -65,7 +65,7 @@ class WorkerPool:
         self._members: dict[str, _PoolMember] = {}
         self._connections: dict[tuple[str, str], WorkerConnection] = {}
         self._lost_workers: dict[str, str] = {}
-        """Incarnations by instance id. Those that left are forgotten after a moment."""
+        """Incarnations by instance id. Workers that left are dropped after a moment."""
         self._closing: set[asyncio.Task[None]] = set()
         self._probing: set[asyncio.Task[None]] = set()
 
@@ -84,7 +84,7 @@ class WorkerPool:
 
     @property
     def lost(self) -> Mapping[str, str]:
-        """Workers that take no requests, as of `WorkerPool`: incarnations by id; a live view."""
+        """Workers that accept no requests (see `WorkerPool`): incarnations by id; a live view."""
         return self._lost_workers
 
     def usable(self, instance: cluster_pb2.Instance) -> bool:
@@ -120,7 +120,7 @@ class WorkerPool:
         return connection
 
     def find_out_if_died(self, target: router_pb2.Target, tell: Callable[[bool], None]) -> None:
-        """Let `tell` know, soon, whether a worker whose connection broke is dead for sure."""
+        """Report to `tell`, soon, whether a worker whose connection broke is certainly dead."""
 
         async def find_out() -> None:
             tell(await self._has_died(target.instance_id, target.incarnation))
@@ -130,7 +130,7 @@ class WorkerPool:
         task.add_done_callback(self._probing.discard)
 
     def follow(self, instance: cluster_pb2.Instance, *, alive: bool) -> None:
-        """Connect to a worker that came; close the connection to one that left or began anew."""
+        """Connect to a new worker; close the connection to one that left or restarted."""
         if instance.role not in _WORKERS:
             return
         instance_id, incarnation = instance.id, instance.incarnation
@@ -181,7 +181,7 @@ class WorkerPool:
         self.on_change()
 
     def _leaving(self, connection: WorkerConnection) -> None:
-        """Place nothing more on a worker that hands its streams over: routers may not know yet."""
+        """Stop placing on a worker that hands its streams over: routers may not know yet."""
         target = connection.target
         member = self._members.get(target.instance_id)
         if member is not None and member.target.incarnation == target.incarnation:

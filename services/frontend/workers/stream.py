@@ -20,14 +20,14 @@ class Phase(Enum):
 
 
 class WorkerStreamState(Enum):
-    """Where an open stream is."""
+    """The state of an open stream."""
 
     PREPARED = "prepared"
-    """A decode stream that was sent Prepare: it fetches KV, and waits for Generate."""
+    """A decode stream after Prepare: it fetches KV, and waits for Generate."""
     RUNNING = "running"
     """It computes, or fetches KV to do so."""
     ENDING = "ending"
-    """It gave the last token of its choice, and ends by itself."""
+    """It produced the last token of its choice, and ends by itself."""
 
 
 class WorkerStream:
@@ -57,9 +57,9 @@ class WorkerStream:
             phase: what the worker does.
             choice: which choice it decodes; 0 for prefill, which serves all.
             connection: the worker.
-            start: the frame, whole but for its stream_id.
-            span: covers the stream; whoever removes the stream ends it.
-            now: when.
+            start: the frame, complete except for its stream_id.
+            span: covers the stream; ended by the code that removes the stream.
+            now: the time.
         """
         prepare = start.HasField("prepare")
         self.phase = phase
@@ -69,25 +69,25 @@ class WorkerStream:
         self.instance = connection.target.instance_id
         self.state = WorkerStreamState.PREPARED if prepare else WorkerStreamState.RUNNING
         self.awaits_kv = prepare or start.generate.wait_for_kv
-        """It may be waiting for KV that a prefill stream computes."""
+        """Whether it may be waiting for KV that a prefill stream computes."""
         self.computes_prompt = start.HasField("generate") and not start.generate.output_so_far
-        """A decode stream that gives the first token, without prefill."""
+        """Whether it is a decode stream that produces the first token, without prefill."""
         self.suspect = start.suspect
         self.begun = False
-        """The engine was given it; told of what is suspect only."""
+        """Whether the engine has received it; reported for suspects only."""
         self.begun_at = now
         self.first_at: float | None = None
-        """When its first token came."""
+        """Time of its first token."""
         self.tokens = 0
-        """Tokens that it gave and no other stream had given before."""
+        """Tokens that it produced and no other stream had produced before."""
         self.prefilled = prepare or start.generate.wait_for_kv
-        """A decode stream whose prompt another worker computes."""
+        """Whether it is a decode stream whose prompt another worker computes."""
         self.use = TicketUse()
-        """Of its placement."""
+        """The use of its placement."""
         self.exact_continuation = True
-        """Whether its worker draws as others of its kind do."""
+        """Whether its worker samples as others of its kind do."""
         self.cached_tokens: int | None = None
-        """Prompt tokens whose KV it found, once it said so."""
+        """Prompt tokens whose KV it found, once reported."""
 
     @property
     def computing(self) -> bool:
@@ -98,7 +98,7 @@ class WorkerStream:
 
     @property
     def unproven(self) -> bool:
-        """Whether it is suspect, and was given to the engine no longer than a moment ago."""
+        """Whether it is suspect, and reached the engine at most a moment ago."""
         enough = 1 if self.phase is Phase.PREFILL else PROVEN_TOKENS
         return self.suspect and self.begun and self.tokens < enough
 
@@ -115,32 +115,32 @@ class WorkerStream:
         self.connection.send(worker_pb2.FrameToWorker(update_sources=frame))
 
     def prefill_done(self) -> None:
-        """Tell a stream that waits for KV that no more will come than is there."""
+        """Tell a stream that waits for KV that no more will arrive."""
         self.awaits_kv = False
         frame = worker_pb2.UpdateSources(stream_id=self.stream_id, prefill_done=True)
         self.connection.send(worker_pb2.FrameToWorker(update_sources=frame))
 
     def note_begun(self, begun: worker_pb2.Begun) -> None:
-        """Take in that the engine gets it, and let a worker go on that waits for that."""
+        """Record that the engine receives it, and let a worker continue that waits for that."""
         self.begun = True
         if begun.awaits_acknowledgement:
             frame = worker_pb2.AcknowledgeBegun(stream_id=self.stream_id)
             self.connection.send(worker_pb2.FrameToWorker(acknowledge_begun=frame))
 
     def pause(self) -> None:
-        """Have its worker give it no tokens until `resume`, where it decodes and the worker can."""
+        """Pause its worker's tokens until `resume`, if it decodes and the worker supports it."""
         if self.phase is Phase.DECODE and self.connection.can_pause:
             frame = worker_pb2.Pause(stream_id=self.stream_id)
             self.connection.send(worker_pb2.FrameToWorker(pause=frame))
 
     def resume(self) -> None:
-        """Let it go on, where it was paused."""
+        """Resume it, if it was paused."""
         if self.phase is Phase.DECODE and self.connection.can_pause:
             frame = worker_pb2.Resume(stream_id=self.stream_id)
             self.connection.send(worker_pb2.FrameToWorker(resume=frame))
 
     def fail(self, error: BatonError) -> None:
-        """Note why it failed, here and on its span."""
+        """Record why it failed, here and on its span."""
         self.error = error
         self.span.set_attribute("error.type", error.reason.name)
         self.span.set_status(StatusCode.ERROR)

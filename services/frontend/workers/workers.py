@@ -1,4 +1,4 @@
-"""What a request needs of the connections to workers."""
+"""The interface of the worker connections, as used by requests."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -8,11 +8,11 @@ from services.frontend.workers.connection import WorkerConnection
 
 
 class Workers(Protocol):
-    """The connections to all workers: `WorkerPool`, or a stand-in of a benchmark."""
+    """The connections to all workers: `WorkerPool`, or a benchmark's substitute."""
 
     @property
     def lost(self) -> Mapping[str, str]:
-        """Workers that take no requests: incarnations by id; a live view."""
+        """Workers that accept no requests: incarnations by id; a live view."""
 
     def usable(self, instance: cluster_pb2.Instance) -> bool:
         """Return whether a worker answered on its connection, which is open, and is not lost."""
@@ -21,4 +21,4 @@ class Workers(Protocol):
         """Return the connection to a worker. No I/O: frames are sent once it is established."""
 
     def find_out_if_died(self, target: router_pb2.Target, tell: Callable[[bool], None]) -> None:
-        """Let `tell` know, soon, whether a worker whose connection broke is dead for sure."""
+        """Report to `tell`, soon, whether a worker whose connection broke is certainly dead."""

@@ -24,9 +24,9 @@ _OPERATIONS = {"generate": "text_completion", "chat": "chat"}
 
 
 class RunningRequest:
-    """Runs one request as a call of its own would: its own record, trace, id and deadline.
+    """Runs one request like a call: its own record, trace, id and deadline.
 
-    Owned by its session, which calls `run` once, in a task with a context of its own.
+    Owned by its session, which calls `run` once, in a task with a separate context.
     """
 
     def __init__(
@@ -40,15 +40,15 @@ class RunningRequest:
         """Prepare it; nothing happens before `run`.
 
         Args:
-            start: what the client sent.
+            start: the client's frame.
             inference: runs it.
-            admit: returns who asks, or raises what it is refused with.
-            on_events: is given it and what happens next; must not wait.
-            on_error: is given it and why it failed, last.
+            admit: returns the principal, or raises its rejection.
+            on_events: called with the request and its next events; must not wait.
+            on_error: called last, with the request and its error.
         """
         self.id = start.id
         self.task: asyncio.Task[None] | None = None
-        """What runs it; for the session."""
+        """The task that runs it; set by the session."""
         self._start = start
         self._inference = inference
         self._admit = admit
@@ -58,13 +58,13 @@ class RunningRequest:
         self._paused = False
         self._began = False
         self._why: BatonError | None = None
-        """Why it is ended before its end."""
+        """The error that it is ended with before its end."""
 
     async def run(self, seconds: float | None) -> None:
-        """Run it to its end, which may be there already. Nothing is raised.
+        """Run it to its end, which may have been reached already. Raises nothing.
 
         Args:
-            seconds: the longest that it may take, whatever it asks for itself; None: no limit.
+            seconds: the longest that it may take, in addition to its own deadline; None: no limit.
         """
         self._began = True
         record, error = begin("grpc"), self._why
@@ -86,20 +86,20 @@ class RunningRequest:
         finish(record, "OK" if error is None else error.code.name)
 
     def end(self, error: BatonError) -> None:
-        """Let it fail, unless it fails already."""
+        """Let it fail, unless it has failed already."""
         if self._why is None:
             self._why = error
             if self.task is not None and self._began:  # a task that is cancelled first never runs
                 self.task.cancel()
 
     def pause(self) -> None:
-        """Keep its events, within its buffer's bound: the client does not read."""
+        """Queue its events, within its buffer's bound: the client does not read."""
         self._paused = True
         if self._generation is not None:
             self._generation.buffer.pause()
 
     def resume(self) -> None:
-        """Let its events come again, those that were kept first."""
+        """Deliver its events again, queued ones first."""
         self._paused = False
         if self._generation is not None:
             self._generation.buffer.resume()

@@ -1,5 +1,5 @@
-"""What one HTTP request may consist of beside its length: a client pays a byte for each part, the
-server a call."""
+"""Bounds on the parts of one HTTP request, in addition to its length: each part costs the client a
+byte, and the server a call."""
 
 from collections.abc import Sequence
 
@@ -7,37 +7,37 @@ from baton.errors import BatonError, Reason
 
 _FREE_CHUNKS = 4096
 _CHUNK_BYTES = 64
-"""Chunks may be as small as they like up to that many; of more, each stands for so many bytes."""
+"""Up to this many chunks may be of any size; each further one counts as this many bytes."""
 _FRAME_BYTES = 32
-"""What a chunk needs beside its bytes: its length, and ends of lines."""
+"""Bytes of a chunk's framing: its length, and line ends."""
 _KEY_BYTES = 1024
-"""Of a credential, what counts: a longer one is no key, which is told instead of its length."""
+"""Bytes of a credential that count: a longer one is reported as no key, not by its length."""
 _VERSIONS = ("1.1", "1.0")
 
 
 class BodyBounds:
-    """Counts what comes of one request's body. Owned by its connection.
+    """Counts what arrives of one request's body. Owned by its connection.
 
     Args:
-        max_trailers: fields that may come behind it.
-        max_bytes: of these, and of extensions of its chunks.
+        max_trailers: most trailer fields.
+        max_bytes: of these, and of chunk extensions.
     """
 
     __slots__ = ("_chunks", "_frame_bytes", "_max_bytes", "_max_trailers", "_trailers", "size")
 
     def __init__(self, max_trailers: int, max_bytes: int) -> None:
         self.size = 0
-        """Bytes of it that came."""
+        """Bytes of the body received."""
         self._max_trailers = max_trailers
         self._max_bytes = max_bytes
         self._chunks = self._trailers = self._frame_bytes = 0
 
     def add(self, size: int) -> None:
-        """Count bytes of it."""
+        """Count bytes of the body."""
         self.size += size
 
     def add_frames(self, size: int) -> None:
-        """Count bytes of what frames it: lengths and extensions of chunks, and trailers.
+        """Count bytes of its framing: chunk lengths and extensions, and trailers.
 
         Raises:
             BatonError: HEAD_TOO_LARGE.
@@ -53,7 +53,7 @@ class BodyBounds:
         """Count a chunk.
 
         Raises:
-            BatonError: MALFORMED_BODY, many of them are next to empty.
+            BatonError: MALFORMED_BODY: too many of them are nearly empty.
         """
         self._chunks += 1
         if self._chunks > _FREE_CHUNKS and self._chunks * _CHUNK_BYTES > self.size:
@@ -64,7 +64,7 @@ class BodyBounds:
             )
 
     def add_trailer(self) -> None:
-        """Count a field behind it.
+        """Count a trailer field.
 
         Raises:
             BatonError: HEAD_TOO_LARGE.
@@ -77,13 +77,13 @@ class BodyBounds:
 def check_head(
     version: str, target: bytes, headers: Sequence[tuple[bytes, bytes]], max_bytes: int
 ) -> None:
-    """Check a head that is whole, as RFC 9112 has it (sections 2.3, 3.2 and 6.1).
+    """Check a complete head by RFC 9112 (sections 2.3, 3.2 and 6.1).
 
-    Bodies are chunked or have a length: what another server would read by a coding that is not
-    known here, it would end elsewhere.
+    Bodies are chunked or have a length: another server might find a different end of a body whose
+    coding is not known here.
 
     Args:
-        version: of HTTP, as the request line says it.
+        version: of HTTP, from the request line.
         target: of the request.
         headers: with names in lower case.
         max_bytes: of target, names and values.
@@ -121,18 +121,18 @@ def _check_coding(version: str, value: bytes) -> None:
 
 
 def check_version(version: str) -> None:
-    """Check the version of HTTP alone; errors as of `check_head`."""
+    """Check the version of HTTP alone; errors as for `check_head`."""
     if version not in _VERSIONS:
         text = f"HTTP/{version} is not supported on this port: send HTTP/1.1"
         raise BatonError(Reason.MALFORMED_HEAD, text)
 
 
 def too_long(max_bytes: int) -> BatonError:
-    """Return the error of a head that has more bytes than are taken."""
+    """Return the error of a head with more bytes than allowed."""
     text = f"the request head exceeds the limit of {max_bytes} bytes"
     return BatonError(Reason.HEAD_TOO_LARGE, text)
 
 
 def too_many_fields(most: int) -> BatonError:
-    """Return the error of a request that has more header fields than are taken."""
+    """Return the error of a request with more header fields than allowed."""
     return BatonError(Reason.HEAD_TOO_LARGE, f"the request has more than {most} header fields")

@@ -1,10 +1,10 @@
-"""One HTTP connection: what reads its requests, and how answers are written to it.
+"""One HTTP connection: reads its requests, and writes the responses.
 
-A client gets a limited time for the head of a request and for its body, and is cut when it does
-not read for a while after its connection's buffer (64 KiB) filled up.
+A client has a limited time for the head of a request and for its body, and is disconnected when it
+does not read for a while after its connection's buffer (64 KiB) filled up.
 
 A handler finds the connection in the scope, and may write the pieces of a response that has begun
-straight to it: a streamed token is one write, and no message through ASGI.
+directly to it: a streamed token is one write, without a message through ASGI.
 """
 
 import asyncio
@@ -29,22 +29,22 @@ from services.frontend.requests.request_id import identify
 
 BUFFER_BYTES = 64 * 1024
 _TOLD_AT_ONCE = 32
-"""Connections, of those that are refused."""
+"""Rejected connections that receive an error at the same time."""
 CUT_AFTER_SECONDS = 5.0
-"""How long a client may go on with a body after it was told that it is late."""
+"""How long a client may continue a body after it received an error for being late."""
 
 
 class Wire(Protocol):
-    """What an answer sees of its connection."""
+    """A response's view of its connection."""
 
     on_lost: Callable[[], None] | None
-    """Called when the client is gone."""
+    """Called when the client has disconnected."""
     on_pause: Callable[[], None] | None
     """Called when the client does not read and 64 KiB wait for it."""
     on_resume: Callable[[], None] | None
     """Called when it reads again."""
     late: bool
-    """It was made when the server had stopped taking requests."""
+    """It was made after the server had stopped accepting requests."""
 
     @property
     def lost(self) -> bool: ...
@@ -69,7 +69,7 @@ class HttpServerConnection(RequestReader):
     addresses: ClientAddresses
     late = False
     idle_since: float | None = None
-    """Since when no request is on it, by the loop's clock; None while there is one."""
+    """Since when it has no request, by the loop's clock; None while there is one."""
     on_lost: Callable[[], None] | None = None
     on_pause: Callable[[], None] | None = None
     on_resume: Callable[[], None] | None = None
@@ -88,12 +88,12 @@ class HttpServerConnection(RequestReader):
         addresses: ClientAddresses | None = None,
         unfinished: Unfinished | None = None,
     ) -> type["HttpServerConnection"]:
-        """Return a class of a server's connections with these limits, that refuses so."""
+        """Return a class of a server's connections with these limits and this rejection."""
         limits = {
             "header_seconds": settings.header_timeout_seconds,
             "head_bytes": settings.max_head_bytes,
             "head_fields": settings.max_head_fields,
-            # The application answers late bodies itself; this is for those that go on after that,
+            # The application answers late bodies itself; this is for those that continue,
             # and so much later that it never comes first.
             "body_seconds": settings.body_timeout_seconds + CUT_AFTER_SECONDS,
             "stall_seconds": stall_seconds,
@@ -108,7 +108,7 @@ class HttpServerConnection(RequestReader):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         transport.set_write_buffer_limits(high=BUFFER_BYTES)
-        # Every token comes here: nothing lies between it and the socket.
+        # Every token passes here: nothing lies between it and the socket.
         self._write, self._is_closing = transport.write, transport.is_closing
         super().connection_made(transport)
         self.late, self.idle_since = self.ending.refusing, self.loop.time()
@@ -162,23 +162,23 @@ class HttpServerConnection(RequestReader):
             self.on_resume()
 
     def lost_error(self) -> BatonError:
-        """Return why the client is gone."""
+        """Return why the client has disconnected."""
         if self._cut_slow_client:
             late = f"the client did not read for {self.stall_seconds:g} s"
             return BatonError(Reason.SLOW_CONSUMER, late)
         return BatonError(Reason.CANCELLED, "the client disconnected")
 
     def begin(self, send: Send, start: Message, piece: bytes) -> bool:
-        """Begin an answer of any length with a piece, not empty, in one write. Never waits.
+        """Begin a response of any length with a nonempty piece, in one write. Never waits.
 
         Args:
-            send: what takes ASGI messages on this connection.
-            start: the message that begins the answer.
-            piece: what comes after its head.
+            send: takes ASGI messages on this connection.
+            start: the message that begins the response.
+            piece: the first bytes after its head.
 
         Returns:
-            Whether it has begun: not while the client does not read what it was sent before, nor
-            before its request is whole, and not once it is gone.
+            Whether it has begun: not while the client has unread data, nor before its request is
+                complete, and not once it has disconnected.
         """
         if self.flow.write_paused or self._is_closing() or self.answering.more_body:
             return False
@@ -192,7 +192,7 @@ class HttpServerConnection(RequestReader):
         return True
 
     def write_piece(self, data: bytes) -> None:
-        """Send a piece, not empty, of the answer that has begun. Never waits."""
+        """Send a nonempty piece of the response that has begun. Never waits."""
         if not self._is_closing():
             self._write(self._framed(data))
 
@@ -202,13 +202,13 @@ class HttpServerConnection(RequestReader):
         return data if self.answering.has_body else b""
 
     def retire(self) -> None:
-        """Let the answer that has not begun be the last one, and say so (`connection: close`)."""
+        """Make the response that has not begun the last one, and say so (`connection: close`)."""
         cycle = self.cycle
         if cycle is not None and not cycle.response_started:
             cycle.keep_alive = False
 
     def close_if_idle(self, seconds: float) -> None:
-        """Close it if no request was on it for so long, and none has come just now."""
+        """Close it if it had no request for this long, and none has arrived just now."""
         since = self.idle_since
         if since is None or self.loop.time() - since < seconds or self.lost:
             return
@@ -218,11 +218,11 @@ class HttpServerConnection(RequestReader):
             self.transport.close()
 
     def cut(self) -> None:
-        """Break the connection, dropping what was not sent yet."""
+        """Abort the connection, dropping unsent data."""
         self.transport.abort()
 
     def _refuse_crowd(self, excess: int, error: BatonError) -> None:
-        """Close one of too many connections, of which a few are told why."""
+        """Close an excess connection; a few of these receive the error."""
         if excess > _TOLD_AT_ONCE:
             self.transport.abort()
             return
@@ -241,12 +241,12 @@ class HttpServerConnection(RequestReader):
 
 
 def _run(step: Awaitable[None]) -> None:
-    """Run what does not wait to its end, without a task."""
+    """Run a coroutine that does not wait to its end, without a task."""
     for _ in step.__await__():
         raise RuntimeError("an answer waits before it has begun")
 
 
 def connection_of(scope: Scope) -> Wire:
-    """Return the connection that a request came on."""
+    """Return the connection of a request."""
     connection: Wire = scope["extensions"][EXTENSION]
     return connection

@@ -1,8 +1,8 @@
-"""One request and its answer on the wire, as HTTP/1.1 and 1.0 frame them (RFC 9112).
+"""One request and its response on the wire, as HTTP/1.1 and 1.0 frame them (RFC 9112).
 
-The answer's framing is one that its client reads: clients of HTTP/1.0 get no chunks. An answer
-that begins before its request's body is whole is the last one of its connection, unless the rest
-is short and comes soon: where a body ends that nobody read is what clients and proxies disagree on.
+The response's framing is one that its client understands: HTTP/1.0 clients get no chunks. A
+response that begins before its request's body is complete is the last one of its connection, unless
+the rest is short and arrives soon: clients and proxies disagree on where an unread body ends.
 """
 
 from asyncio import Event
@@ -20,22 +20,22 @@ from services.frontend.http.asgi import Message
 from services.frontend.http.protocol.bounds import BodyBounds
 
 UNREAD_BYTES = 64 * 1024
-"""Of a body that its answer does not need: up to so much is read and dropped, for the connection to
-go on ..."""
+"""Of a body that its response does not need: up to this much is read and dropped, to keep the
+connection ..."""
 UNREAD_SECONDS = 2.0
-"""... where it comes within this."""
+"""... if it arrives within this time."""
 _NO_BODY = (204, 304)
 _LAST = b"connection: close\r\n"
 
 
 class Exchange(RequestResponseCycle):
-    """Writes the answer to one request. Owned by its connection, on the event loop.
+    """Writes the response to one request. Owned by its connection, on the event loop.
 
     Args:
-        body: counts what came of the request's body.
-        announced: bytes that the body has, as its length says; 0: it says nothing.
-        unread_seconds: for the rest of a body that its answer does not need.
-        **wire: what the connection and uvicorn's server give.
+        body: counts the received part of the request's body.
+        announced: content length of the body; 0: none is given.
+        unread_seconds: for the rest of a body that its response does not need.
+        **wire: arguments from the connection and uvicorn's server.
     """
 
     def __init__(
@@ -47,16 +47,16 @@ class Exchange(RequestResponseCycle):
         self._unread_seconds = unread_seconds
         self._old = self.scope["http_version"] == "1.0"
         self._until_close = False
-        """The answer ends with the connection."""
+        """Whether the response ends with the connection."""
         self.has_body = self.scope["method"] != "HEAD"
-        """The answer has one."""
+        """Whether the response has a body."""
 
     async def send(self, message: Any) -> None:
-        """Write a part of the answer. Waits while the client does not read, and before the answer
-        begins for what is left of a short body.
+        """Write a part of the response. Waits while the client does not read, and before the
+        response begins for the rest of a short body.
 
         Raises:
-            RuntimeError: the application says what is no answer.
+            RuntimeError: the application's messages are not a valid response.
         """
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
@@ -72,7 +72,7 @@ class Exchange(RequestResponseCycle):
             raise RuntimeError(f"{message['type']} after the end of the answer")
 
     async def receive(self) -> Any:
-        """Return what came of the body, and whether more comes; or that the client is gone."""
+        """Return the next part of the body, and whether more follows; or that the client left."""
         if self.waiting_for_100_continue and self.more_body and not self.body:
             if not self.transport.is_closing():
                 self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -80,8 +80,8 @@ class Exchange(RequestResponseCycle):
         return await super().receive()
 
     async def _drop_body(self, start: Message) -> None:
-        """Wait for the rest of a body that nobody reads; where it is long or late, or perhaps never
-        sent, let the answer be the last one of its connection."""
+        """Wait for the rest of an unread body; if it is long, late, or possibly never sent, make
+        the response the last one of its connection."""
         if (
             not self.keep_alive
             or self.waiting_for_100_continue
@@ -91,7 +91,7 @@ class Exchange(RequestResponseCycle):
             self.keep_alive = False
 
     async def _body_came(self) -> bool:
-        """Return whether the body is whole, or the client gone, within the bounds."""
+        """Return whether the body is complete, or the client gone, within the bounds."""
         try:
             async with timeout(self._unread_seconds):
                 while self.more_body and not self.disconnected and self.keep_alive:
@@ -123,7 +123,7 @@ class Exchange(RequestResponseCycle):
         self.chunked_encoding, self.expected_content_length = False, max(0, length)
         self.has_body = self.has_body and status not in _NO_BODY
         if not self.has_body:
-            pass  # whatever the fields say (RFC 9112, section 6.3)
+            pass  # whatever the header fields say (RFC 9112, section 6.3)
         elif length < 0 and self._old:
             self._until_close, self.keep_alive = True, False
         elif length < 0:
@@ -137,7 +137,7 @@ class Exchange(RequestResponseCycle):
         self.transport.write(b"".join(content))
 
     def _go_on(self, message: Message) -> None:
-        """Write what comes next of the body."""
+        """Write the next part of the body."""
         if message["type"] != "http.response.body":
             raise RuntimeError(f"{message['type']} within the answer")
         body, more = message.get("body", b""), message.get("more_body", False)

@@ -1,4 +1,4 @@
-"""Answers that no application makes, and that end their connection."""
+"""Responses sent without the application, which end their connection."""
 
 from http import HTTPStatus
 
@@ -8,11 +8,11 @@ from baton.errors import BatonError
 
 
 def refusal(error: BatonError, identity: str) -> bytes:
-    """Return the whole answer of an error.
+    """Return the complete response for an error.
 
     Args:
-        error: of the table.
-        identity: of the request.
+        error: the error.
+        identity: id of the request.
     """
     body = msgspec.json.encode(error.to_openai())
     head = (

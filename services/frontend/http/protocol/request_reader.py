@@ -1,11 +1,11 @@
-"""The requests of one connection as they come: uvicorn's parser with the limits that it lacks.
+"""Reads the requests of one connection: uvicorn's parser with the limits that it lacks.
 
-What is wrong with a request, or late, never touches the answers to those before it: they come
-first. A client that was refused is told so, and then the connection ends. Nothing is read behind a
-request that its client or this side said is the last one.
+A malformed or late request never affects the responses to earlier ones, which are sent first. A
+rejected client receives the error, and then the connection ends. Nothing is read after a request
+that its client or this side marked as the last one.
 
-Offers to go on with another protocol are not taken. llhttp ends a message at the head of one, as if
-it were; so such a head is read again without its offer, and the body is what its length says.
+Protocol upgrades are not accepted. llhttp ends a message at the head of one, as if it were; so such
+a head is parsed again without its upgrade, and the body is what its length says.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ from services.frontend.http.protocol.heads import announced_bytes, takes_more, w
 from services.frontend.http.protocol.transport import HeldTransport
 
 REFUSED_SECONDS = 1.0
-"""A client that was refused has this long to close the connection."""
+"""Time for a rejected client to close the connection."""
 MAX_PIPELINED = 16
-"""Requests that may wait for the answer to the one before them."""
+"""Most requests that may wait for the response to an earlier one."""
 EXTENSION = "baton.connection"
 
 Refuse = Callable[[BatonError], bytes]
-"""Records that a request is refused before any application sees it; returns the whole answer."""
+"""Records that a request is rejected before any application; returns the complete response."""
 
 
 class RequestReader(HttpToolsProtocol):
@@ -50,36 +50,36 @@ class RequestReader(HttpToolsProtocol):
     head_fields: int
     unread_seconds = UNREAD_SECONDS
     unfinished = Unfinished(0)
-    """Bounds what is held of all clients' bodies."""
+    """Bounds the buffered bodies of all clients."""
     refuse: Refuse
     refusal: BatonError | None = None
-    """Why nothing is read any more. It is told behind the answers to what was read before."""
+    """Why reading has stopped. It is sent after the responses to earlier requests."""
     answering: Exchange = None  # type: ignore[assignment]  # before the first one
-    """The request whose turn it is, or was last."""
+    """The request being answered, or the last one."""
     _transport: HeldTransport
     _body: BodyBounds
     _reading: Timer | None = None
     _awaited: float | None = None
-    """Seconds for what is being read; None: nothing is awaited."""
+    """Seconds for what is being read; None: nothing is being read."""
     _changed = False
-    """Something else is awaited since `_reading` was set."""
+    """Whether the awaited part has changed since `_reading` was set."""
     _parsing = False
     _in_head = False
     _in_body = False
     _head_bytes = 0
-    """Of the head that is being read, its first read aside."""
+    """Bytes of the head being read, except its first read."""
     _messages = 0
-    """Requests that have begun."""
+    """Number of requests that have begun."""
     _offers = False
-    """The head that came offers another protocol, and is to be read again without."""
+    """Whether the head offers an upgrade, and is to be parsed again without it."""
     _last_read = False
-    """The last request was read, as its client said."""
+    """Whether the last request was read, as marked by its client."""
     _surplus = False
-    """More came behind it."""
+    """Whether more data followed it."""
     _ended = False
-    """Nothing more is sent."""
+    """Whether nothing more is sent."""
     _holds = False
-    """What came of a body counts as unfinished."""
+    """Whether received bytes of a body count as unfinished."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -96,17 +96,17 @@ class RequestReader(HttpToolsProtocol):
             self._holds = False
             self.unfinished.note(self, 0)
         if self._answering and not self.answering.response_complete:
-            self.answering.disconnected = True  # uvicorn tells the one that was read last
+            self.answering.disconnected = True  # uvicorn notifies the one that was read last
             self.answering.message_event.set()
         super().connection_lost(exc)
-        # Part what refers to each other: it is freed at once, and not by the collector.
+        # Break reference cycles: memory is freed now, and not by the garbage collector.
         self._transport.let_go()
         self.cycle = self.answering = None  # type: ignore[assignment]  # as before the first one
         self.scope = None  # type: ignore[assignment]
 
     @property
     def lost(self) -> bool:
-        """Whether the client is gone."""
+        """Whether the client has disconnected."""
         return self.transport.is_closing()
 
     def data_received(self, data: bytes) -> None:
@@ -123,23 +123,23 @@ class RequestReader(HttpToolsProtocol):
             self._arm()
 
     def on_message_begin(self) -> None:
-        if self._last_read:  # it is told by an error, and goes no further
+        if self._last_read:  # it is reported by an error, and is not processed
             raise BatonError(Reason.MALFORMED_HEAD, "a request behind the last one")
         if len(self.pipeline) >= MAX_PIPELINED:
             many = f"more than {MAX_PIPELINED} pipelined requests wait on this connection"
             raise BatonError(Reason.RATE_LIMITED, many)
         super().on_message_begin()
-        self._unset_keepalive_if_required()  # empty lines before it are none of it
+        self._unset_keepalive_if_required()  # empty lines before it are not part of it
         self._in_head, self._head_bytes = True, 0
         self._messages += 1
         self._await(self.header_seconds)
         self.scope["extensions"] = {EXTENSION: self}  # type: ignore[dict-item]  # ours, no ASGI
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._in_head:  # behind the body: nothing that is said there means anything here
+        if not self._in_head:  # after the body: nothing there has a meaning here
             self._body.add_trailer()
             return
-        # What uvicorn does: to call it takes as long as all of this.
+        # As in uvicorn: calling it would take as long as all of this.
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
@@ -170,7 +170,7 @@ class RequestReader(HttpToolsProtocol):
         self._await(self.body_seconds)
 
     def _take(self, version: str) -> None:
-        """Begin to answer the request whose head came, or let it wait for those before it."""
+        """Begin to answer the request whose head arrived, or queue it behind earlier ones."""
         server, waits = self.server_state, self._answering
         self.cycle = exchange = Exchange(
             self._body,
@@ -189,7 +189,7 @@ class RequestReader(HttpToolsProtocol):
         )
         if waits:
             self.pipeline.appendleft((exchange, self.app))
-            self.flow.resume_reading()  # to notice that the client leaves
+            self.flow.resume_reading()  # to notice that the client disconnects
         else:
             self._start_asgi_task(exchange, self.app)
 
@@ -198,7 +198,7 @@ class RequestReader(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def on_chunk_header(self) -> None:
-        """Hear of a chunk, as the parser reads its length."""
+        """Handle a chunk header, called as the parser reads its length."""
         self._body.add_chunk()
 
     def on_body(self, body: bytes) -> None:
@@ -250,12 +250,12 @@ class RequestReader(HttpToolsProtocol):
         self.unfinished.note(self, self._body.size if self._holds else 0)
 
     def give_up(self, error: BatonError) -> None:
-        """Refuse the request whose body is coming: there are too many of such."""
+        """Reject the request whose body is arriving: there are too many unfinished bodies."""
         self._holds = False
         self._refuse(error)
 
     def _without_offer(self) -> bytes:
-        """Return the head that came without its offer, for a parser that has read nothing yet."""
+        """Return the received head without its upgrade, for a new parser."""
         method, version = self.parser.get_method(), self.parser.get_http_version()
         self.parser = httptools.HttpRequestParser(self)
         self._offers = False
@@ -275,11 +275,11 @@ class RequestReader(HttpToolsProtocol):
             reason, what = Reason.MALFORMED_HEAD, f"the request is not valid HTTP/1.1: {error}"
         return BatonError(reason, what)
 
-    # What is awaited of it, and how it is refused.
+    # Timeouts, and rejections.
 
     def on_response_complete(self) -> None:
         if not self.answering.keep_alive:
-            self.pipeline.clear()  # its client was told that nothing comes behind this answer
+            self.pipeline.clear()  # its client was told that nothing follows this response
         super().on_response_complete()
         if self.refusal is not None:
             self._tell_refusal()
@@ -287,9 +287,9 @@ class RequestReader(HttpToolsProtocol):
             self._arm()
 
     def _await(self, seconds: float | None) -> None:
-        """Cut the connection if what is awaited does not come in time; None awaits nothing.
+        """Cut the connection if the awaited part does not arrive in time; None awaits nothing.
 
-        While a read is parsed only the last call counts, at its end.
+        While a read is being parsed only the last call counts, at its end.
         """
         self._awaited, self._changed = seconds, True
         if not self._parsing:
@@ -300,7 +300,7 @@ class RequestReader(HttpToolsProtocol):
         if self._reading is not None:
             self._reading.cancel()
             self._reading = None
-        # Behind a request that is not answered yet there is time: `on_response_complete` goes on.
+        # An earlier request is not answered yet: `on_response_complete` continues.
         behind = self.pipeline or (self._in_head and self._answering)
         if self._awaited is not None and not behind:
             self._reading = Timer(self._awaited, self.transport.abort)
@@ -310,11 +310,11 @@ class RequestReader(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _refuse(self, error: BatonError) -> None:
-        """Read nothing more, and tell the client why once all before it is answered."""
+        """Stop reading, and send the client the error once all earlier requests are answered."""
         self.refusal = error
         if not self._in_body:
             self._tell_refusal()
-        elif self._answering:  # what answers it reads the body, and hears of it there
+        elif self._answering:  # its handler reads the body, and receives the error there
             self.cycle.keep_alive = False
             self.cycle.message_event.set()
         else:
@@ -327,16 +327,16 @@ class RequestReader(HttpToolsProtocol):
             self._end()
 
     def _close(self) -> None:
-        """Close the connection behind what was sent: uvicorn has nothing more to send."""
+        """Close the connection after pending writes: uvicorn has nothing more to send."""
         if not self.lost and (self._in_body or self._surplus or self.refusal is not None):
             self._end()
         else:
             self._transport.close_now()
 
     def _end(self) -> None:
-        """Send nothing more. What the client still sends is read and dropped: closing at once would
-        reset the connection, and the answer might be lost with it."""
+        """Stop sending. What the client still sends is read and dropped: closing immediately would
+        reset the connection, and the response might be lost with it."""
         self._ended = True
-        if not self._transport.end_writing():  # TLS has none
+        if not self._transport.end_writing():  # TLS cannot half-close
             self._transport.close_now()
         self._await(REFUSED_SECONDS)

@@ -1,4 +1,4 @@
-"""A connection's transport that can hold writes back, to make one of several."""
+"""A connection's transport that can delay writes, to combine several into one."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class HeldTransport(asyncio.Transport):
-    """Passes everything on to a transport; what is written between `hold` and `flush` is one write.
+    """Wraps a transport; what is written between `hold` and `flush` becomes one write.
 
     Owned by its connection; lives on the event loop.
 
@@ -26,15 +26,15 @@ class HeldTransport(asyncio.Transport):
         self.get_extra_info = transport.get_extra_info  # type: ignore[method-assign]
 
     def let_go(self) -> None:
-        """Call nobody back any more; it is closed."""
+        """Drop all callbacks; the transport is closed."""
         self.close = self._transport.close  # type: ignore[method-assign]
 
     def hold(self) -> None:
-        """Keep what is written until `flush`."""
+        """Buffer writes until `flush`."""
         self._held = []
 
     def flush(self) -> None:
-        """Write what was kept."""
+        """Write the buffered data."""
         held, self._held = self._held, None
         if held:
             self._write(b"".join(held))
@@ -46,14 +46,14 @@ class HeldTransport(asyncio.Transport):
             self._held.append(data)
 
     def end_writing(self) -> bool:
-        """Write no more, and go on reading; return False where the socket's protocol cannot."""
+        """Half-close: stop writing but keep reading; return False if the protocol cannot."""
         if not self._transport.can_write_eof():
             return False
         self._transport.write_eof()
         return True
 
     def close_now(self) -> None:
-        """Close it, behind what was written."""
+        """Close it after pending writes."""
         self._transport.close()
 
     def abort(self) -> None:

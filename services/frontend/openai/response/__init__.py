@@ -1,1 +1,1 @@
-"""Write the answers of the OpenAI API: whole bodies, and chunks of a stream."""
+"""Encodes the responses of the OpenAI API: whole bodies, and chunks of a stream."""

@@ -1,6 +1,6 @@
 """Completions in JSON: whole, and as chunks of a stream.
 
-Choices are numbered through all prompts of a body: prompt by prompt, n each.
+Choices are numbered across all prompts of a body: prompt by prompt, n each.
 """
 
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ class WholeEncoder:
                 self._usage.add(event.usage)
 
     def body(self) -> dict[str, Any]:
-        """Return the response to all events so far."""
+        """Return the response for all events so far."""
         options = self._options
         body = {
             "id": options.id,
@@ -75,7 +75,7 @@ class WholeEncoder:
         return body
 
     def _chosen(self) -> list["_Choice"]:
-        """Return the choices that are given: all, or the likeliest of each prompt."""
+        """Return the choices to deliver: all, or the likeliest of each prompt."""
         given, drawn = self._options.n, self._options.drawn
         if drawn == given:
             return self._choices
@@ -134,21 +134,21 @@ class _Choice:
         self.finished: ChoiceFinished | None = None
 
     def mean_logprob(self) -> float:
-        """Return the mean over its tokens."""
+        """Return the mean log probability of its tokens."""
         total = sum(entry.logprob for entry in self.logprobs)
         return total / max(1, len(self.logprobs))
 
 
 def stop_reason(finished: ChoiceFinished) -> int | str | None:
-    """Return what ended a choice, if that was one of the request's stop strings or stop tokens."""
+    """Return the stop string or stop token of the request that ended a choice, if any."""
     return finished.stop_string or finished.stop_token_id
 
 
 class ChunkEncoder:
     """Encodes the events of all prompts of a body as server-sent events, one by one.
 
-    A delta that is nothing but text, by far the most of all events, is three pieces of bytes around
-    its encoded text.
+    A delta of plain text, by far the most frequent event, is three pieces of bytes around its
+    encoded text.
     """
 
     def __init__(
@@ -194,12 +194,12 @@ class ChunkEncoder:
             ]
         self._total = total
         self._unopened = set(range(total))
-        """Choices that have had no chunk, where the first one is special."""
+        """Choices without a chunk yet, if the first one is special."""
         if template.opening is None and not options.token_ids and not options.echo:
             self._unopened.clear()
 
     def take(self, prompt: int, event: Event) -> bytes:
-        """Return the chunks of an event of a prompt, by its index; may be none."""
+        """Return the chunks of an event of a prompt, by its index; may be empty."""
         if type(event) is Delta:
             index = prompt * self._n + event.choice
             if not self._plain:
@@ -232,11 +232,11 @@ class ChunkEncoder:
         return self._head + b'],"usage":' + encode_line(self._usage.body()) + b"}\n\n" + DONE
 
     def _opening(self, index: int, *, text: bool = True) -> bytes:
-        """Return the chunk that comes before all others of a choice, if there is one.
+        """Return the chunk that precedes all others of a choice, if there is one.
 
         Args:
             index: of the choice.
-            text: whether the answer begins with text, not with a call.
+            text: whether the output begins with text, not with a call.
         """
         opening, echo = self._template.opening, self._options.echo
         if (opening is None and not echo) or index not in self._unopened:
@@ -253,7 +253,7 @@ class ChunkEncoder:
         return first + self._echo(index) if echo else first
 
     def _echo(self, index: int) -> bytes:
-        """Return the chunk of what comes before a choice's output."""
+        """Return the chunk with the text that precedes a choice's output."""
         options, prompt = self._options, index // self._n
         request = self._requests[prompt]
         logprobs = None
@@ -295,7 +295,7 @@ class ChunkEncoder:
         logprobs: Any = None,
         more: dict[str, Any] | None = None,
     ) -> bytes:
-        """Return a chunk for each part of a delta; what is of its tokens is in the first."""
+        """Return a chunk for each part of a delta; the first one has the tokens' data."""
         chunks = [self._opening(index, text=type(delta.parts[0]) is not CallBegun)]
         for content in deltas_of(delta.parts, self._options):
             chunks.append(self._chunk(index, {"delta": content}, logprobs=logprobs, more=more))

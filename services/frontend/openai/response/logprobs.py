@@ -1,4 +1,4 @@
-"""Log probabilities in OpenAI's two shapes."""
+"""Log probabilities in OpenAI's two formats."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ from services.frontend.text.tokenizer import Tokenizer
 
 
 class Logprobs(ABC):
-    """`logprobs` of one choice, as its tokens come."""
+    """`logprobs` of one choice, built up as its tokens arrive."""
 
     def __init__(self, request: ResolvedRequest, *, as_ids: bool = False, begin: int = 0) -> None:
-        """Begin.
+        """Start without tokens.
 
         Args:
-            request: whose output it is.
-            as_ids: tokens are written as ids, in the shape `token_id:N`, instead of as texts.
-            begin: where in the choice's text the output begins.
+            request: the request.
+            as_ids: write tokens as ids, in the format `token_id:N`, instead of as texts.
+            begin: offset in the choice's text where the output begins.
         """
         self._tokenizer = request.model.tokenizer
         self._as_ids = as_ids
@@ -34,12 +34,12 @@ class Logprobs(ABC):
         logprobs: Sequence[TokenLogprob | None],
         offsets: Sequence[int] | None = None,
     ) -> dict[str, list[Any]]:
-        """Return the entries of the next tokens, by field; those of all tokens are their sum.
+        """Return the entries of the next tokens, by field, to be appended to earlier ones.
 
         Args:
             token_ids: of the output, or of the prompt.
-            logprobs: one of each.
-            offsets: where in the choice's text tokens of the prompt begin; None: of the output.
+            logprobs: one per token.
+            offsets: in the choice's text, for tokens of the prompt; None: tokens of the output.
         """
 
     def _text(self, token_id: int) -> str:
@@ -49,7 +49,7 @@ class Logprobs(ABC):
 
 
 class ChatLogprobs(Logprobs):
-    """Of a chat completion: `content` has an entry per token."""
+    """`logprobs` of a chat completion: `content` has an entry per token."""
 
     def take(
         self,
@@ -77,10 +77,10 @@ class ChatLogprobs(Logprobs):
 
 
 class CompletionLogprobs(Logprobs):
-    """Of a text completion: parallel lists; keeps count of where tokens stand in the text.
+    """`logprobs` of a text completion: parallel lists, with the tokens' offsets in the text.
 
-    A token begins behind the whole characters of those before it: the parts of one character begin
-    where it does, and tokens that have no text where the next one does.
+    A token begins after the whole characters of those before it: the parts of one character begin
+    where it does, and tokens without text where the next one does.
     """
 
     def take(
@@ -108,7 +108,7 @@ class CompletionLogprobs(Logprobs):
         }
 
     def _begin(self, token_id: int) -> int:
-        """Return where the output's next token begins."""
+        """Return the offset of the output's next token."""
         self._begun = max(self._begun, self._offset + self._detokenizer.held)
         self._offset += len(self._detokenizer.push(token_id))
         return self._begun
@@ -117,11 +117,11 @@ class CompletionLogprobs(Logprobs):
 def prompt_logprobs(
     prompt: Sequence[int], entries: Sequence[TokenLogprob], tokenizer: Tokenizer
 ) -> list[dict[str, Any] | None]:
-    """Return vLLM's `prompt_logprobs`: of each token, itself and the likeliest, by id.
+    """Return vLLM's `prompt_logprobs`: for each token, itself and the likeliest ones, by id.
 
     Args:
         prompt: its token ids.
-        entries: one of each but the first, before which there is nothing.
+        entries: one per token except the first, which has no predecessor.
         tokenizer: of the model.
     """
 

@@ -1,4 +1,4 @@
-"""What the answer to a body looks like."""
+"""The contents of a response, as requested by its body."""
 
 import asyncio
 import time
@@ -21,42 +21,42 @@ _FINGERPRINT_DIGITS = 12
 
 @dataclass(frozen=True, slots=True)
 class ResponseOptions:
-    """What an answer shall look like."""
+    """Which contents a response has."""
 
     id: str
-    """The answer's id."""
+    """The response's id."""
     created: int
     """Seconds since the Unix epoch."""
     model: str
     fingerprint: str
-    """Of the weights that answer: `system_fingerprint`."""
+    """`system_fingerprint`, derived from the weights."""
     n: int
-    """Outputs of each prompt that are given."""
+    """Outputs to deliver per prompt."""
     drawn: int
-    """Outputs of each prompt that there are; of more than `n` the likeliest are given."""
+    """Outputs sampled per prompt; if more than `n`, the likeliest are delivered."""
     logprobs: bool
     token_ids: bool
-    """Also give token ids, as vLLM does."""
+    """Include token ids, as vLLM does."""
     usage: bool
-    """Give usage in a last chunk of a stream."""
+    """Include usage in a last chunk of a stream."""
     continuous_usage: bool = False
-    """Give usage so far in every chunk of a stream."""
+    """Include usage so far in every chunk of a stream."""
     tokens_as_ids: bool = False
-    """Log probabilities name tokens as `token_id:N`."""
+    """Write tokens of log probabilities as `token_id:N`."""
     prompt_logprobs: bool = False
-    """Also give those of the prompt."""
+    """Include log probabilities of the prompt."""
     echo: Sequence[str] = ()
-    """Texts that come before the outputs, one of each prompt; none: nothing is echoed."""
+    """Texts that precede the outputs, one per prompt; empty: nothing is echoed."""
     echo_logprobs: bool = False
-    """The echoed prompts have log probabilities, too ..."""
+    """Whether the echoed prompts have log probabilities ..."""
     echo_offsets: Sequence[Sequence[int]] = ()
-    """... and this is where in their texts their tokens begin."""
+    """... and the offsets of their tokens in their texts."""
     reasoning: bool = True
-    """Give what the model thinks before it answers."""
+    """Include the model's reasoning."""
     functions: bool = False
-    """A call is `function_call`, as it was before there were tools."""
+    """Write a call as `function_call`, the predecessor of tools."""
     exact_continuation: bool = True
-    """Whether the outputs go on with the same tokens at other workers; said where they do not."""
+    """Whether other workers continue the outputs with the same tokens; reported if not."""
 
 
 def response_options(
@@ -65,13 +65,13 @@ def response_options(
     requests: Sequence[GenerationRequest],
     resolved: Sequence[ResolvedRequest],
 ) -> ResponseOptions:
-    """Return the shape of an answer.
+    """Return the options of a response.
 
     Args:
-        body: what was sent.
-        template: of its kind.
+        body: the request body.
+        template: of its kind of completion.
         requests: one per prompt.
-        resolved: the same, once they are good to run.
+        resolved: the same requests, resolved.
     """
     first, stream, use = resolved[0], body.stream_options, requests[0].tools
     is_chat = isinstance(body, ChatBody)
@@ -102,8 +102,8 @@ def response_options(
 async def with_offsets(
     options: ResponseOptions, requests: Sequence[ResolvedRequest]
 ) -> ResponseOptions:
-    """Return the shape of an answer with where tokens begin in the prompts that are echoed, which
-    are tokenized again for it: on a thread, as they may be long."""
+    """Return the options with the offsets of tokens in echoed prompts, which are tokenized again
+    for it: on a thread, as they may be long."""
     offsets = [
         await asyncio.to_thread(request.model.tokenizer.offsets, text, request.prompt)
         for text, request in zip(options.echo, requests, strict=True)
@@ -112,13 +112,13 @@ async def with_offsets(
 
 
 def fingerprint(weights: str) -> str:
-    """Return `system_fingerprint` of the digests of weights."""
+    """Return `system_fingerprint` for digests of weights."""
     return "fp_" + sha256(weights.encode()).hexdigest()[:_FINGERPRINT_DIGITS]
 
 
 def echoed(asked: GenerationRequest, request: ResolvedRequest) -> str:
-    """Return the text that comes before an echoed output: the prompt, or what the assistant has
-    said of the turn."""
+    """Return the text that precedes an echoed output: the prompt, or the given beginning of the
+    assistant's turn."""
     match asked.prompt:
         case TextPrompt(text):
             return text

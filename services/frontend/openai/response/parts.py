@@ -1,4 +1,4 @@
-"""Reasoning and calls of tools in JSON, as chat completions have them."""
+"""Reasoning and tool calls in JSON, in the format of chat completions."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from services.frontend.openai.response.options import ResponseOptions
 
 
 class AnswerParts:
-    """Collects what an answer has beside its text."""
+    """Collects the parts of an output other than its text."""
 
     def __init__(self) -> None:
         self._reasoning: list[str] = []
@@ -24,7 +24,7 @@ class AnswerParts:
         self._arguments: list[list[str]] = []
 
     def add(self, parts: Sequence[Part]) -> None:
-        """Add what comes next."""
+        """Add the next parts."""
         for part in parts:
             match part:
                 case Reasoning():
@@ -36,7 +36,7 @@ class AnswerParts:
                     self._arguments[part.index].append(part.text)
 
     def add_to(self, message: dict[str, Any], options: ResponseOptions) -> None:
-        """Put it into a message that has its text, as far as it is wanted."""
+        """Add the requested parts to a message that has its text."""
         if self._reasoning and options.reasoning:
             message["reasoning_content"] = "".join(self._reasoning)
         if not self._calls:
@@ -63,7 +63,7 @@ def reason_of(finished: ChoiceFinished, options: ResponseOptions) -> str:
 
 
 def deltas_of(parts: Sequence[Part], options: ResponseOptions) -> Iterator[dict[str, Any]]:
-    """Yield the `delta` of each part that has one, and is wanted."""
+    """Yield the `delta` of each requested part that has one."""
     for part in parts:
         match part:
             case Text():

@@ -1,4 +1,4 @@
-"""What chat completions and text completions have in JSON that the other has not."""
+"""The JSON differences between chat completions and text completions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from services.frontend.openai.response.logprobs import ChatLogprobs, CompletionL
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """The shape of one kind of completion."""
+    """The JSON format of one kind of completion."""
 
     operation: str
     """Its name in telemetry."""
@@ -19,18 +19,18 @@ class Template:
     chunk_object: str
     """`object` of a chunk."""
     delta: Callable[[str], dict[str, Any]]
-    """The part of a chunk's choice that has new text."""
+    """Returns the part of a chunk's choice with new text."""
     message: Callable[[str], dict[str, Any]]
-    """The part of a whole response's choice that has the text."""
+    """Returns the part of a whole response's choice with the text."""
     text_before: bytes
     text_after: bytes
     """What `delta` encodes before and after the text."""
     last_delta: dict[str, Any]
-    """The same part, of the chunk with a choice's finish reason."""
+    """The same part for the chunk with a choice's finish reason."""
     opening: dict[str, Any] | None
-    """The same part, of a chunk that comes before all others of a choice; None: there is none."""
+    """The same part for a chunk that precedes all others of a choice; None: there is none."""
     prompt_ids_in_choice: bool
-    """Whether a prompt's token ids stand in its choices, or beside them."""
+    """Whether a prompt's token ids are in its choices, or next to them."""
     logprobs: Callable[..., Logprobs]
 
 

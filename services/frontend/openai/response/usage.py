@@ -24,7 +24,7 @@ class UsageSum:
 
 
 def usage_body(prompt: int, output: int) -> dict[str, Any]:
-    """Return `usage` of so many tokens."""
+    """Return `usage` for these token counts."""
     return {
         "prompt_tokens": prompt,
         "completion_tokens": output,

@@ -1,1 +1,1 @@
-"""How families of models write calls: a table of states each."""
+"""How families of models write tool calls: one table of states per family."""

@@ -1,4 +1,4 @@
-"""What there is to know of a family."""
+"""The description of a family of models."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -7,35 +7,35 @@ from services.frontend.output.lexer import LexerState
 
 
 def long_id(digest: str) -> str:
-    """Return the id of a call as OpenAI writes them."""
+    """Return the id of a call in OpenAI's format."""
     return f"call_{digest[:24]}"
 
 
 def short_id(digest: str) -> str:
-    """Return the id of a call in nine letters and digits, which Mistral's templates need."""
+    """Return the id of a call in nine letters and digits, as required by Mistral's templates."""
     return digest[:9]
 
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """How a model of a family writes its calls, for grammars. `{name}` is the tool's."""
+    """How a model of a family writes its calls, for grammars. `{name}` is the tool's name."""
 
     head: str
-    """Before the arguments."""
+    """Text before the arguments."""
     tail: str
-    """After them."""
+    """Text after the arguments."""
     between: str
-    """Between two calls."""
+    """Text between two calls."""
     tag: str = ""
-    """Before the first call, and nowhere in text; empty: an answer that begins as a call is one."""
+    """Text before the first call that never occurs elsewhere; empty: an output begins as a call."""
     opening: tuple[str, ...] = ("",)
-    """After the tag, one of these."""
+    """One of these follows the tag."""
     close: str = ""
-    """After the last call."""
+    """Text after the last call."""
     optional_tag: str = ""
-    """A special token that may come before the first call."""
+    """A special token that may precede the first call."""
     xml: bool = False
-    """Arguments are parameters in XML, not JSON."""
+    """Whether arguments are parameters in XML, not JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Family:
     name: str
     states: Mapping[str, LexerState]
     form: CallForm | None = None
-    """None: it writes no calls."""
+    """None: it does not write calls."""
     start: str = "text"
     make_id: Callable[[str], str] = long_id
-    """Makes a call's id of a hexadecimal digest."""
+    """Makes a call's id from a hexadecimal digest."""

@@ -1,8 +1,8 @@
-"""Llama 3.1 to 3.3: the answer is a JSON object, after a special token or none.
+"""Llama 3.1 to 3.3: the output is a JSON object, with or without a special token before it.
 
     {"name": "get_weather", "parameters": {"city": "Paris"}}
 
-Several stand one after the other, with semicolons between them.
+Several calls follow each other, separated by semicolons.
 """
 
 from services.frontend.output.families.family import CallForm, Family

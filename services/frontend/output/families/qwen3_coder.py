@@ -1,4 +1,4 @@
-"""Qwen 3 Coder: tags for the function and each parameter; values are text, which is no JSON.
+"""Qwen 3 Coder: tags for the function and each parameter; values are text, not JSON.
 
     <tool_call>
     <function=get_weather>
