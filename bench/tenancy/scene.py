@@ -71,7 +71,8 @@ async def scene(
             for at in range(0, len(before), MAX_BATCH):
                 batch = [(prefix + one, value) for one, value in before[at : at + MAX_BATCH]]
                 await etcd.create_all(batch)
-            wanted = {**cluster_settings(engine, dtype), "BATON_AUTH_MODE": "keys", **given}
+            own = {"BATON_AUTH_MODE": "keys", "BATON_LIMITS_DRAIN_NOTICE_SECONDS": "0"}
+            wanted = {**cluster_settings(engine, dtype), **own, **given}
             fleet = Fleet(directory, local, wanted, counts, {})
             try:
                 await fleet.start(*fleet.members)
