@@ -54,6 +54,9 @@ def _ignore(_: int) -> None:
 class ClientCall:
     """A client call: the caller's handle, and the owner of its stream. Lives on the event loop.
 
+    Messages sent before the connection is established wait for it. A call that is merely dropped
+    continues: `cancel` it in a `finally`.
+
     Args:
         path: `/package.Service/Method`.
         serialize: encodes a request.

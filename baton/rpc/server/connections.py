@@ -24,6 +24,10 @@ _CLOSE_SECONDS = 1.0
 class Connections:
     """Accepts client connections, up to a limit. Owned by one server, on its event loop.
 
+    A connection beyond the limit is closed before any byte is sent. A gRPC client handles that like
+    an unavailable server: it backs off, and calls that wait for it fail with UNAVAILABLE and may be
+    retried elsewhere. After a GOAWAY it would reconnect immediately.
+
     Args:
         settings: settings of each connection.
         limit: concurrent connections.

@@ -7,6 +7,10 @@ from collections.abc import Callable
 class Pacer:
     """Reports a change immediately, and those that follow together at the end of a pause.
 
+    The pause is short for urgent changes and longer for others, so that changes that affect a
+    reader's decisions are fresh, and a slowly drifting state costs a few messages a second. One
+    event loop owns it; between changes it costs nothing.
+
     Args:
         tell: reports everything that changed; called from the loop, never from `changed`, so that
             simultaneous changes are reported together.

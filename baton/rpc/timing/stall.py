@@ -10,6 +10,9 @@ _LOOKS = 10
 class Stall:
     """Calls back once a peer has read nothing for a while; a slow reader is no stall.
 
+    It checks the amount of waiting data ten times in that period, so it is late by a tenth of it
+    at most. Time in which this process does not run does not count.
+
     Args:
         seconds: time without a byte read, since creation or the last byte.
         waiting: returns how many bytes wait for the peer; more may come meanwhile.

@@ -41,6 +41,10 @@ T = TypeVar("T")
 class CertificateWatch(Generic[T]):
     """Keeps an object made from a certificate's files up to date. One event loop owns it.
 
+    Changed files are loaded once two checks in a row find them the same, all together and only if
+    they can be used: after a partial write, or with a certificate without its key, the previous
+    ones stay in use.
+
     Args:
         label: name of the certificate in metrics and logs.
         files: files of the certificate.

@@ -26,6 +26,10 @@ HANDSHAKE_SECONDS = 10.0
 class TlsHandshake(asyncio.Protocol):
     """Performs the handshake of a new connection, then connects the protocol that reads it.
 
+    The server counts the connection from its beginning, however its handshake ends. The socket is
+    detached from the listener's transport: uvloop starts to read on it regardless of
+    `connection_made`, and bytes that arrive before TLS reads them would be lost.
+
     Args:
         connection: receives the decrypted data; its `connection_lost` is called if the handshake
             fails.

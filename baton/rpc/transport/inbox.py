@@ -21,6 +21,8 @@ class Inbox:
     """Splits bytes into messages, and queues them until they are read, or passes them to a
     callback.
 
+    The other side's window stays closed while more bytes wait than may be read ahead.
+
     Args:
         reader: splits the bytes.
         deserialize: decodes a message.

@@ -11,7 +11,10 @@ from baton.rpc.wire.messages import Parts
 
 
 class Outbox:
-    """Sends messages on a stream, and pauses their sender while too much waits for the reader."""
+    """Sends messages on a stream, and pauses their sender while too much waits for the reader.
+
+    Messages put before the stream exists are sent when it opens. Owned by one call, on its loop.
+    """
 
     __slots__ = (
         "_buffer_bytes",

@@ -43,6 +43,9 @@ _read_buffer = _ReadBuffer()
 class SocketProtocol(asyncio.BufferedProtocol):
     """Feeds a connection from its socket, and writes its output once per iteration of the loop.
 
+    A silent peer is pinged, and disconnected if it does not reply. Silence counts only while this
+    process itself runs.
+
     Args:
         client: whether this side opens streams.
         limits: limits on what the peer may use.

@@ -23,6 +23,9 @@ class BodyHolder(Protocol):
 class Unfinished:
     """Bounds the memory for incomplete bodies and messages, on the event loop.
 
+    Beyond the limit, the one that began first is rejected: a body sent at full speed is complete
+    within a moment, so an old one is slow or abandoned.
+
     Args:
         most: most bytes; 0: any number.
     """
