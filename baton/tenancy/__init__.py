@@ -1,1 +1,1 @@
-"""Tenants, their projects and API keys: records in etcd, and the directory that is made of them."""
+"""Tenants, projects and API keys: records in etcd, and the in-memory directory built from them."""

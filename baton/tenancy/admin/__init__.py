@@ -1,1 +1,1 @@
-"""Changes of tenants, projects, accounts, keys, budgets and classes, each with its audit record."""
+"""Changes to tenants, projects, accounts, keys, budgets and classes, each with its audit record."""

@@ -1,4 +1,4 @@
-"""Changes of budgets, and of alerts of what was spent, as frontends make them."""
+"""Changes to budgets and spending alerts, made by frontends."""
 
 from typing import Any, TypeVar
 
@@ -14,14 +14,14 @@ R = TypeVar("R", bound=Tenant | Project)
 
 
 class SpendAdministration:
-    """Changes what a tenant or project may spend, and at which sums that is told.
+    """Changes the budget of a tenant or project, and its spending alerts.
 
-    Methods take the record whose it is, change it as it is by then, and raise what
-    `Administration`'s do.
+    Methods take the tenant or project, change its current record, and raise the errors of
+    `Administration`.
 
     Args:
-        store: of records.
-        actor: who makes the changes.
+        store: store of records.
+        actor: the author of the changes.
     """
 
     def __init__(self, store: RecordStore, actor: Actor) -> None:
@@ -29,14 +29,14 @@ class SpendAdministration:
         self._actor = actor
 
     async def set_limit(self, whose: R, nanodollars: int) -> R:
-        """Set a budget per month; 0 takes it away."""
+        """Set a monthly budget; 0 removes it."""
         event = "spend_limit.updated" if nanodollars else "spend_limit.deleted"
         return await self._update(
             whose, event, lambda _: {"budget_nanodollars_per_month": nanodollars}
         )
 
     async def create_alert(self, whose: R, alert: SpendAlert) -> SpendAlert:
-        """Add an alert, whose id is drawn here."""
+        """Add an alert and assign its ID."""
         made = msgspec.structs.replace(alert, id=self._store.new_id("spend_alert"))
 
         def change(alerts: tuple[SpendAlert, ...]) -> tuple[SpendAlert, ...]:
@@ -51,7 +51,7 @@ class SpendAdministration:
         return made
 
     async def update_alert(self, whose: R, alert: SpendAlert) -> SpendAlert:
-        """Replace the alert of the same id."""
+        """Replace the alert with the same ID."""
 
         def change(alerts: tuple[SpendAlert, ...]) -> tuple[SpendAlert, ...]:
             _require(alerts, alert.id)
@@ -61,7 +61,7 @@ class SpendAdministration:
         return alert
 
     async def delete_alert(self, whose: R, ident: str) -> None:
-        """Take an alert away."""
+        """Delete an alert."""
 
         def change(alerts: tuple[SpendAlert, ...]) -> tuple[SpendAlert, ...]:
             _require(alerts, ident)

@@ -1,4 +1,4 @@
-"""Changes of what holds for priority classes, as the command line makes them."""
+"""Changes to the policies of priority classes, made from the command line."""
 
 import time
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from baton.tenancy.records.store import RecordChange, RecordStore, not_found, re
 
 
 class ClassAdministration:
-    """Reads and changes the classes' records. Changes are those of a tenant of their own.
+    """Reads and changes the classes' records. Changes are audited under a pseudo-tenant.
 
     Args:
         etcd: the connection; the caller closes it, after this.
         cluster: the cluster's name.
         clock: returns seconds since the Unix epoch.
-        actor: who makes the changes.
+        actor: the author of the changes.
     """
 
     def __init__(
@@ -32,16 +32,16 @@ class ClassAdministration:
         self._actor = actor
 
     async def classes(self) -> list[ClassPolicy]:
-        """Return what holds for each class, also for those without a record."""
+        """Return the policy of each class, including classes without a record."""
         known = {record.id: record async for record in self._store.all(ClassPolicy)}
         return [known.get(name) or ClassPolicy(id=name) for name in CLASSES]
 
     async def update(self, name: str, **changes: Any) -> ClassPolicy:
-        """Change fields of a class; 0 takes one back.
+        """Change fields of a class; 0 resets one.
 
         Raises:
             BatonError: NOT_FOUND, INVALID_FIELD, ABORTED.
-            EtcdError: etcd is away.
+            EtcdError: etcd is unavailable.
         """
         if name not in CLASSES:
             raise not_found(f"priority class {name!r} does not exist: use {', '.join(CLASSES)}")

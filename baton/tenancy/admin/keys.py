@@ -1,4 +1,4 @@
-"""Changes of API keys, as the command line and frontends make them."""
+"""Changes to API keys, made from the command line and by frontends."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +18,7 @@ from baton.tenancy.records.tenants import Key, OldSecret, Project, Scope, Servic
 
 
 class KeyAdministration:
-    """Makes, changes and revokes keys, and tells when they were used: part of `Administration`."""
+    """Creates, changes and revokes keys, and reads their last uses: part of `Administration`."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class KeyAdministration:
         service_account: str = "",
         **limits: int,
     ) -> tuple[Key, str]:
-        """Make a key; `limits` by their fields. Return it and its secret, which is kept nowhere.
+        """Create a key; `limits` by field name. Return it and its secret, which is not stored.
 
-        Where `service_account` is the id of one, the key ends with it.
+        If `service_account` is the ID of an account, the key is revoked with it.
         """
         secret = new_secret()
         _check_scopes(scopes)
@@ -82,16 +82,16 @@ class KeyAdministration:
         return await self._store.commit(project.tenant, self._actor, plan), secret
 
     async def update_key(self, ident: str, **limits: int) -> Key:
-        """Change limits of a key; 0 takes one away."""
+        """Change limits of a key; 0 removes one."""
         return await self._change_key(ident, "api_key.updated", lambda _: {**limits})
 
     async def change_key(self, ident: str, scopes: Sequence[str], expires_in_seconds: int) -> Key:
-        """Change what a key may be used for, and how long.
+        """Change the scopes and the expiry of a key.
 
         Args:
-            ident: of the key.
-            scopes: the new ones; none: as before.
-            expires_in_seconds: from now on; 0: when it did before.
+            ident: ID of the key.
+            scopes: the new ones; none: unchanged.
+            expires_in_seconds: from now; 0: unchanged.
         """
         _check_scopes(scopes)
 
@@ -111,7 +111,7 @@ class KeyAdministration:
         return await self._change_key(ident, "api_key.updated", changed)
 
     async def rotate_key(self, ident: str, keep_seconds: int) -> tuple[Key, str]:
-        """Give a key a new secret, and take the one before for `keep_seconds` more."""
+        """Replace the secret of a key; the old one stays valid for `keep_seconds`."""
         secret = new_secret()
 
         def rotated(key: Key) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class KeyAdministration:
         return await self._change_key(ident, "api_key.updated", rotated), secret
 
     async def revoke_key(self, ident: str) -> Key:
-        """Take a key no more, for good."""
+        """Revoke a key permanently."""
 
         def revoked(key: Key) -> dict[str, Any]:
             return {"revoked_seconds": key.revoked_seconds or self._store.now()}
@@ -141,11 +141,11 @@ class KeyAdministration:
         return await self._change_key(ident, "api_key.deleted", revoked)
 
     async def keys(self) -> list[Key]:
-        """Return all keys, by id."""
+        """Return all keys, sorted by ID."""
         return [record async for record in self._store.all(Key)]
 
     async def last_uses(self) -> dict[str, int]:
-        """Return when keys were used last, by id: whole minutes in seconds since the Unix epoch."""
+        """Return when keys were last used, by ID: whole minutes in seconds since the Unix epoch."""
         found: dict[str, int] = {}
         async with aclosing(self._etcd.pages(self._uses)) as pages:
             async for pairs, _ in pages:
@@ -153,7 +153,7 @@ class KeyAdministration:
         return found
 
     async def last_uses_of(self, idents: Sequence[str]) -> dict[str, int]:
-        """Return the same of some keys, up to `etcd.MAX_BATCH`; who was never used is not there."""
+        """Return the last uses of up to `etcd.MAX_BATCH` keys; keys never used are omitted."""
         if not idents:
             return {}
         found = await self._etcd.get_all([self._uses + ident for ident in idents])

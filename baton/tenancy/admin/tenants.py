@@ -1,5 +1,5 @@
-"""Changes of tenants, projects and service accounts, as the command line and frontends make
-them."""
+"""Changes to tenants, projects and service accounts, made from the command line and by
+frontends."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -16,26 +16,26 @@ from baton.tenancy.records.store import RecordChange, RecordStore, not_found, re
 from baton.tenancy.records.tenants import Project, ServiceAccount, Tenant, Tier
 
 DEFAULT_PROJECT = "default"
-"""The project that a tenant is made with."""
+"""The project that is created with each tenant."""
 
 ListProjects = Callable[[str], Awaitable[Iterable[Project]]]
 
 
 class Administration(KeyAdministration):
-    """Makes and changes records. Every change is one transaction of etcd, which frontends and
-    stores see within a moment, and has an audit record; two that meet are made one after the other.
+    """Creates and changes records. Every change is one etcd transaction, which frontends and stores
+    apply within a moment, and has an audit record; concurrent changes are serialized.
 
     Args:
         etcd: the connection; the caller closes it, after this.
         cluster: the cluster's name.
         clock: returns seconds since the Unix epoch.
-        store: of records; None: one of its own.
-        actor: who makes the changes.
-        list_projects: returns the projects of a tenant that are true now; None: lists them in etcd.
+        store: store of records; None: a new one.
+        actor: the author of the changes.
+        list_projects: returns the current projects of a tenant; None: lists them in etcd.
 
     Methods raise:
         BatonError: INVALID_FIELD, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION, ABORTED.
-        EtcdError: etcd is away.
+        EtcdError: etcd is unavailable.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Administration(KeyAdministration):
         super().__init__(etcd, cluster, clock, store=store, actor=actor)
         self._salts = CacheSalts(etcd, cluster)
         self.spending = Spending(etcd, cluster, clock)
-        """Reads what was spent of budgets."""
+        """Reads spending."""
         self.spend = SpendAdministration(self._store, actor)
         """Changes budgets and alerts."""
         self._list_projects = list_projects or self.projects
@@ -61,11 +61,11 @@ class Administration(KeyAdministration):
     async def create_tenant(
         self, ident: str, tier: Tier, kv_bytes: int = 0, **limits: Any
     ) -> Tenant:
-        """Make a tenant, with a KV salt and the project `default`; `limits` by their fields."""
+        """Create a tenant, with a KV salt and the project `default`; `limits` by field name."""
         now = self._store.now()
         tenant = Tenant(id=ident, tier=tier, kv_bytes=kv_bytes, created_seconds=now, **limits)
         require_valid(tenant)
-        await self._salts.get(ident)  # frontends need it also while etcd is away
+        await self._salts.get(ident)  # frontends need it even while etcd is unavailable
 
         async def plan() -> RecordChange[Tenant]:
             if await self._store.exists(Tenant, ident):
@@ -77,7 +77,7 @@ class Administration(KeyAdministration):
         return tenant
 
     async def update_tenant(self, ident: str, **changes: Any) -> Tenant:
-        """Change fields of a tenant, limits among them; `disabled` sets since when it is."""
+        """Change fields of a tenant, including limits; `disabled` sets the time of disabling."""
         disabled = changes.pop("disabled", None)
         if disabled is not None:
             changes["disabled_seconds"] = self._store.now() if disabled else 0
@@ -86,13 +86,13 @@ class Administration(KeyAdministration):
         )
 
     async def tenants(self) -> list[Tenant]:
-        """Return all tenants, by id."""
+        """Return all tenants, sorted by ID."""
         return [record async for record in self._store.all(Tenant)]
 
     # Projects
 
     async def create_project(self, tenant: str, name: str, **limits: Any) -> Project:
-        """Make a project of a tenant; `limits` by their fields."""
+        """Create a project of a tenant; `limits` by field name."""
 
         async def plan() -> RecordChange[Project]:
             await self._store.get(Tenant, tenant)
@@ -104,17 +104,17 @@ class Administration(KeyAdministration):
         return await self._store.commit(tenant, self._actor, plan)
 
     async def update_project(self, tenant: str, name: str, **limits: int) -> Project:
-        """Change limits of a project, named by name or id; 0 takes one away."""
+        """Change limits of a project, given by name or ID; 0 removes one."""
         found = await self.find_project(tenant, name)
         return await self._change_project(found, "rate_limit.updated", limits)
 
     async def rename_project(self, tenant: str, name: str, new_name: str) -> Project:
-        """Give a project, named by name or id, another name."""
+        """Rename a project, given by name or ID."""
         found = await self.find_project(tenant, name)
         return await self._change_project(found, "project.updated", {"name": new_name})
 
     async def archive_project(self, tenant: str, name: str) -> Project:
-        """Refuse the keys of a project, named by name or id, for good."""
+        """Archive a project, given by name or ID: its keys are rejected, permanently."""
         found = await self.find_project(tenant, name)
 
         def archived(now: Project) -> dict[str, Any]:
@@ -125,11 +125,11 @@ class Administration(KeyAdministration):
         )
 
     async def projects(self, tenant: str = "") -> list[Project]:
-        """Return the projects of a tenant, or all."""
+        """Return the projects of a tenant, or all projects."""
         return [one async for one in self._store.all(Project) if tenant in ("", one.tenant)]
 
     async def find_project(self, tenant: str, name: str) -> Project:
-        """Return the project of a tenant with a name or id; archived ones by id only."""
+        """Return the project of a tenant with a name or ID; archived ones by ID only."""
         for one in await self._list_projects(tenant):
             if one.id == name or (one.name == name and not one.archived_seconds):
                 return one
@@ -140,7 +140,7 @@ class Administration(KeyAdministration):
     # Service accounts
 
     async def create_account(self, project: Project, name: str) -> ServiceAccount:
-        """Make a service account of a project."""
+        """Create a service account of a project."""
 
         async def plan() -> RecordChange[ServiceAccount]:
             now, _ = await self._store.get(Project, project.id)
@@ -156,7 +156,7 @@ class Administration(KeyAdministration):
         return await self._store.commit(project.tenant, self._actor, plan)
 
     async def rename_account(self, project: Project, ident: str, name: str) -> ServiceAccount:
-        """Give a service account another name."""
+        """Rename a service account."""
         event = "service_account.updated"
         return await self._store.update(
             project.tenant,
@@ -169,7 +169,7 @@ class Administration(KeyAdministration):
         )
 
     async def delete_account(self, project: Project, ident: str) -> ServiceAccount:
-        """Refuse the keys of a service account, for good."""
+        """Delete a service account: its keys are rejected, permanently."""
 
         def deleted(now: ServiceAccount) -> dict[str, Any]:
             return {"deleted_seconds": now.deleted_seconds or self._store.now()}
@@ -194,7 +194,7 @@ class Administration(KeyAdministration):
         return await self._store.commit(project.tenant, self._actor, plan)
 
     async def _check_free(self, tenant: str, name: str, but: str = "") -> None:
-        """Check that no other project of a tenant has a name."""
+        """Check that no other project of the tenant uses a name."""
         for one in await self._list_projects(tenant):
             if one.name == name and one.id != but and not one.archived_seconds:
                 raise BatonError(

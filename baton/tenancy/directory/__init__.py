@@ -1,1 +1,1 @@
-"""Every tenant, project and key in memory, and the lookup of each request."""
+"""All tenants, projects and keys in memory, and the authentication of requests."""

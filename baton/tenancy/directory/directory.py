@@ -1,4 +1,5 @@
-"""The directory: every tenant, project and key in memory, and the one look-up of a request."""
+"""The directory: all tenants, projects and keys in memory, and the lookup that authenticates
+requests."""
 
 from collections.abc import Hashable, Iterator, Mapping
 from typing import TypeVar, cast
@@ -27,7 +28,7 @@ _MAX_SHARED = 4096
 
 NO_KEY = "the API key is missing: send 'authorization: Bearer sk-baton-…'"
 UNKNOWN = "the API key is not valid"
-"""Of one that is unknown and one that is wrong: nothing tells them apart."""
+"""Message for both unknown and wrong keys, so that they are indistinguishable."""
 EXPIRED = "the API key has expired"
 ROTATED = "this secret of the API key was replaced and is no longer valid"
 REVOKED = "the API key was revoked"
@@ -37,14 +38,14 @@ DISABLED = "the tenant of the API key is disabled"
 
 
 def refused(sentence: str) -> BatonError:
-    """Return the error of a request whose key is not taken."""
+    """Return the error for a request whose key is rejected."""
     return BatonError(Reason.INVALID_API_KEY, sentence)
 
 
 class Directory:
     """Records by name, and keys by digest. Pure: no I/O and no clock. Owned by one loop.
 
-    Bounded by the records that there are. About 500 bytes per key.
+    Bounded by the number of records. About 500 bytes per key.
     """
 
     def __init__(self) -> None:
@@ -53,52 +54,51 @@ class Directory:
         self._accounts: dict[str, ServiceAccount] = {}
         self._keys: dict[str, Key] = {}
         self._classes: dict[str, ClassPolicy] = {}
-        """They are the routers'; here so that they are written again where etcd lost its data."""
+        """Used by routers; kept here so that they are written again if etcd has lost its data."""
         self._by_digest: dict[bytes, Key] = {}
         self._shared: dict[Hashable, Hashable] = {}
-        """One object for each of the few values that most keys have, limits among them."""
+        """Shared objects for values that most keys have in common, including limits."""
         self.projects_of = Listing()
-        """Ids of projects, archived ones too, by tenant."""
+        """IDs of projects, including archived ones, by tenant."""
         self.accounts_of = Listing()
-        """Ids of service accounts that are not deleted, by project."""
+        """IDs of service accounts that are not deleted, by project."""
         self.keys_of = Listing()
-        """Ids of keys that are not revoked, by project; those for administration are not among
-        them."""
+        """IDs of keys that are not revoked, by project, except administration keys."""
         self.admin_keys_of = Listing()
-        """Of those alone."""
+        """IDs of administration keys that are not revoked."""
 
     def __len__(self) -> int:
         return len(self._keys)
 
     @property
     def projects(self) -> Mapping[str, Project]:
-        """Projects by id; a live view."""
+        """Projects by ID; a live view."""
         return self._projects
 
     @property
     def accounts(self) -> Mapping[str, ServiceAccount]:
-        """Service accounts by id, deleted ones too; a live view."""
+        """Service accounts by ID, including deleted ones; a live view."""
         return self._accounts
 
     @property
     def keys(self) -> Mapping[str, Key]:
-        """Keys by id, revoked ones too; a live view."""
+        """Keys by ID, including revoked ones; a live view."""
         return self._keys
 
     @property
     def tenants(self) -> Mapping[str, Tenant]:
-        """Tenants by id; a live view."""
+        """Tenants by ID; a live view."""
         return self._tenants
 
     def authenticate(self, digest: bytes, now: float) -> Principal:
-        """Return whose key it is.
+        """Return the principal of a key.
 
         Args:
-            digest: of the secret that was sent.
+            digest: digest of the secret that was sent.
             now: seconds since the Unix epoch.
 
         Raises:
-            BatonError: INVALID_API_KEY, with one of the sentences of this module.
+            BatonError: INVALID_API_KEY, with one of the messages of this module.
         """
         key = self._by_digest.get(digest)
         if key is None:
@@ -123,21 +123,21 @@ class Directory:
         return Principal(tenant, project, key)
 
     def get(self, name: str) -> Record | None:
-        """Return the record of a name, `keys/key_0123456789abcdef`; None: there is none."""
+        """Return the record with a name, `keys/key_0123456789abcdef`; None: it does not exist."""
         kind, ident = _split(name)
         return self._table(kind).get(ident)
 
     def names(self) -> Iterator[str]:
-        """Yield the names of all records, those of keys last."""
+        """Yield the names of all records, keys last."""
         for kind, table in self._tables().items():
             for ident in table:
                 yield f"{kind}/{ident}"
 
     def put(self, name: str, value: bytes) -> None:
-        """Take in a record as it is stored.
+        """Add or replace a record, as stored.
 
         Raises:
-            ValueError: it is none; what was known under the name stays in force.
+            ValueError: it is invalid; the previous record of that name stays in force.
         """
         kind, ident = _split(name)
         record = parse(KINDS[kind], ident, value)
@@ -159,10 +159,10 @@ class Directory:
                 self._classes[ident] = record
 
     def remove(self, name: str) -> None:
-        """Forget a record. Nothing happens if there is none.
+        """Remove a record. Do nothing if it does not exist.
 
         Raises:
-            ValueError: the name is no record's.
+            ValueError: the name is not that of a record.
         """
         self._forget(*_split(name))
 
@@ -202,7 +202,7 @@ class Directory:
                 del self._by_digest[digest]
 
     def _one(self, value: H) -> H:
-        if len(self._shared) >= _MAX_SHARED:  # of values that were replaced, and of those that vary
+        if len(self._shared) >= _MAX_SHARED:  # with values that were replaced, or that vary
             self._shared.clear()
         return cast(H, self._shared.setdefault(value, value))
 

@@ -1,4 +1,4 @@
-"""Ids by owner, in their order: what lists are read from, a page at a time."""
+"""Sorted IDs by owner, from which lists are read a page at a time."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
@@ -6,7 +6,7 @@ from itertools import islice
 
 
 class Listing:
-    """Ids by owner. Pure; owned by one loop. Eight bytes per id."""
+    """Sorted IDs by owner. Pure; owned by one loop. Eight bytes per ID."""
 
     __slots__ = ("_ids",)
 
@@ -14,15 +14,15 @@ class Listing:
         self._ids: dict[str, list[str]] = {}
 
     def add(self, owner: str, ident: str) -> None:
-        """Add an id to an owner's; nothing happens if it is there."""
+        """Add an ID to an owner; do nothing if it exists."""
         ids = self._ids.setdefault(owner, [])
-        if not ids or ids[-1] < ident:  # as records are listed
+        if not ids or ids[-1] < ident:  # records are listed in this order
             ids.append(ident)
         elif ids[bisect_left(ids, ident)] != ident:
             insort(ids, ident)
 
     def remove(self, owner: str, ident: str) -> None:
-        """Remove an id of an owner's; nothing happens if it is not there."""
+        """Remove an ID from an owner; do nothing if it does not exist."""
         ids = self._ids.get(owner, [])
         at = bisect_left(ids, ident)
         if at < len(ids) and ids[at] == ident:
@@ -31,7 +31,7 @@ class Listing:
                 del self._ids[owner]
 
     def of(self, owner: str) -> Sequence[str]:
-        """Return an owner's ids, in their order; a live view."""
+        """Return an owner's IDs in ascending order; a live view."""
         return self._ids.get(owner, ())
 
 
@@ -43,14 +43,14 @@ def page(
     after: str = "",
     descending: bool = False,
 ) -> tuple[list[str], bool]:
-    """Return some of sorted ids, and whether there are more behind them.
+    """Return a page of sorted IDs, and whether more follow.
 
     Args:
         ids: in ascending order.
-        limit: the most that are returned.
-        keep: tells which ids count.
-        after: begin behind this one, which need not be there; empty: with the first.
-        descending: the last one first.
+        limit: the most to return.
+        keep: returns whether to include an ID.
+        after: start after this ID, which need not exist; empty: start with the first.
+        descending: return the last one first.
     """
     found = list(islice(filter(keep, _walk(ids, after, descending)), limit + 1))
     return found[:limit], len(found) > limit

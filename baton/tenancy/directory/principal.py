@@ -1,4 +1,4 @@
-"""Who asks: what an authenticated request carries, and what it may do."""
+"""The principal of a request: the tenant, project and key, and what they permit."""
 
 import msgspec
 
@@ -8,14 +8,14 @@ from baton.tenancy.records.tenants import Key, Project, Scope, Tenant, Tier
 
 
 class Principal(msgspec.Struct, frozen=True, gc=False):
-    """A key with its project and tenant, as their records are now."""
+    """A key with its project and tenant, as in their current records."""
 
     tenant: Tenant
     project: Project
     key: Key
 
     def require(self, *scopes: Scope) -> None:
-        """Check that the key may be used for something, for which one of some scopes is enough.
+        """Check that the key has at least one of some scopes.
 
         Raises:
             BatonError: PERMISSION_DENIED.
@@ -28,13 +28,14 @@ class Principal(msgspec.Struct, frozen=True, gc=False):
             )
 
     def may_use(self, name: str) -> bool:
-        """Return whether the key may be used for a model or adapter of that name."""
+        """Return whether the key may be used for a model or adapter with that name."""
         return not self.key.models or name in self.key.models
 
     def require_model(self, name: str, adapter: str = "") -> None:
         """Check that the key may be used for a model, or for one of its adapters.
 
-        The adapter's name counts where there is one. Whether there is such a model is not told.
+        If an adapter is given, its name is checked. The error does not reveal whether the model
+        exists.
 
         Raises:
             BatonError: MODEL_NOT_ALLOWED.
@@ -58,11 +59,11 @@ LOCAL = Principal(
     Project(id="", tenant=DEFAULT_TENANT, name=""),
     Key(id="", project="", sha256=b"", scopes=tuple(Scope)),
 )
-"""Who asks where nobody has a key: the one tenant, who may do everything."""
+"""Principal of requests when authentication is off: the one tenant, with all permissions."""
 
 NOBODY = Principal(
     Tenant(id="", tier=Tier.FREE),
     Project(id="", tenant="", name=""),
     Key(id="", project="", sha256=b"", scopes=(), models=("",)),
 )
-"""Who asks before that is known: may do nothing."""
+"""Principal of requests before authentication: no permissions."""

@@ -1,4 +1,4 @@
-"""When keys were used last, to the minute: noted in memory, written in batches."""
+"""Last uses of keys, to the minute: recorded in memory, written in batches."""
 
 import asyncio
 import random
@@ -21,19 +21,19 @@ class KeyUse(msgspec.Struct):
     """The record of a key's last use, at `/baton/<cluster>/uses/<id>`."""
 
     last_used_seconds: int
-    """Since the Unix epoch, a whole minute."""
+    """Seconds since the Unix epoch, a whole minute."""
 
 
 class LastUses:
-    """Notes which keys are used, and writes that once a minute and at the end.
+    """Records which keys are used, and writes them to etcd once a minute and at the end.
 
-    Lives on the event loop. Bounded by the keys that there are. While etcd is away what was noted
-    waits. Several frontends write the last use of one key: it is right to the minute.
+    Lives on the event loop. Bounded by the number of keys. While etcd is unavailable, records
+    wait. Several frontends may write the last use of one key: it is accurate to the minute.
 
     Args:
         etcd: the connection; the caller closes it, after this.
         cluster: the cluster's name.
-        seconds: between two times of writing, about.
+        seconds: approximate time between two writes.
     """
 
     def __init__(self, etcd: Etcd, cluster: str, seconds: float = FLUSH_SECONDS) -> None:
@@ -56,11 +56,11 @@ class LastUses:
                 await self.write()
 
     def note(self, key_id: str, now: float) -> None:
-        """Note that a key is used now, in seconds since the Unix epoch."""
+        """Record that a key is used now, in seconds since the Unix epoch."""
         self._used[key_id] = now
 
     async def write(self) -> None:
-        """Write what was noted; what cannot be written waits for the next time."""
+        """Write the recorded uses; those that cannot be written wait for the next time."""
         used, self._used = self._used, {}
         pairs = [
             (self._prefix + key_id, msgspec.json.encode(KeyUse(int(at) // 60 * 60)))

@@ -1,4 +1,4 @@
-"""Keeps the directory true to etcd, and etcd true to the directory where it has lost its data."""
+"""Keeps the directory in sync with etcd, and restores records that etcd has lost."""
 
 import asyncio
 import secrets
@@ -16,17 +16,18 @@ from baton.tenancy.records.tenants import KINDS, encode, parse
 log = get_logger(__name__)
 
 EPOCH = "epoch"
-"""Beside the records: drawn by who first finds none. Another one, or none, means that the data is
-not what it was. Its name sorts before those of records, so that a list tells it first."""
+"""Stored next to the records: a random value, created by the first process that finds none. A
+missing or different epoch means that etcd has other data. The name sorts before records', so it is
+listed first."""
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.2, 5.0
 
 
 class DirectoryWatch:
-    """Follows the records of tenancy with a directory. Lives on the event loop.
+    """Keeps a directory up to date with the tenancy records. Lives on the event loop.
 
-    While etcd is away all that is known stays in force. An etcd that comes back with other data
-    (another epoch, or an earlier revision) takes nothing away: what it lacks is written to it
-    again, and of two copies of a record the one of more changes wins.
+    While etcd is unavailable, all known records stay in force. If etcd returns with other data
+    (another epoch, or an earlier revision), no record is removed: missing ones are written again,
+    and of two copies of a record the one with more changes wins.
 
     Args:
         etcd: the connection; the caller closes it, after this.
@@ -38,18 +39,18 @@ class DirectoryWatch:
         self._etcd = etcd
         self._prefix = keys.tenancy(cluster)
         self.synced = asyncio.Event()
-        """Set once etcd was listed, for good."""
+        """Set once etcd was listed; never cleared."""
         self._revision = 0
         self._reached = 0
-        """The revision of etcd that the directory is as new as."""
+        """The etcd revision that the directory reflects."""
         self._advanced: asyncio.Future[None] | None = None
-        """Done with the next change; there is one while somebody waits."""
+        """Resolved at the next change; exists while a caller waits for one."""
         self._epoch = b""
         self._listed_epoch = b""
         self._lost = False
-        """The list that is being told is of an etcd that has lost data."""
+        """Whether the current list is of an etcd that has lost data."""
         self._missing: dict[str, None] = {}
-        """Names that are known and were not listed so far, or are older there."""
+        """Names of known records that were not listed so far, or are older in etcd."""
         self._to_write: list[str] = []
         self._write = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -71,13 +72,13 @@ class DirectoryWatch:
         await self.synced.wait()
 
     async def reach(self, revision: int) -> None:
-        """Return once the directory is as new as a revision of etcd. The caller has a deadline."""
+        """Return once the directory reflects a revision of etcd. The caller sets a deadline."""
         while self._reached < revision:
             if self._advanced is None:
                 self._advanced = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._advanced)
 
-    # What etcd holds.
+    # Records in etcd.
 
     def begin(self, revision: int) -> None:
         self._lost = revision < self._revision
@@ -146,7 +147,7 @@ class DirectoryWatch:
         known = self.directory.get(name) if name in self._missing else None
         return known is not None and _version(name, value) < known.version
 
-    # What etcd has lost.
+    # Records that etcd has lost.
 
     async def _keep_written(self) -> None:
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS)
@@ -156,7 +157,7 @@ class DirectoryWatch:
             names, epoch = self._to_write, self._epoch
             try:
                 await self._restore(names)
-                # Last: who lists before it finds none, and takes nothing away either.
+                # Last: a process that lists before it finds no epoch, and removes nothing either.
                 await self._etcd.create(self._prefix + EPOCH, epoch)
             except EtcdError as error:
                 log.warning("tenancy.data.not_restored", error=str(error))
@@ -176,7 +177,7 @@ class DirectoryWatch:
             batch = pairs[begin : begin + MAX_BATCH]
             if await self._etcd.create_all(batch):
                 continue
-            for key, value in batch:  # others restore, too
+            for key, value in batch:  # other processes restore, too
                 if not await self._etcd.create(key, value):
                     await self._replace_older(key, value)
 
@@ -189,7 +190,7 @@ class DirectoryWatch:
 
 
 def _version(name: str, value: bytes) -> int:
-    """Return how often a record was changed; 0: it is none."""
+    """Return the number of changes of a record; 0: it is not a record."""
     kind, _, ident = name.partition("/")
     try:
         return parse(KINDS[kind], ident, value).version

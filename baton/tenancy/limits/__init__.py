@@ -1,5 +1,5 @@
-"""Limits of keys, projects and tenants, shared by all frontends with no counter that all hit.
+"""Limits of keys, projects and tenants, shared by all frontends without a common counter.
 
-Per limit one router has a bucket, and frontends spend prepaid chunks of it. Pure: time is an
-argument, and messages are handed in and out.
+Each limit has a bucket in one router, and frontends spend prepaid chunks of it. Pure: time is an
+argument, and messages are passed in and out.
 """

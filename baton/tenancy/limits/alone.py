@@ -1,4 +1,4 @@
-"""A frontend's part of a limit while no router is alive: one of N."""
+"""A frontend's 1/N part of a limit while no router is alive."""
 
 import math
 
@@ -10,30 +10,31 @@ _BUSY_WAIT_SECONDS = 0.5
 
 
 class LocalPart:
-    """What comes to one of N frontends. All of them together have at most the burst."""
+    """The part of a limit that one of N frontends gets. All parts together never exceed the
+    burst."""
 
     __slots__ = ("_at", "_parts", "_rate", "_spent", "most")
 
     def __init__(self, now: float) -> None:
-        """Begin empty."""
+        """Start empty."""
         self._at = int(now * 1e9)
         self._parts = 0
         self._spent: int | None = None
         self._rate = 0.0
         self.most = 0
-        """Units that may be available, as of the last `take`."""
+        """Most units that may be available, as of the last `take`."""
 
     def begin_with(self, spent: int) -> None:
-        """Begin with the burst's part instead, less units that this frontend was granted lately."""
+        """Start with the burst's part instead, less units recently granted to this frontend."""
         self._spent = spent
 
     def take(self, limit: Limit, frontends: int, available: int, now: float) -> int:
-        """Return the whole units that have come, as far as there is room for them.
+        """Return the whole units that have accrued, up to the capacity.
 
         Args:
-            limit: of all frontends together.
-            frontends: how many they are.
-            available: units that came before and were not used.
+            limit: limit of all frontends together.
+            frontends: number of frontends.
+            available: unused units from before.
             now: a monotonic clock, in seconds.
         """
         at = int(now * 1e9)
@@ -51,7 +52,7 @@ class LocalPart:
         return units
 
     def seconds(self, need: int) -> float:
-        """Return when there will be so many units more; infinity: never."""
+        """Return the seconds until `need` more units accrue; infinity: never."""
         if need > self.most:
             return math.inf
         return need / self._rate if self._rate else _BUSY_WAIT_SECONDS

@@ -1,4 +1,4 @@
-"""A limit's bucket, in the router that owns it: what is in it, and what frontends hold of it."""
+"""A limit's bucket, in the router that owns it: its content, and the units that frontends hold."""
 
 import math
 from abc import ABC, abstractmethod
@@ -8,25 +8,25 @@ from baton.tenancy.limits.messages import Ask, LimitGrant
 from baton.tenancy.limits.spec import Limit
 
 CHUNK_SECONDS = 0.05
-"""A frontend has so much of a limit ahead of need: so often it asks while it uses all of it."""
+"""A frontend holds this many seconds of a limit ahead of need; at full use it asks this often."""
 _PARTS = 60 * 10**9
 """Parts of a unit: a limit of 1 per minute gets one per nanosecond, so that sums are exact."""
 _BUSY_WAIT_SECONDS = 0.05
-"""Between two questions for a request to end."""
+"""Time between two requests to the owner while waiting for a request to end."""
 _KEPT_SHARE = 8
-"""At most an eighth of the requests at once is kept by frontends that have none to run."""
+"""Frontends with nothing to run keep at most an eighth of a concurrency limit."""
 
 
 @dataclass(slots=True)
 class _Holder:
-    """A frontend, as far as the bucket knows."""
+    """A frontend, as the bucket knows it."""
 
     term: int
     granted: int
     spent: int = 0
     returned: int = 0
     turn: float = 0.0
-    """When it was told to ask again."""
+    """When it may ask again."""
 
     @property
     def held(self) -> int:
@@ -34,32 +34,32 @@ class _Holder:
 
 
 class Bucket(ABC):
-    """What is left of a limit. Owned by a `LimitOwner`; bounded by the frontends that hold of it.
+    """The remainder of a limit. Owned by a `LimitOwner`; bounded by the frontends that hold of it.
 
-    At all times what is in it and what frontends hold are at most the burst together. So in any
-    time `t` frontends use at most the burst and what comes in `t`.
+    At all times its content plus the units that frontends hold is at most the burst. So in any
+    time `t` frontends use at most the burst plus the units that accrue in `t`.
     """
 
     def __init__(self, limit: Limit) -> None:
         self.limit = limit
         self.held = 0
-        """Units that frontends have and may still use, as far as they told."""
+        """Units that frontends hold and may still use, as far as they reported."""
         self.known = False
         """Whether `learn` was called."""
         self._recent: dict[str, int] = {}
-        """What each frontend said first of its recent grants, until `learn`."""
+        """Recent grants that each frontend reported first, until `learn`."""
         self._holders: dict[str, _Holder] = {}
 
     def answer(self, frontend: str, ask: Ask, now: float) -> LimitGrant | None:
-        """Take in what a frontend did, and grant it what there is.
+        """Record a frontend's report, and grant what is available.
 
         Args:
             frontend: its incarnation.
-            ask: what it says.
+            ask: its message.
             now: a monotonic clock, in seconds.
 
         Returns:
-            None: there is nothing to say, or the message is of an earlier term.
+            None: there is nothing to send, or the message belongs to an earlier term.
         """
         if ask.limit.version >= self.limit.version:
             self.limit = ask.limit
@@ -85,21 +85,21 @@ class Bucket(ABC):
         return self._answer(ask, holder.granted, wait)
 
     def lacks(self, frontend: str, ask: Ask, now: float) -> bool:
-        """Take in what a frontend says of recent grants, and return whether it asks for more units
-        than there are."""
+        """Record a frontend's report of recent grants; return whether it asks for more units than
+        are available."""
         self._recent.setdefault(frontend, ask.recent)
         self._fill(now)
         return not ask.is_report and self.free < max(1, ask.need)
 
     def learn(self, now: float) -> None:
-        """Take what all frontends said: none was granted more lately, by whichever router."""
+        """Account for all frontends' reports of recent grants, which are now complete."""
         self._fill(now)
         self._learn(sum(self._recent.values()), now)
         self.known = True
         self._recent.clear()
 
     def drop(self, frontend: str) -> None:
-        """Forget a frontend: it is dead, or has begun anew."""
+        """Forget a frontend: it is dead, or has started again."""
         holder = self._holders.pop(frontend, None)
         if holder is not None:
             self.held -= holder.held
@@ -111,7 +111,7 @@ class Bucket(ABC):
 
     @property
     def unused(self) -> bool:
-        """Whether a bucket that is made anew would be the same."""
+        """Whether a new bucket would be in the same state."""
         return not self.held and self.free >= self.limit.burst
 
     def _take_in(self, holder: _Holder, ask: Ask) -> None:
@@ -123,8 +123,8 @@ class Bucket(ABC):
             holder.returned = ask.returned
 
     def _grant(self, holder: _Holder, ask: Ask, now: float) -> float:
-        """Grant what there is; return how long it is of no use to ask again."""
-        # What it does not know of is on its way, for requests that are counted here again.
+        """Grant what is available; return the seconds until it is useful to ask again."""
+        # Grants that it has not received are in flight, for requests that are counted here again.
         coming = holder.granted - ask.granted
         want = max(0, max(ask.need, ask.want) - coming)
         need = max(0, ask.need - coming) or min(ask.need, want)
@@ -149,42 +149,42 @@ class Bucket(ABC):
 
     @abstractmethod
     def _fill(self, now: float) -> None:
-        """Take in the time that has passed, and the limit as it is now."""
+        """Account for the elapsed time, and for the current limit."""
 
     @abstractmethod
     def _learn(self, recent: int, now: float) -> None:
-        """Take in how many units were granted lately, by all routers."""
+        """Account for units that were recently granted by all routers."""
 
     @abstractmethod
     def _take(self, units: int) -> None:
-        """Take units out for a frontend."""
+        """Remove units for a frontend."""
 
     @abstractmethod
     def _give_back(self, units: int) -> None:
-        """Put units back in."""
+        """Return units to the bucket."""
 
     @abstractmethod
     def _chunk(self) -> int:
-        """Return the units that a frontend may have ahead of need; 0 or at least 2."""
+        """Return the units that a frontend may hold ahead of need; 0 or at least 2."""
 
     @abstractmethod
     def _wait(self, holder: _Holder, units: int, now: float) -> float:
-        """Return the seconds after which there are so many units for this frontend."""
+        """Return the seconds until this many units are available for this frontend."""
 
 
 class RateBucket(Bucket):
-    """Of a limit per minute. It fills steadily, and keeps at most the burst less what is held."""
+    """Bucket of a per-minute limit. It fills steadily, to at most the burst less the units held."""
 
     def __init__(self, limit: Limit, since: float) -> None:
-        """Begin empty at `since`, which may be before or after now, until `learn`."""
+        """Start empty at `since`, which may be before or after now, until `learn`."""
         super().__init__(limit)
         self._parts = 0
         self._at = int(since * 1e9)
         self._promised = since
-        """What comes until then is promised to frontends that wait."""
+        """Units that accrue until then are promised to waiting frontends."""
         self._room = math.inf
-        """Until `learn`, the parts by which it may be too low at most: what it would hold else is
-        never more than there was room for."""
+        """Until `learn`, the most parts by which the level may be too low: the true level never
+        exceeds the capacity."""
 
     @property
     def free(self) -> int:
@@ -223,10 +223,11 @@ class RateBucket(Bucket):
         return chunk if chunk >= 2 else 0
 
     def _wait(self, holder: _Holder, units: int, now: float) -> float:
-        """Promise a turn: those who wait ask one after another, and find what has come since."""
+        """Promise a turn: waiting frontends ask one after another, and find the units accrued
+        since."""
         if holder.turn <= now:
             rate = self.limit.per_minute / 60
-            filled = max(now, self._at / 1e9)  # it may begin to fill only later
+            filled = max(now, self._at / 1e9)  # it may start to fill only later
             turn = max(filled - self._parts / _PARTS / rate, self._promised) + units / rate
             holder.turn = max(now, min(turn, filled + self.limit.burst / rate))
             self._promised = holder.turn
@@ -234,10 +235,11 @@ class RateBucket(Bucket):
 
 
 class PlacesBucket(Bucket):
-    """Of requests at once: places, which come back as requests end."""
+    """Bucket of a concurrency limit: slots, which return as requests end."""
 
     def __init__(self, limit: Limit, since: float) -> None:
-        """Grant nothing before `since` or `learn`: until then frontends tell what they run."""
+        """Grant nothing before `since` or `learn`: until then frontends report their running
+        requests."""
         super().__init__(limit)
         self._since = since
         self._open = False
@@ -253,10 +255,10 @@ class PlacesBucket(Bucket):
         self._open = True
 
     def _take(self, units: int) -> None:
-        """Nothing: what is free is what nobody holds."""
+        """Do nothing: slots that no frontend holds are free."""
 
     def _give_back(self, units: int) -> None:
-        """Nothing: what is free is what nobody holds."""
+        """Do nothing: slots that no frontend holds are free."""
 
     def _chunk(self) -> int:
         if 4 * self.free < self.limit.burst:

@@ -1,4 +1,4 @@
-"""The limits that a key's requests must pass: its own, its project's and its tenant's."""
+"""The limits that a key's requests must pass: those of the key, its project and its tenant."""
 
 import math
 from collections.abc import Sequence
@@ -14,22 +14,22 @@ from baton.tenancy.limits.spec import NO_BUDGET, Limit, Measure, Subject
 _RUNNING = "running requests reserve the rest of the budget, or spending is unknown; retry later"
 _COST_ORDER = (Subject.TENANT, Subject.PROJECT, Subject.KEY)
 _RETRY_SECONDS = 1.0
-"""Where nothing says when a place will be free."""
+"""Retry delay if it is unknown when a slot will be free."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitRefusal:
-    """Which limit a request does not fit in now."""
+    """The limit that a request exceeds now."""
 
     limit: Limit
     retry_after: float | None
-    """Seconds after which it may; None: never, it is larger than the limit allows."""
+    """Seconds after which it may fit; None: never, it exceeds the limit itself."""
     cost: int
-    """Units that it needs."""
+    """Units that the request needs."""
 
     @property
     def sentence(self) -> str:
-        """What a caller is told."""
+        """The message for the caller."""
         limit = self.limit
         measure, month = limit.id.measure, limit.id.month
         if measure is Measure.COST:
@@ -49,39 +49,39 @@ class LimitRefusal:
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """What `x-ratelimit-*` say of one measure: of the limit with the least left."""
+    """Values of `x-ratelimit-*` for one measure: of the limit with the least remaining."""
 
     limit: int
     remaining: int
     reset_seconds: float
-    """Until all of it is there again."""
+    """Seconds until all of it is available again."""
 
 
 class Shares(Protocol):
-    """What holds the shares: `Limiter`."""
+    """The owner of the shares: `Limiter`."""
 
     @property
     def alone(self) -> bool:
-        """Whether there is no router."""
+        """Whether no router is alive."""
 
     def refill(self, shares: Sequence[LimitShare | BudgetShare], now: float) -> None:
-        """Add what came to shares without an owner."""
+        """Add accrued units to shares without an owner."""
 
     def check_owner(self, share: LimitShare | BudgetShare, now: float) -> None:
         """Begin a term if another router owns the limit now."""
 
     def ask(self, share: LimitShare | BudgetShare) -> None:
-        """Send the share's message with the next ones."""
+        """Send the share's message with the next batch."""
 
     def tell(self, share: LimitShare | BudgetShare) -> None:
-        """Send the share's message within a moment."""
+        """Send the share's message shortly."""
 
 
 class CostHold:
-    """A request's worst case, held in the budgets of its tenant, its project and its key.
+    """A request's maximum cost, held in the budgets of its tenant, its project and its key.
 
-    They are taken in this order, each once the one before was had: so of requests that meet at the
-    end of several budgets one gets what there is, and not each a part that is of no use.
+    They are taken in this order, each after the previous one succeeded: so when requests compete
+    for the end of several budgets, one gets all it needs instead of each a useless part.
     """
 
     __slots__ = ("_budgets", "_limiter", "_taken", "cost")
@@ -94,9 +94,9 @@ class CostHold:
         """The most that the request may cost, in nano-dollars."""
 
     def take(self, now: float) -> "LimitRefusal | bool":
-        """Take the budgets that are not taken yet; return whether all are, or which one refuses.
+        """Take the remaining budgets; return whether all are taken, or which one rejects.
 
-        After False the owners' answers may change it. `settle` ends this in any case.
+        After False the owners' replies may change the result. `settle` must be called in any case.
         """
         cost, limiter = self.cost, self._limiter
         while self._taken < len(self._budgets):
@@ -118,7 +118,7 @@ class CostHold:
         return True
 
     def settle(self, cost: int) -> None:
-        """End it: the request cost so much. Idempotent: the first call counts."""
+        """End the hold: the request cost `cost`. Idempotent: the first call counts."""
         budgets, self._budgets = self._budgets, ()
         for number, share in enumerate(budgets):
             if number < self._taken:
@@ -133,7 +133,7 @@ class CostHold:
 
 
 class LimitReservation:
-    """What a request took of all limits. `settle` it when it ends, however that is."""
+    """What a request took of all limits. `settle` it when the request ends, however it ends."""
 
     __slots__ = ("_limits", "_requests", "_terms", "hold", "tokens")
 
@@ -148,19 +148,19 @@ class LimitReservation:
         self.tokens = tokens
         """Reserved: its prompt, and the most that it may write."""
         self.hold = hold
-        """Of budgets; None: it has none."""
+        """Hold on budgets; None: it has none."""
 
     def return_requests(self) -> None:
-        """Give back several requests that were counted: none of them was begun. Only once."""
+        """Return several requests that were counted: none of them was started. Only once."""
         requests, self._requests = self._requests, []
         for share, term, count in requests:
             share.refund(count, term)
 
     def settle(self, used: int, cost: int = 0) -> None:
-        """Give back what was not used. Idempotent: the first call counts.
+        """Return what was not used. Idempotent: the first call counts.
 
         Args:
-            used: tokens of its prompt and outputs; more than were reserved count as those.
+            used: tokens of its prompt and outputs; capped at the reserved tokens.
             cost: in nano-dollars.
         """
         limits, self._limits = self._limits, None
@@ -171,7 +171,7 @@ class LimitReservation:
 
 
 class LimitSet:
-    """Reserves of several limits at once: of all of them or of none. Made by a `Limiter`."""
+    """Reserves from several limits atomically: from all of them or none. Created by a `Limiter`."""
 
     def __init__(self, limiter: Shares, shares: Sequence[LimitShare | BudgetShare]) -> None:
         self._limiter = limiter
@@ -182,17 +182,17 @@ class LimitSet:
         budgets = [share for share in shares if isinstance(share, BudgetShare)]
         budgets.sort(key=lambda share: _COST_ORDER.index(share.limit.id.subject))
         self.budgets = tuple(budgets)
-        """What its requests cost is counted in these, in this order."""
+        """Budgets to which the cost of requests is charged, in this order."""
         self.budget = min(
             (share.limit for share in budgets if share.limit.amount < NO_BUDGET),
             key=lambda limit: limit.amount,
             default=None,
         )
-        """The smallest of its budgets; None: nothing limits what it may spend."""
+        """The smallest of its budgets; None: spending is not limited."""
         self._once = self.requests + self.at_once
 
     def hold(self, cost: int) -> CostHold | None:
-        """Return what a request holds of the budgets; None: there are none, or it costs nothing."""
+        """Return a hold on the budgets; None: there are none, or the request costs nothing."""
         return CostHold(self._limiter, self.budgets, cost) if cost and self.budgets else None
 
     def reserve(
@@ -201,15 +201,15 @@ class LimitSet:
         """Take a request's part of every limit.
 
         Args:
-            tokens: its prompt, and the most that it may write.
+            tokens: its prompt, and its maximum output.
             now: a monotonic clock, in seconds.
-            hold: of its budgets, the same each time; where no reservation comes of it, the caller
-                settles it.
-            requests: how many are counted; of several that are one for the client the first counts
+            hold: hold on its budgets, the same at each attempt; if no reservation results, the
+                caller settles it.
+            requests: how many are counted; if several form one client request, the first counts
                 all, and the others none.
 
         Returns:
-            None: routers are asked, or are to be; try again once their answers have come.
+            None: routers have been or must be asked; retry once their replies have arrived.
         """
         if self._limiter.alone:
             self._limiter.refill(self.shares, now)
@@ -241,7 +241,7 @@ class LimitSet:
         return LimitReservation(self, tokens, hold, requests)
 
     def settle(self, terms: Sequence[int], unused: int) -> None:
-        """End a request: its places are free, and `unused` tokens of those terms go back."""
+        """End a request: its slots are free, and `unused` tokens of those terms are returned."""
         for share in self.at_once:
             share.end_use()
             if share.changed:
@@ -253,7 +253,7 @@ class LimitSet:
                     self._limiter.tell(share)
 
     def headroom(self, now: float) -> dict[Measure, Headroom]:
-        """Return what is left, by measure, of requests and tokens per minute."""
+        """Return what remains, by measure, of requests and tokens per minute."""
         found: dict[Measure, Headroom] = {}
         for share in self.requests + self.tokens:
             limit, remaining = share.limit, share.remaining(now)
@@ -267,20 +267,20 @@ class LimitSet:
         return tuple(share for share in self.shares if share.limit.id.measure is measure)
 
     def tell_requests(self) -> None:
-        """Send what `LimitReservation.return_requests` gave back within a moment."""
+        """Send the returns of `LimitReservation.return_requests` shortly."""
         for share in self.requests:
             if share.changed:
                 self._limiter.tell(share)
 
     def _check_several(self, requests: int) -> LimitRefusal | None:
-        """Refuse several requests that are one for the client and can never run together."""
+        """Reject several requests of one client request that can never run together."""
         for share in self.at_once:
             if requests > share.limit.burst:
                 return LimitRefusal(share.limit, None, requests)
         return None
 
     def _lack(self, tokens: int, now: float, requests: int) -> LimitRefusal | None:
-        """Refuse, or have all owners asked at once of whose limits the request lacks something."""
+        """Reject, or ask all owners of limits that the request lacks something of, in parallel."""
         lacking: list[tuple[LimitShare, int]] = []
         refusal: LimitRefusal | None = None
         for share in self.shares:

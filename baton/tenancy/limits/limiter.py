@@ -1,4 +1,4 @@
-"""A frontend's shares of all limits: which routers own them, and what is to be said to those."""
+"""A frontend's shares of all limits: which routers own them, and the messages to them."""
 
 from collections.abc import Collection, Iterable, Sequence
 from weakref import WeakValueDictionary
@@ -15,54 +15,55 @@ AnyShare = LimitShare | BudgetShare
 
 
 class Limiter:
-    """Makes sets of limits, and speaks for their shares. One per frontend; on one event loop.
+    """Creates limit sets, and exchanges messages for their shares. One per frontend; on one event
+    loop.
 
-    Whoever drives it calls `take_messages` at the end of each turn of the loop and sends what it
-    returns, `receive` with what comes back, `tick` every quarter of a second, and `observe` when
-    routers or frontends come or go. Shares live as long as a set that has them; those of budgets to
-    the end of their month, for what they spent is to be told to every new owner.
+    Its driver calls `take_messages` at the end of each iteration of the loop and sends the result,
+    `receive` with replies, `tick` every quarter of a second, and `observe` when routers or
+    frontends appear or disappear. Shares live as long as a set that uses them; those of budgets to
+    the end of their month, because their spending must be reported to every new owner.
 
     Args:
-        month: which it is now, as `month_of` counts; 0: budgets are not counted.
+        month: the current one, as `month_of` counts; 0: budgets are not counted.
     """
 
     def __init__(self, month: int = 0) -> None:
         self.month = month
-        """Set by whoever drives this."""
+        """Set by the driver."""
         self._routers: frozenset[str] | None = None
         self._frontends = 1
         self._shares: WeakValueDictionary[LimitId, AnyShare] = WeakValueDictionary()
         self._budgets: dict[LimitId, BudgetShare] = {}
         self._active: dict[LimitId, AnyShare] = {}
-        """Those that hold something, or have something to say; they are never forgotten."""
+        """Shares that hold units, or have something to report; they are never forgotten."""
         self._recent: dict[LimitId, LimitShare] = {}
-        """Those of limits per minute that were granted something lately: a new owner is told."""
+        """Shares of per-minute limits with recent grants, which are reported to a new owner."""
         self._outgoing: dict[LimitId, AnyShare] = {}
         self._eras: dict[str, int] = {}
-        """Of routers: what they said last to be echoed."""
+        """Last era received from each router, to be echoed."""
         self._roll_calls: set[str] = set()
-        """Routers that are to be told that all was said."""
+        """Routers to inform that everything was reported."""
         self._terms = 0
         self._epoch = 1
         self._alone_since: float | None = None
-        """None: there are routers, or none was ever seen."""
+        """None: there are routers, or none was ever known."""
         self.alone = True
         """Whether no router is alive."""
 
     @property
     def has_messages(self) -> bool:
-        """Whether `take_messages` may return some."""
+        """Whether `take_messages` may return any."""
         return bool(self._outgoing or self._roll_calls)
 
     @property
     def view(self) -> bytes:
-        """What stands for the routers that this frontend sees."""
+        """Identifies the routers that this frontend knows."""
         return view_of(self._routers or ())
 
     def observe(self, routers: Collection[str], frontends: int, now: float) -> None:
-        """Take in which routers are alive, and how many frontends, this one among them.
+        """Update which routers are alive, and the number of frontends, including this one.
 
-        What waits for answers should be tried again then: an owner that is gone gives none.
+        Waiting requests should be retried after this: an owner that is gone does not reply.
         """
         self._frontends = max(1, frontends)
         if self._routers == frozenset(routers):
@@ -79,25 +80,25 @@ class Limiter:
             self._call_roll(router)
 
     def limit_set(self, subjects: Iterable[SubjectLimits]) -> LimitSet:
-        """Return the limits of a key, its project and its tenant, as their records are now."""
+        """Return the limits of a key, its project and its tenant, as in their current records."""
         limits = (limit for one in subjects for limit in one.limits(self.month))
         return LimitSet(self, [self._share(limit) for limit in limits])
 
     def take_messages(self, now: float) -> list[tuple[str, Ask]]:
-        """Return what to send, and to which routers."""
+        """Return the messages to send, with their routers."""
         shares, self._outgoing = self._outgoing, {}
         shares = {limit_id: share for limit_id, share in shares.items() if share.has_message}
         self._active.update(shares)
         return [(share.owner, share.ask(now)) for share in shares.values()]
 
     def take_roll_calls(self) -> dict[str, int]:
-        """Return the routers that are to be told `view`, behind all messages that there are, and
-        the era that each is to be told with it."""
+        """Return the routers to send `view` to, after all pending messages, and the era to send
+        with it."""
         routers, self._roll_calls = self._roll_calls, set()
         return {router: self._eras.get(router, 0) for router in routers}
 
     def hear_era(self, router: str, era: int, now: float) -> None:
-        """Begin anew with all budgets of a router that asks for it: what it said before is void."""
+        """Restart all budgets of a router that requests it: earlier reports are void."""
         if self._routers is None or router not in self._routers or self._eras.get(router) == era:
             return
         self._eras[router] = era
@@ -107,7 +108,8 @@ class Limiter:
         self._call_roll(router)
 
     def receive(self, router: str, answer: LimitGrant, now: float) -> None:
-        """Take in a router's answer; one of an earlier term makes it hear of the present one."""
+        """Handle a router's reply; after one of an earlier term the router is sent the current
+        one."""
         share = self._shares.get(answer.limit_id)
         if share is None or share.owner != router:
             return
@@ -123,7 +125,7 @@ class Limiter:
         self._note_recent(share)
 
     def connected(self, router: str) -> None:
-        """Say again what was said last: what was on its way to a router may be lost."""
+        """Send the last messages again: those in flight to a router may be lost."""
         for limit_id, share in self._active.items():
             if share.owner == router:
                 share.say_again()
@@ -131,7 +133,7 @@ class Limiter:
         self._call_roll(router)
 
     def give_back(self) -> None:
-        """Return all money that no request has reserved: this frontend stops."""
+        """Return all unreserved money: this frontend stops."""
         for limit_id, share in self._budgets.items():
             share.give_back()
             if share.changed:
@@ -139,11 +141,11 @@ class Limiter:
 
     @property
     def all_returned(self) -> bool:
-        """Whether owners know of all money that went back, and of all that was spent."""
+        """Whether owners know of all returned money, and of all spending."""
         return all(share.idle or not share.owner for share in self._budgets.values())
 
     def tick(self, now: float) -> None:
-        """Return what is not used, and forget the shares that hold nothing."""
+        """Return unused units, and forget the shares that hold nothing."""
         for limit_id, budget in list(self._budgets.items()):
             if limit_id.month != self.month and budget.idle and limit_id not in self._active:
                 del self._budgets[limit_id]
@@ -158,7 +160,7 @@ class Limiter:
                 del self._active[limit_id]
 
     def refill(self, shares: Sequence[AnyShare], now: float) -> None:
-        """Add what came to shares while no router is alive."""
+        """Add units accrued to shares while no router is alive."""
         for share in shares:
             self.check_owner(share, now)
             share.refill(self._frontends, now)
@@ -166,7 +168,7 @@ class Limiter:
             self._note_recent(share)
 
     def check_owner(self, share: AnyShare, now: float) -> None:
-        """Begin a term with the router that owns a limit now, if it is another one."""
+        """Begin a term with the router that now owns a limit, if it has changed."""
         if share.epoch == self._epoch:
             return
         share.epoch = self._epoch
@@ -175,11 +177,11 @@ class Limiter:
             self._begin(share, owner, now, keep=bool(share.owner))
 
     def ask(self, share: AnyShare) -> None:
-        """Send the share's message with the next ones."""
+        """Send the share's message with the next batch."""
         self._outgoing[share.limit.id] = share
 
     def tell(self, share: AnyShare) -> None:
-        """Send the share's message with the next tick, or with what it asks before."""
+        """Send the share's message with the next tick, or with an earlier request for units."""
         self._active[share.limit.id] = share
 
     def _share(self, limit: Limit) -> AnyShare:
@@ -197,10 +199,10 @@ class Limiter:
     def _begin(self, share: AnyShare, owner: str, now: float, *, keep: bool) -> None:
         self._terms += 1
         if not owner and self._alone_since is not None:
-            now = self._alone_since  # its part comes from then on, whenever it is first used
+            now = self._alone_since  # its part accrues from then on, whenever it is first used
         share.begin_term(self._terms, owner, now, keep=keep)
         if self._alone_since is not None and self._frontends == 1 and isinstance(share, LimitShare):
-            share.begin_alone(now)  # of several, none knows what the others were granted
+            share.begin_alone(now)  # with several frontends, none knows the grants of the others
         if share.changed:
             self._outgoing[share.limit.id] = share
 
@@ -209,7 +211,8 @@ class Limiter:
             self._recent[share.limit.id] = share
 
     def _call_roll(self, router: str) -> None:
-        """Say all budgets of a router, what runs and what was granted lately: that this is all."""
+        """Report all budgets of a router, running requests and recent grants, and that this is
+        everything."""
         for limit_id, share in (self._active | self._recent).items():
             if share.owner == router and isinstance(share, LimitShare):
                 share.say_for_roll()

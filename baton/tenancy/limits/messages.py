@@ -1,7 +1,7 @@
-"""What a frontend and the router that owns a bucket tell each other.
+"""Messages between a frontend and the router that owns a bucket.
 
-All amounts are sums since the term began. So a message that is lost is made good by the next one,
-and one that comes twice or late changes nothing.
+All amounts are sums since the term began. So a lost message is compensated by the next one, and
+a duplicate or late one changes nothing.
 """
 
 from typing import NamedTuple
@@ -10,40 +10,40 @@ from baton.tenancy.limits.spec import Limit, LimitId
 
 
 class Ask(NamedTuple):
-    """From a frontend: what it has done with its share of a bucket, and what it wants."""
+    """From a frontend: its use of its share of a bucket, and the units that it wants."""
 
     limit: Limit
-    """As the frontend's record has it."""
+    """The limit, as in the frontend's record."""
     term: int
-    """Counts the times that this frontend began with a limit anew; of two the higher is later."""
+    """Counts the terms that this frontend began for a limit; of two, the higher is later."""
     base: int
-    """Requests that ran when the term began, or what was charged to a budget; it counts as granted.
-    0 for limits per minute."""
+    """Requests that ran when the term began, or the charge of a budget; it counts as granted. 0 for
+    per-minute limits."""
     granted: int
-    """Units that it was told of, with `base`."""
+    """Units granted, as far as it has received them, including `base`."""
     spent: int
-    """Of these, those that it has no more: used or returned."""
+    """Of these, units that it no longer has: used or returned."""
     returned: int
-    """Of these, those that the bucket gets back."""
+    """Of these, units returned to the bucket."""
     need: int = 0
-    """The fewest units that let a waiting request go on; 0: none waits."""
+    """The fewest units with which a waiting request can continue; 0: none waits."""
     want: int = 0
     """Units that all waiting requests need together."""
     ahead: bool = False
     """Whether it wants a chunk ahead of need."""
     confirm: bool = False
-    """Whether it wants an answer in any case."""
+    """Whether it wants a reply in any case."""
     settled: int = 0
-    """Of a budget: what ended requests cost, whatever the term, in this frontend's life."""
+    """Of a budget: cost of ended requests, over all terms of this frontend's life."""
     keeps: int = 0
-    """Of a budget: units that it keeps ahead of need, as it was told last."""
+    """Of a budget: units kept ahead of need, as last instructed."""
     recent: int = 0
-    """Of a limit per minute: units that it was granted and did not return, by any router, in the
-    time in which the bucket fills."""
+    """Of a per-minute limit: units granted by any router and not returned, within the time in which
+    the bucket fills."""
 
     @property
     def is_report(self) -> bool:
-        """Whether it wants nothing; it is answered only where the term must begin anew."""
+        """Whether it asks for nothing; it is answered only if the term must restart."""
         return not (self.need or self.ahead or self.confirm)
 
 
@@ -52,16 +52,16 @@ class LimitGrant(NamedTuple):
 
     limit_id: LimitId
     term: int
-    """Of the frontend."""
+    """Term of the frontend."""
     granted: int
-    """Units in all, with the base."""
+    """Total units granted, including the base."""
     chunk: int
-    """Units that the frontend may have ahead of need; 0: it should ask for each request."""
+    """Units that the frontend may hold ahead of need; 0: it should ask for each request."""
     left: int
     """Units in the bucket."""
     wait: float
-    """Seconds until which it is of no use to ask again; 0: there are none."""
+    """Seconds before which asking again is useless; 0: none."""
     restart: bool = False
     """The router does not know the term as the frontend does: begin a new one."""
     reserved: int = 0
-    """Of a budget: units in use by frontends that live, which may come back in part."""
+    """Of a budget: units in use by live frontends, which may be returned in part."""

@@ -1,4 +1,4 @@
-"""The buckets that a router owns: per limit, those of one router count."""
+"""The buckets that a router owns: one per limit."""
 
 from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping
@@ -11,26 +11,26 @@ from baton.tenancy.limits.messages import Ask, LimitGrant
 from baton.tenancy.limits.spec import LimitId, Measure
 
 SETTLE_SECONDS = 1.0
-"""A new owner that was not told by all frontends what they were granted lately takes its buckets to
-be empty, and to fill from so long after it became that: by then every frontend has seen the change,
-and what it had from the owner before is used or void."""
+"""A new owner that lacks reports of recent grants from some frontends treats its buckets as empty,
+and filling from this long after it became the owner: by then every frontend knows of the change,
+and its earlier grants are used or void."""
 _NOT_OWNER_WAIT_SECONDS = 0.1
 ACCOUNT_SECONDS = 60.0
-"""What is known of a budget is kept so long after it was last spoken of."""
+"""A budget is forgotten this long after it was last mentioned."""
 _MAX_CHANGES = 16
-"""Changes of the routers that are remembered; before the oldest, nothing is known."""
+"""Changes of the routers that are remembered; nothing is known before the oldest."""
 
 
 class Ownership:
-    """Since when this router owns a limit. Pure; of one router."""
+    """Since when this router has owned a limit. Pure; one per router."""
 
     def __init__(self, router: str) -> None:
         self._router = router
         self._changes: deque[tuple[float, frozenset[str]]] = deque(maxlen=_MAX_CHANGES)
-        """When the routers alive became these, the latest first."""
+        """When the set of live routers became this, latest first."""
 
     def observe(self, routers: Collection[str], now: float) -> bool:
-        """Take in which routers are alive, this one among them; return whether that is news."""
+        """Update which routers are alive, including this one; return whether that changed."""
         alive = frozenset(routers) | {self._router}
         if self._changes and self._changes[0][1] == alive:
             return False
@@ -38,7 +38,8 @@ class Ownership:
         return True
 
     def since(self, key: bytes) -> float | None:
-        """Return since when without a break; None: another router owns it now."""
+        """Return since when it has owned a key without interruption; None: another router owns it
+        now."""
         since = None
         for at, routers in self._changes:
             if choose(key, routers) != self._router:
@@ -48,56 +49,57 @@ class Ownership:
 
 
 class LimitOwner:
-    """Answers frontends from the buckets of the limits that this router owns.
+    """Grants units to frontends from the buckets of the limits that this router owns.
 
-    Bounded by the limits that there are: `sweep` forgets those that nobody uses. A bucket lacks
-    what frontends say that they were granted lately. Before all have said it, it counts as empty
-    when this router became its owner, and those that lack something are answered a moment later.
+    Bounded by the number of limits: `sweep` forgets unused ones. Recent grants that frontends
+    report are deducted from a bucket. Until all have reported, it counts as empty at the time this
+    router became its owner, and frontends that need units are answered a moment later.
     """
 
     def __init__(self, router: str, settle_seconds: float = SETTLE_SECONDS) -> None:
         """Own nothing before the first `observe`.
 
         Args:
-            router: id of this one, as all processes know it.
-            settle_seconds: how long after a change of routers buckets begin to fill.
+            router: ID of this router, as all processes know it.
+            settle_seconds: how long after a change of routers buckets start to fill.
         """
         self._settle_seconds = settle_seconds
         self._ownership = Ownership(router)
         self._buckets: OrderedDict[LimitId, Bucket] = OrderedDict()
         self._accounts: OrderedDict[LimitId, Account] = OrderedDict()
         self.roll_call = RollCall()
-        """Of the frontends, for budgets and for what they were granted of limits lately."""
+        """Roll call of the frontends, for budgets and for recent grants of limits."""
         self.wall_seconds = 0.0
-        """The time since the Unix epoch; whoever drives this sets it now and then."""
+        """Seconds since the Unix epoch; the driver sets it periodically."""
         self.waiting: set[LimitId] = set()
-        """Limits of which frontends wait for answers: `serve` is to be called soon."""
+        """Limits for which frontends wait for replies: call `serve` soon."""
         self._unanswered: dict[LimitId, dict[str, Ask]] = {}
-        """By frontend, what cannot be answered before its bucket is known."""
+        """By frontend, messages that cannot be answered before their bucket is known."""
         self.unread: dict[LimitId, None] = {}
-        """Budgets whose records are to be read; a `Ledger` takes them out."""
+        """Budgets whose records must be read; a `Ledger` removes them."""
         self.unwritten: dict[LimitId, None] = {}
-        """Budgets whose records are to be written, the oldest change first; the same."""
+        """Budgets whose records must be written, the oldest change first; a `Ledger` removes
+        them."""
         self._pushed: list[tuple[str, LimitGrant]] = []
 
     def __len__(self) -> int:
-        """Return the number of buckets, and of budgets."""
+        """Return the number of buckets and budgets."""
         return len(self._buckets) + len(self._accounts)
 
     def __contains__(self, limit_id: LimitId) -> bool:
-        """Return whether there is a bucket of a limit; after `answer`: whether it is owned."""
+        """Return whether a limit has a bucket; after `answer`: whether it is owned."""
         return limit_id in self._buckets or limit_id in self._accounts
 
     @property
     def accounts(self) -> Mapping[LimitId, Account]:
-        """The budgets that were spoken of; a live view."""
+        """The budgets in use; a live view."""
         return self._accounts
 
     def observe(self, routers: Collection[str], now: float) -> bool:
-        """Take in which routers are alive; forget the buckets that are another one's now.
+        """Update which routers are alive; forget the buckets that another one owns now.
 
         Returns:
-            Whether that is news: all frontends are to be told `roll_call.era`.
+            Whether that changed: send `roll_call.era` to all frontends.
         """
         if not self._ownership.observe(routers, now):
             return False
@@ -111,7 +113,7 @@ class LimitOwner:
         return True
 
     def lost_accounts(self) -> dict[LimitId, Account]:
-        """Return the budgets that are another router's now, and forget them."""
+        """Return the budgets that another router owns now, and forget them."""
         lost = {one: account for one, account in self._accounts.items() if self._since(one) is None}
         for one in lost:
             del self._accounts[one]
@@ -121,13 +123,13 @@ class LimitOwner:
         return lost
 
     def answer(self, frontend: str, ask: Ask, now: float) -> LimitGrant | None:
-        """Answer a frontend; None: there is nothing to say now.
+        """Answer a frontend; None: there is no reply now.
 
-        What other frontends are to be told for it, and this one later, is in `take_pushed`.
+        Resulting messages to other frontends, and later ones to this one, are in `take_pushed`.
 
         Args:
             frontend: its incarnation.
-            ask: what it says.
+            ask: its message.
             now: a monotonic clock, in seconds.
         """
         limit_id = ask.limit.id
@@ -150,7 +152,7 @@ class LimitOwner:
         return bucket.answer(frontend, ask, now)
 
     def serve(self, now: float) -> None:
-        """Answer what waits, where that is known by now; see `take_pushed`."""
+        """Answer waiting requests whose bucket is known by now; see `take_pushed`."""
         for limit_id in list(self.waiting):
             if limit_id in self._buckets:
                 self._serve_bucket(limit_id, now)
@@ -161,12 +163,12 @@ class LimitOwner:
             self._note(limit_id, account)
 
     def take_pushed(self) -> list[tuple[str, LimitGrant]]:
-        """Return what frontends are to be told that did not ask in this moment."""
+        """Return messages to frontends that are not direct replies."""
         pushed, self._pushed = self._pushed, []
         return pushed
 
     def drop(self, frontend: str) -> None:
-        """Forget a frontend that is dead: its requests are, too. Budgets stay charged."""
+        """Forget a dead frontend and its requests. Budgets stay charged."""
         for bucket in self._buckets.values():
             bucket.drop(frontend)
         for asks in self._unanswered.values():
@@ -177,7 +179,7 @@ class LimitOwner:
             self.roll_call.forget(frontend)
 
     def sweep(self, now: float, most: int = 1000) -> None:
-        """Forget buckets that are as a new one would be, of at most so many that are looked at."""
+        """Forget buckets that equal a new one, checking at most `most`."""
         for _ in range(min(most, len(self._buckets))):
             limit_id, bucket = self._buckets.popitem(last=False)
             if not bucket.unused:
@@ -219,7 +221,7 @@ class LimitOwner:
                 self._pushed.append((frontend, answer))
 
     def _may_learn(self, limit_id: LimitId, now: float) -> bool:
-        """Return whether frontends may still say soon what they were granted of a limit."""
+        """Return whether frontends may still report recent grants of a limit soon."""
         since = self._since(limit_id)
         return since is not None and now < since + self._settle_seconds
 

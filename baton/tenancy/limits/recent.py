@@ -1,4 +1,4 @@
-"""What a frontend was granted of a limit per minute of late, whichever router owned it."""
+"""Recent grants of a per-minute limit to a frontend, by whichever router owned it."""
 
 from collections import deque
 from typing import Any
@@ -9,11 +9,11 @@ _SLOTS = 12
 
 
 class RecentGrants:
-    """Units that were granted and did not go back, within the time in which a bucket fills.
+    """Units granted and not returned, within the time in which a bucket fills.
 
-    A limit's bucket lacks no more than all frontends were granted in that time: it gained as much
-    as it holds meanwhile. Times are rounded so that nothing is left out. What goes back cancels the
-    latest grants first and never more than there are, so that this stays true. Owned by a
+    A limit's bucket lacks at most what all frontends were granted in that time, in which it refills
+    completely. Times are rounded so that nothing is omitted. Returned units cancel the latest
+    grants first and never more than exist, so that this remains true. Owned by a
     `LimitShare`; bounded: 14 numbers.
     """
 
@@ -21,18 +21,18 @@ class RecentGrants:
 
     def __init__(self) -> None:
         self._slots: deque[list[Any]] = deque()
-        """When each began, a number, and the units that came in it, an int."""
+        """Start time of each slot, a number, and the units granted in it, an int."""
         self._sum = 0
         self._limit: Limit | None = None
         self._seconds = 0.0
-        """In which the bucket of that limit fills."""
+        """Seconds in which the bucket of that limit fills."""
 
     def __len__(self) -> int:
-        """Return how many times are remembered in which units came."""
+        """Return the number of slots."""
         return len(self._slots)
 
     def add(self, units: int, limit: Limit, now: float) -> None:
-        """Count units that came."""
+        """Count granted units."""
         if not units:
             return
         self._forget(limit, now)
@@ -43,7 +43,7 @@ class RecentGrants:
             self._slots.append([now, units])
 
     def take_back(self, units: int) -> None:
-        """Count units that went back, or are void and were not used."""
+        """Count units that were returned, or are void and unused."""
         slots = self._slots
         while slots:
             latest = slots[-1]
@@ -56,7 +56,7 @@ class RecentGrants:
             self._sum -= latest[1]
 
     def total(self, limit: Limit, now: float) -> int:
-        """Return the units that came in the time in which the limit's bucket fills."""
+        """Return the units granted within the time in which the limit's bucket fills."""
         if not self._slots:
             return 0
         self._forget(limit, now)

@@ -1,4 +1,4 @@
-"""A frontend's share of one limit: what it was granted and has not used."""
+"""A frontend's share of one limit: units granted and not used."""
 
 import math
 
@@ -9,14 +9,15 @@ from baton.tenancy.limits.spec import Limit, Measure
 from baton.tenancy.limits.term import Term
 
 IDLE_SECONDS = 1.0
-"""What was not used for so long goes back, and what was used is told if nothing else is said."""
+"""Unused units are returned after this, and use is reported if there is no other message."""
 
 
 class LimitShare:
-    """What a frontend may use of a limit. Owned by a `Limiter`; requests take from `available`.
+    """The part of a limit that a frontend may use. Owned by a `Limiter`; requests take from
+    `available`.
 
-    Its life is a sequence of terms, one per owner: what was taken in one is not given back in
-    another one.
+    Its life is a sequence of terms, one per owner: units taken in one term are not returned in
+    another.
     """
 
     __slots__ = (
@@ -40,52 +41,52 @@ class LimitShare:
         self.limit = limit
         self.digest = limit.id.digest()
         self.places = limit.id.measure is Measure.AT_ONCE
-        """Whether units come back as requests end."""
+        """Whether units return as requests end."""
         self.owner = ""
         """The router; empty: there is none, or none was asked yet."""
         self.epoch = 0
-        """Of the routers among which `owner` was chosen."""
+        """Epoch of the routers among which `owner` was chosen."""
         self.available = 0
         """Units that requests may take."""
         self.in_use = 0
-        """Requests that run, where those are what is limited; else 0."""
+        """Running requests, for a concurrency limit; else 0."""
         self.low = -1
-        """With fewer available it is time to ask ahead; -1: never."""
+        """Below this many available units it asks ahead; -1: never."""
         self._term = Term()
         self._part: LocalPart | None = None
         self._recent = RecentGrants()
-        """Of limits per minute."""
+        """Recent grants, for per-minute limits."""
         self._seen_at = math.inf
         self._seen = 0
 
     @property
     def term(self) -> int:
-        """The number of the term; 0: none has begun."""
+        """Number of the term; 0: none has begun."""
         return self._term.number
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to return, to void or to tell, and the owner knows that."""
+        """Whether there is nothing to return, void or report, and the owner knows that."""
         told = not (self.owner and self._term.unreported(self._kept))
         return told and not (self.available or self.in_use or self._term.open)
 
     @property
     def changed(self) -> bool:
-        """Whether the owner is to be told without being asked."""
+        """Whether to report to the owner without being asked."""
         return self._term.changed
 
     @property
     def _kept(self) -> int:
-        """Units of this term that are here."""
+        """Units of this term that this frontend holds."""
         return self.in_use + self.available
 
     @property
     def has_message(self) -> bool:
-        """Whether there is something to say to the owner."""
+        """Whether there is a message for the owner."""
         return bool(self.owner) and self._term.has_message
 
     def recent(self, now: float) -> int:
-        """Return the units that came here and did not go back, while the bucket could fill."""
+        """Return the units granted and not returned, within the time in which the bucket fills."""
         return 0 if self.places else self._recent.total(self.limit, now)
 
     def begin_term(self, number: int, owner: str, now: float, *, keep: bool) -> None:
@@ -93,10 +94,10 @@ class LimitShare:
 
         Args:
             number: higher than every one before.
-            owner: the router; empty: there is none, and this frontend has a part of the limit.
+            owner: the router; empty: there is none, and this frontend uses its part of the limit.
             now: a monotonic clock, in seconds.
-            keep: whether what is available may be used on where there is no owner; a new owner
-                grants it anew.
+            keep: whether available units may still be used if there is no owner; a new owner grants
+                them again.
         """
         self.owner = owner
         self._part = None if owner else LocalPart(now)
@@ -108,16 +109,16 @@ class LimitShare:
         self._term.changed = bool(owner and (self.in_use or self.recent(now)))
 
     def begin_alone(self, now: float) -> None:
-        """Without an owner: begin with this frontend's part, less what it was granted lately."""
+        """Without an owner: start with this frontend's part, less recent grants."""
         if self._part is not None and not self.places:
             self._part.begin_with(max(0, self.recent(now) - self.available))
 
     def lack(self, cost: int, now: float) -> float:
-        """Return when to try again a request that needs `cost` units and finds fewer.
+        """Return when to retry a request that needs `cost` units and finds fewer.
 
         Returns:
-            Seconds; 0: to ask the owner is of use, or it was asked; infinity: the limit allows no
-            such request.
+            Seconds; 0: asking the owner is useful, or it was asked; infinity: the limit never
+            allows such a request.
         """
         if cost > self.limit.burst:
             return math.inf
@@ -127,11 +128,11 @@ class LimitShare:
         return self._term.seconds_to_wait(need, self.limit, now)
 
     def want(self, cost: int) -> None:
-        """Ask for what a request lacks, with the next message."""
+        """Ask for the units that a request lacks, with the next message."""
         self._term.want(cost - self.available)
 
     def want_ahead(self, now: float) -> bool:
-        """Ask for a chunk with the next message; return False where that is of no use now."""
+        """Ask for a chunk with the next message; return False if that is useless now."""
         return self._term.want_ahead(now)
 
     def ask(self, now: float) -> Ask:
@@ -140,14 +141,14 @@ class LimitShare:
         return self._term.ask(self.limit, self._kept, now, ahead=ahead, recent=recent)
 
     def receive(self, answer: LimitGrant, now: float) -> None:
-        """Take in an answer of this term."""
+        """Handle a reply of this term."""
         units = self._term.receive(answer, now)
         self.available += units
         self._count(units, now)
         self.low = -1 if self.places or not answer.chunk else answer.chunk // 2
 
     def end_use(self) -> None:
-        """Note that a request ended, and return its place if enough are kept."""
+        """Record that a request ended, and return its slot if enough are kept."""
         self.in_use -= 1
         self.available += 1
         if self._part is not None:
@@ -156,7 +157,7 @@ class LimitShare:
             self._return(self.available - self._term.chunk)
 
     def refund(self, units: int, term: int) -> None:
-        """Give back what a request of that term took and did not use."""
+        """Return units that a request of that term took and did not use."""
         if term != self.term:
             return
         if self._part is not None:
@@ -169,7 +170,7 @@ class LimitShare:
             self._recent.take_back(units)
 
     def tick(self, now: float) -> None:
-        """Void what is void by now, and return what was not used for a while."""
+        """Drop units that have become void, and return those unused for a while."""
         may_return = self._term.answered and not self._term.waits(now)
         if self._term.overdue(now):
             self._term.say_again()
@@ -181,7 +182,7 @@ class LimitShare:
             self._return(self.available)
 
     def refill(self, frontends: int, now: float) -> None:
-        """Without an owner: add what has come of this frontend's part of the limit."""
+        """Without an owner: add what has accrued of this frontend's part of the limit."""
         if self._part is None:
             return
         units = self._part.take(self.limit, frontends, self.available, now)
@@ -193,16 +194,17 @@ class LimitShare:
             self._count(more, now)
 
     def say_for_roll(self) -> None:
-        """Tell the owner what runs and what was granted lately, if anything may be."""
+        """Report running requests and recent grants to the owner, if there may be any."""
         if self.in_use or self._recent:
             self._term.changed = True
 
     def say_again(self) -> None:
-        """Tell the owner what it may not have got, and have it answer."""
+        """Send the last report again, which the owner may not have received, and request a
+        reply."""
         self._term.say_again()
 
     def remaining(self, now: float) -> int:
-        """Return about how many units of the limit are left, here and in the bucket."""
+        """Return approximately how many units of the limit remain, here and in the bucket."""
         left = self.available + self._term.in_bucket(self.limit, now)
         return max(0, min(self.limit.burst, left))
 

@@ -1,4 +1,4 @@
-"""Limits: whose they are, what they count and how much."""
+"""Limits: their subject, what they count, and the amount."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -7,17 +7,17 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 MAX_AMOUNT = 10**12
-"""Of a limit."""
+"""Highest amount of a limit."""
 MAX_BUDGET = 10**18
 """Nano-dollars per month: a billion dollars."""
 NO_BUDGET = 2 * MAX_BUDGET
-"""The amount of what is only counted, for alerts, and limited by nothing."""
+"""The amount of a budget that is only counted, for alerts, and does not limit."""
 CONTEXT_TOKENS: Mapping[str, int] = {"free": 32_768, "pro": 65_536, "enterprise": 131_072}
-"""Prompt and output together, by tier, where no record says otherwise."""
+"""Prompt and output tokens together, by tier, unless a record says otherwise."""
 
 
 class Subject(StrEnum):
-    """Whose a limit is."""
+    """The kind of owner of a limit."""
 
     KEY = "key"
     PROJECT = "project"
@@ -28,12 +28,12 @@ class Measure(StrEnum):
     """What a limit counts."""
 
     REQUESTS = "requests"
-    """Per minute."""
+    """Requests per minute."""
     TOKENS = "tokens"
-    """Of prompts and outputs, per minute."""
+    """Tokens of prompts and outputs, per minute."""
     AT_ONCE = "requests at once"
     COST = "nano-dollars"
-    """Per month of UTC."""
+    """Cost per month of UTC."""
 
 
 BUDGET = "budget_nanodollars_per_month"
@@ -44,56 +44,56 @@ FIELDS: Mapping[Measure, str] = {
     Measure.AT_ONCE: "requests_at_once",
     Measure.COST: BUDGET,
 }
-"""What records call what is counted."""
+"""Names of measures in records."""
 _AT_ANY_TIME = (Measure.REQUESTS, Measure.TOKENS, Measure.AT_ONCE)
 AMOUNTS = (*(FIELDS[one] for one in _AT_ANY_TIME), "context_tokens")
-"""The fields of a record that are limits, but its budget; 0: it has none of that kind."""
+"""The fields of a record that are limits, except its budget; 0: no limit of that kind."""
 
 
 class LimitId(NamedTuple):
-    """Names one limit of the cluster."""
+    """Identifies one limit of the cluster."""
 
     subject: Subject
     name: str
-    """Id of the key, project or tenant."""
+    """ID of the key, project or tenant."""
     measure: Measure
     month: int = 0
-    """Of a budget, as `Month` counts: each month's is a limit of its own. 0: of any time."""
+    """Of a budget, as `Month` counts: each month has a separate limit. 0: not monthly."""
 
     def digest(self) -> bytes:
-        """Return 16 bytes that are the same in every process: what chooses the router."""
+        """Return 16 bytes that are the same in every process, by which the router is chosen."""
         parts = [self.subject, self.name, self.measure, *([str(self.month)] if self.month else [])]
         return blake2b("\0".join(parts).encode(), digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How much of something is allowed."""
+    """The allowed amount of one measure."""
 
     id: LimitId
     amount: int
-    """Per minute; of requests at once: how many; of a budget: nano-dollars in its month."""
+    """Per minute; for a concurrency limit: requests; for a budget: nano-dollars in its month."""
     burst: int
-    """Units that may be used in one moment after a while without any; 1 or more."""
+    """Units that may be used in one moment after an idle period; 1 or more."""
     version: int = 1
-    """Of the record that says so: of two, the higher is in force."""
+    """Version of the record with this limit: of two, the higher is in force."""
     title: str = field(default="", compare=False)
-    """What people call the key or project; only frontends know it."""
+    """Display name of the key or project; only frontends know it."""
 
     @property
     def whose(self) -> str:
-        """The key, project or tenant, as sentences name it."""
+        """The key, project or tenant, as named in messages."""
         return whose(self.id.subject, self.id.name, self.title)
 
     @property
     def per_minute(self) -> int:
-        """Units that come back in a minute; 0: only as requests end."""
+        """Units that return in a minute; 0: only as requests end."""
         return self.amount if self.id.measure in (Measure.REQUESTS, Measure.TOKENS) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class SubjectLimits:
-    """The limits of one key, project or tenant; 0: it has none of that kind."""
+    """The limits of one key, project or tenant; 0: no limit of that kind."""
 
     subject: Subject
     name: str
@@ -101,13 +101,13 @@ class SubjectLimits:
     tokens_per_minute: int = 0
     requests_at_once: int = 0
     context_tokens: int = 0
-    """Of prompt and output together, in one request."""
+    """Prompt and output tokens together, in one request."""
     version: int = 1
     budget_nanodollars_per_month: int = 0
     has_alerts: bool = False
-    """Whether what it spends is counted also without a budget."""
+    """Whether spending is counted even without a budget."""
     title: str = ""
-    """What people call it, where that is not its id."""
+    """Display name, if it differs from the ID."""
 
     def __post_init__(self) -> None:
         """Check the amounts.
@@ -120,10 +120,10 @@ class SubjectLimits:
         check_budget(self.budget_nanodollars_per_month)
 
     def limits(self, month: int = 0) -> Iterator[Limit]:
-        """Yield those that are counted. A minute's worth may be used in one moment.
+        """Yield the limits that are counted. A minute's amount may be used in one moment.
 
         Args:
-            month: whose budget is meant; 0: none.
+            month: month of the budget; 0: without the budget.
         """
         for measure in _AT_ANY_TIME:
             if amount := getattr(self, FIELDS[measure]):
@@ -136,12 +136,12 @@ class SubjectLimits:
 
 
 def whose(subject: Subject, name: str, title: str) -> str:
-    """Return what a sentence calls a key, project or tenant: by what people do, and by its id."""
+    """Return the name of a key, project or tenant in messages: display name and ID."""
     return f"{subject} {title!r} ({name})" if title else f"{subject} {name!r}"
 
 
 def check_amount(field: str, value: int) -> None:
-    """Check what a limit is set to.
+    """Check the amount of a limit.
 
     Raises:
         ValueError: it is out of range; the message names the field.
@@ -151,7 +151,7 @@ def check_amount(field: str, value: int) -> None:
 
 
 def check_budget(value: int) -> None:
-    """Check what a budget is set to.
+    """Check the amount of a budget.
 
     Raises:
         ValueError: it is out of range; the message names the field.
@@ -161,11 +161,12 @@ def check_budget(value: int) -> None:
 
 
 def context_tokens(subjects: Iterable[SubjectLimits], tier: str) -> tuple[int, Subject]:
-    """Return the longest prompt and output together that all allow, and whose limit that is.
+    """Return the longest prompt and output together that all subjects allow, and the limiting
+    subject.
 
     Args:
         subjects: a key, its project and its tenant.
-        tier: the tenant's; gives the tenant's limit if its record gives none.
+        tier: the tenant's; provides the tenant's limit if its record has none.
     """
     stated = [(one.context_tokens, one.subject) for one in subjects if one.context_tokens]
     if all(subject is not Subject.TENANT for _, subject in stated):

@@ -1,4 +1,4 @@
-"""A term: what a frontend and the owner of a limit have told each other since they began."""
+"""A term: the messages between a frontend and the owner of a limit since they began."""
 
 import math
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from baton.tenancy.limits.messages import Ask, LimitGrant
 from baton.tenancy.limits.spec import Limit
 
 ANSWER_SECONDS = 0.25
-"""A question that was not answered for so long may be asked again."""
+"""A request for units that was not answered for this long may be repeated."""
 _EARLIER_SECONDS = 0.05
-"""Between two questions, where a request needs less than the one that was told to wait."""
+"""Time between two requests, if one needs less than the request that was told to wait."""
 
 
 @dataclass(slots=True)
 class Term:
-    """Sums since the term began, what is to be asked, and until when that is of no use."""
+    """Sums since the term began, what to ask for, and until when asking is useless."""
 
     number: int = 0
     base: int = 0
@@ -24,18 +24,18 @@ class Term:
     answered: bool = False
     """Whether the owner has answered in this term."""
     chunk: int = 0
-    """Units that may be here ahead of need."""
+    """Units that may be held here ahead of need."""
     changed: bool = False
-    """Whether the owner is to be told without being asked."""
+    """Whether to report to the owner without being asked."""
     _told: int = 0
-    """Units spent, as the owner was told last."""
+    """Spent units in the last report to the owner."""
     _told_at: float = -math.inf
     _ahead: bool = False
     _confirm: bool = False
     _need: int = 0
     _want: int = 0
     _refused_need: int = 0
-    """Of the question that was told to wait."""
+    """Need of the request that was told to wait."""
     _asked_at: float = -math.inf
     _asking: bool = False
     _ask_at: float = -math.inf
@@ -44,28 +44,28 @@ class Term:
 
     @property
     def open(self) -> bool:
-        """Whether something is to be told, or may not have reached the owner."""
+        """Whether there is something to report, or a report may not have reached the owner."""
         return self.changed or self._asking
 
     @property
     def has_message(self) -> bool:
-        """Whether there is something to say."""
+        """Whether there is a message for the owner."""
         return self.changed or self._ahead or self._need > 0
 
     def waits(self, now: float) -> bool:
-        """Return whether a question was not answered yet, and may still be."""
+        """Return whether a request is unanswered and may still be answered."""
         return self._asking and now - self._asked_at < ANSWER_SECONDS
 
     def overdue(self, now: float) -> bool:
-        """Return whether a question was not answered in time."""
+        """Return whether a request was not answered in time."""
         return self._asking and not self.waits(now)
 
     def unreported(self, kept: int) -> bool:
-        """Return whether the owner takes more units to be here than the `kept` that are."""
+        """Return whether the owner assumes more units here than the `kept` that exist."""
         return self.granted - kept > self._told
 
     def report_if_quiet(self, kept: int, seconds: float, now: float) -> None:
-        """Tell the owner what was spent since, if it was told nothing for so long."""
+        """Report spent units to the owner, if it has received no report for `seconds`."""
         if self.unreported(kept) and not self._asking and now - self._told_at >= seconds:
             self.changed = True
 
@@ -75,17 +75,18 @@ class Term:
         self._want += need
 
     def want_ahead(self, now: float) -> bool:
-        """Ask for a chunk with the next message; return False where that is of no use now."""
+        """Ask for a chunk with the next message; return False if that is useless now."""
         self._ahead = not self.waits(now) and now >= self._ask_at
         return self._ahead
 
     def say_again(self) -> None:
-        """Tell the owner what it may not have got, and have it answer."""
+        """Send the last report again, which the owner may not have received, and request a
+        reply."""
         self._asking = False
         self._confirm = self.changed = True
 
     def seconds_to_wait(self, need: int, limit: Limit, now: float) -> float:
-        """Return 0 where to ask for so many units is of use now, or they are asked for already."""
+        """Return 0 if asking for `need` units is useful now, or they were already asked for."""
         if self._asking or now >= self._ask_at:
             return 0.0
         if need < self._refused_need:
@@ -96,14 +97,14 @@ class Term:
         return max(0.001, self._ask_at - now)
 
     def ask(self, limit: Limit, kept: int, now: float, *, ahead: bool, recent: int = 0) -> Ask:
-        """Return the message to the owner, and note that it was asked if it is a question.
+        """Return the message to the owner, and record the time if it asks for units.
 
         Args:
-            limit: as it is now.
-            kept: units of this term that are here, requests that run among them.
+            limit: the current limit.
+            kept: units of this term held here, including running requests.
             now: a monotonic clock, in seconds.
-            ahead: whether chunks ahead of need are of use.
-            recent: units that were granted lately, in any term.
+            ahead: whether chunks ahead of need are useful.
+            recent: units recently granted, in any term.
         """
         ask = Ask(
             limit,
@@ -115,7 +116,8 @@ class Term:
             self._need,
             self._want,
             ahead and bool(self._need or self._ahead),
-            # With nothing here, nothing more may be said for long: be sure that it was heard.
+            # With nothing held here, there may be no message for long: make sure that it was
+            # received.
             self._confirm or not kept,
             recent=recent,
         )
@@ -128,7 +130,7 @@ class Term:
         return ask
 
     def receive(self, answer: LimitGrant, now: float) -> int:
-        """Take in an answer; return the units that it grants."""
+        """Handle a reply; return the units that it grants."""
         units = max(0, answer.granted - self.granted)
         self.granted += units
         self.answered = True
@@ -139,5 +141,5 @@ class Term:
         return units
 
     def in_bucket(self, limit: Limit, now: float) -> int:
-        """Return about how many units are left in the bucket."""
+        """Return approximately how many units remain in the bucket."""
         return self._left + int((now - self._left_at) * limit.per_minute / 60)

@@ -1,4 +1,4 @@
-"""How frontends and routers write into frames what they tell each other of limits."""
+"""Conversion of limit messages between frontends and routers to and from frames."""
 
 from collections.abc import Mapping
 
@@ -39,7 +39,7 @@ def ask_to_proto(ask: Ask, message: router_pb2.LimitAsk) -> None:
 
 
 def ask_from_proto(message: router_pb2.LimitAsk) -> Ask | None:
-    """Return an ask; None: it is of a limit that only a later release knows.
+    """Return an ask; None: it is for a limit that only a later release knows.
 
     Raises:
         BatonError: INVALID_FIELD, an amount is out of range.
@@ -74,7 +74,7 @@ def ask_from_proto(message: router_pb2.LimitAsk) -> Ask | None:
 
 
 def answer_to_proto(answer: LimitGrant, message: router_pb2.LimitAnswer) -> None:
-    """Fill a message with an answer."""
+    """Fill a message with a grant."""
     _fill_id(answer.limit_id, message.limit)
     message.term, message.granted, message.chunk = answer.term, answer.granted, answer.chunk
     message.left, message.wait_seconds = answer.left, answer.wait
@@ -82,7 +82,7 @@ def answer_to_proto(answer: LimitGrant, message: router_pb2.LimitAnswer) -> None
 
 
 def answer_from_proto(message: router_pb2.LimitAnswer) -> LimitGrant | None:
-    """Return an answer; None: it is of a limit that only a later release knows."""
+    """Return a grant; None: it is for a limit that only a later release knows."""
     limit_id = _id_of(message.limit)
     if limit_id is None:
         return None

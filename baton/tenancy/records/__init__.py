@@ -1,1 +1,1 @@
-"""Records of tenancy in etcd: their fields, secrets, how they are read and written."""
+"""Records of tenancy in etcd: their fields, secrets, and how they are read and written."""

@@ -1,4 +1,5 @@
-"""What was changed, by whom and when: records in etcd, written with the change they tell of."""
+"""Audit records in etcd: what was changed, by whom and when, written in the change's
+transaction."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,61 +11,61 @@ from baton.cluster.etcd.client import Etcd
 from baton.tenancy.records.tenants import Key, Project, Record
 
 MAX_RECORDS = 500
-"""Of a tenant: with each that is written, the oldest one goes."""
+"""Records per tenant: with each new one, the oldest is deleted."""
 PAGE = 100
 _MAX_VALUE_BYTES = 512
-"""Of a field's value; of a longer one its size is told."""
+"""Largest field value; of a longer one only the size is recorded."""
 _ID_DIGITS = 16
 _SECRET = {"sha256", "old_secret"}
 _UNTOLD = _SECRET | {"version"}
 
 
 class Actor(msgspec.Struct, omit_defaults=True, frozen=True):
-    """Who changes something."""
+    """The author of a change."""
 
     key: str = ""
-    """Id of the API key; empty: who has access to etcd, as the command line has."""
+    """ID of the API key; empty: a user with access to etcd, as the command line has."""
     service_account: str = ""
-    """Of the key."""
+    """Service account of the key."""
     request_id: str = ""
 
 
 OPERATOR = Actor()
-"""Who has access to etcd."""
+"""A user with access to etcd."""
 CLUSTER = "_cluster"
-"""Stands for a tenant in changes of what is the cluster's; no tenant can be called so."""
+"""Pseudo-tenant for changes of cluster-wide records; no tenant can have this name."""
 
 
 class AuditRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     """One change of one record."""
 
     id: str
-    """`audit_` and 16 hexadecimal digits: they count the changes of a tenant."""
+    """`audit_` and 16 hexadecimal digits, which count the changes of a tenant."""
     at_seconds: int
-    """Since the Unix epoch."""
+    """Seconds since the Unix epoch."""
     event: str
-    """What happened, in OpenAI's words, such as `project.created`."""
+    """The event, in OpenAI's terms, such as `project.created`."""
     actor: Actor
     resource: str
-    """Id of the record."""
+    """ID of the record."""
     project: str = ""
-    """Id of its project; empty: it belongs to none."""
+    """ID of its project; empty: it belongs to none."""
     project_name: str = ""
     before: dict[str, Any] = {}
-    """Fields that the change sets to something else; empty of one that was made."""
+    """Old values of changed fields; empty for a new record."""
     after: dict[str, Any] = {}
-    """The same fields afterwards; all that are set, of one that was made. Never a secret or its
+    """New values of these fields; for a new record, all that are set. Never a secret or its
     digest."""
 
 
 class AuditHead(msgspec.Struct):
-    """How many changes of a tenant there were: the one key that all its changes write."""
+    """Number of changes of a tenant: the one key that all its changes write."""
 
     changes: int = 0
 
 
 def record_id(number: int) -> str:
-    """Return the id of a tenant's change; the first is number 1."""
+    """Return the ID of a tenant's change; the first is number 1."""
     return f"audit_{number:0{_ID_DIGITS}x}"
 
 
@@ -79,7 +80,7 @@ def shown(record: Record) -> dict[str, Any]:
 
 
 def difference(before: Record | None, after: Record) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the fields that a change sets, as they were and as they are. Bounded in size."""
+    """Return the changed fields, with old and new values. Bounded in size."""
     new = shown(after)
     old = {} if before is None else shown(before)
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
@@ -113,14 +114,14 @@ class AuditLog:
         self._cluster = cluster
 
     async def page(self, tenant: str, before: str = "") -> list[AuditRecord]:
-        """Return up to PAGE records of a tenant, the newest first.
+        """Return up to PAGE records of a tenant, newest first.
 
         Args:
-            tenant: whose.
-            before: only older ones than the one of this id; empty: the newest.
+            tenant: the tenant.
+            before: only records older than this ID; empty: the newest.
 
         Raises:
-            EtcdError: etcd is away.
+            EtcdError: etcd is unavailable.
         """
         prefix = keys.audit(self._cluster, tenant) + "/"
         end = prefix + before if before else ""
@@ -129,7 +130,7 @@ class AuditLog:
 
 
 def describe(record: Record, project: Project | None) -> tuple[str, str]:
-    """Return id and name of the project that a record belongs to; empty: none."""
+    """Return ID and name of the project that a record belongs to; empty: none."""
     if isinstance(record, Project):
         return record.id, record.name
     return ("", "") if project is None else (project.id, project.name)

@@ -1,4 +1,4 @@
-"""What an operator decides about each priority class: one record per class, the cluster's."""
+"""Operator policy for each priority class: one cluster-wide record per class."""
 
 import math
 from collections.abc import Iterable
@@ -12,51 +12,53 @@ CLASSES = {
     "interactive": common_pb2.PRIORITY_CLASS_INTERACTIVE,
     "premium": common_pb2.PRIORITY_CLASS_PREMIUM,
 }
-"""Ids of the records, with the classes as requests name them."""
+"""IDs of the records, with the classes as requests name them."""
 MAX_SECONDS = 86_400.0
 MAX_WEIGHT = 10_000
-"""Of tenants and classes."""
+"""Highest weight of tenants and classes."""
 MAX_AT_ONCE = 10**12
 _SHARES = ("floor", "ceiling")
 _TIMES = ("deadline_seconds", "ttft_target_seconds", "itl_target_seconds", "max_wait_seconds")
 
 
 class ClassPolicy(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
-    """How requests of one priority class wait and share the workers; 0: nothing is said of it."""
+    """How requests of one priority class queue and share the workers; 0: not set."""
 
     id: str
     """One of CLASSES."""
     floor: float = 0.0
-    """Share of what workers compute that the class gets while it waits, whatever goes before it."""
+    """Share of worker compute that the class gets while it has waiting requests, before all
+    others."""
     ceiling: float = 0.0
-    """Share of what workers can compute that the class gets at most, also while nobody waits."""
+    """Share of worker compute that the class gets at most, even if no other requests wait."""
     requests_at_once: int = 0
-    """That may be placed and not ended."""
+    """Requests that may be placed and not ended."""
     weight: float = 0.0
-    """What a request costs its tenant is divided by it."""
+    """Divisor of the cost that a request is charged to its tenant."""
     deadline_seconds: float = 0.0
-    """From arrival, for requests that name none: a first token later than that is worth nothing."""
+    """Default time from arrival after which a first token is worthless, for requests without a
+    deadline."""
     ttft_target_seconds: float = 0.0
-    """Time to first token, for requests that name none."""
+    """Default time to first token, for requests without a target."""
     itl_target_seconds: float = 0.0
-    """Between tokens of running streams."""
+    """Time between tokens of running streams."""
     waits: bool = False
-    """Whether a request that would miss its target or deadline waits all the same; else it is
-    refused at once."""
+    """Whether a request that would miss its target or deadline waits nevertheless; else it is
+    rejected immediately."""
     max_wait_seconds: float = 0.0
-    """A request that has waited for so long is given up."""
+    """Time in the queue after which a request is rejected."""
     version: int = 1
 
 
 FIELDS = tuple(name for name in ClassPolicy.__struct_fields__ if name not in ("id", "version"))
-"""What an operator sets."""
+"""Fields that an operator sets."""
 
 
 def check_class(record: ClassPolicy) -> None:
     """Check a record's values.
 
     Raises:
-        ValueError: the first field that is wrong, and what it may be.
+        ValueError: the first invalid field, and its allowed values.
     """
     if record.id not in CLASSES:
         raise ValueError(
@@ -73,10 +75,10 @@ def check_class(record: ClassPolicy) -> None:
 
 
 def check_floors(records: Iterable[ClassPolicy]) -> None:
-    """Check that the floors of all classes can be kept together.
+    """Check that the floors of all classes can be satisfied together.
 
     Raises:
-        ValueError: they are more than 1 in sum.
+        ValueError: their sum exceeds 1.
     """
     total = math.fsum(one.floor for one in records)
     if total > 1.0:

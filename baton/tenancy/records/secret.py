@@ -1,4 +1,4 @@
-"""Secrets of API keys: how they are drawn, what is kept of them, and how they are recognized."""
+"""Secrets of API keys: how they are generated, stored and recognized."""
 
 import secrets
 from hashlib import sha256
@@ -8,7 +8,7 @@ from baton.host.redaction import KEY_PREFIX
 SECRET_BYTES = 32
 DIGEST_BYTES = 32
 MAX_SECRET_CHARACTERS = 256
-"""A longer text is no secret, and is not hashed."""
+"""A longer text is not a secret, and is not hashed."""
 
 
 def new_secret() -> str:
@@ -17,9 +17,9 @@ def new_secret() -> str:
 
 
 def digest_of(secret: bytes) -> bytes:
-    """Return what is kept of a secret, and looked up: its sha256.
+    """Return the stored digest of a secret, by which it is looked up: its SHA-256.
 
-    A secret has 256 random bits, so that a fast hash is safe; and a look-up by digest takes as long
-    whether the digest is unknown or differs from a known one in its last bit.
+    A secret has 256 random bits, so that a fast hash is safe; and a lookup by digest takes the same
+    time whether the digest is unknown or differs from a known one in its last bit.
     """
     return sha256(secret).digest()

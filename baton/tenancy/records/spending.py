@@ -1,4 +1,4 @@
-"""What was spent of budgets, as routers write it down: up to a second old."""
+"""Spending of budgets, as recorded by routers: up to a second old."""
 
 import time
 from collections.abc import Callable
@@ -14,21 +14,22 @@ from baton.tenancy.limits.spec import Subject
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Of one budget, in one month, in nano-dollars."""
+    """Spending of one budget in one month, in nano-dollars."""
 
     spent: int = 0
-    """What ended requests cost."""
+    """Cost of ended requests."""
     reserved: int = 0
-    """For requests that run, and in chunks of frontends; what killed frontends had of both."""
+    """Reserved for running requests, and in chunks of frontends; including both of killed
+    frontends."""
 
     @classmethod
     def of(cls, record: SpendRecord) -> "Spent":
-        """Return what a record says."""
+        """Return the spending in a record."""
         return cls(record.settled, record.charged - record.settled)
 
 
 class Spending:
-    """Reads what tenants, projects and keys spent that have a budget or alerts.
+    """Reads the spending of tenants, projects and keys that have a budget or alerts.
 
     Args:
         etcd: the connection; the caller closes it, after this.
@@ -36,8 +37,8 @@ class Spending:
         clock: returns seconds since the Unix epoch.
 
     Methods raise:
-        EtcdError: etcd is away.
-        ValueError: a record is none.
+        EtcdError: etcd is unavailable.
+        ValueError: a record is invalid.
     """
 
     def __init__(self, etcd: Etcd, cluster: str, clock: Callable[[], float] = time.time) -> None:
@@ -46,13 +47,13 @@ class Spending:
         self._clock = clock
 
     async def of(self, subject: Subject, name: str) -> Spent:
-        """Return what one of them spent this month."""
+        """Return this month's spending of one subject."""
         month = month_of(self._clock())
         value = await self._etcd.get(keys.spent(self._cluster, month, subject, name))
         return Spent() if value is None else Spent.of(parse(value))
 
     async def all(self, subject: Subject) -> dict[str, Spent]:
-        """Return what all of one kind spent this month, by their ids."""
+        """Return this month's spending of all subjects of one kind, by ID."""
         found: dict[str, Spent] = {}
         prefix = keys.spent(self._cluster, month_of(self._clock()), subject, "")
         async with aclosing(self._etcd.pages(prefix)) as pages:

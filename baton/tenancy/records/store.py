@@ -1,4 +1,4 @@
-"""How records are read from etcd and changed in it: each change with its audit record, in order."""
+"""Reads and changes records in etcd: each change with its audit record, in order."""
 
 import asyncio
 import random
@@ -40,9 +40,9 @@ from baton.tenancy.records.tenants import (
 R = TypeVar("R", bound=Record)
 
 ATTEMPTS = 16
-"""Of a change that others come before."""
+"""Attempts of a change that conflicts with others."""
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.005, 0.1
-"""Between two attempts, at most."""
+"""Bounds of the pause between two attempts."""
 
 _NAMES: dict[type, str] = {
     Tenant: "tenant {} does not exist: list tenants with `baton tenants ls`",
@@ -57,19 +57,19 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RecordChange(Generic[R]):
-    """One record as it was and is to be."""
+    """One record before and after a change."""
 
     event: str
-    """As of `AuditRecord`."""
+    """Event of the `AuditRecord`."""
     after: R
     before: R | None = None
-    """None: it is made."""
+    """None: the record is created."""
     stored: bytes | None = None
-    """What etcd holds of it now."""
+    """The stored value now."""
     value: bytes = b""
-    """What it is to hold; empty: `after` alone."""
+    """The new stored value; empty: `after`."""
     project: Project | None = None
-    """That it belongs to."""
+    """Project that the record belongs to."""
 
     @property
     def new_value(self) -> bytes:
@@ -79,10 +79,9 @@ class RecordChange(Generic[R]):
 class RecordStore:
     """Reads and writes the records of a cluster. Lives on an event loop.
 
-    All changes of one tenant are made one after the other, whoever makes them: each writes the
-    tenant's `AuditHead`, and is refused by etcd and made anew where another one did so since it
-    began. So what a change read is true when it is written, and it has its audit record or did not
-    happen.
+    All changes of one tenant are serialized, across processes: each writes the tenant's
+    `AuditHead`, and is rejected by etcd and retried if another one did so since it began. So what a
+    change read is still valid when it is written, and every change has its audit record.
 
     Args:
         etcd: the connection; the caller closes it, after this.
@@ -96,24 +95,25 @@ class RecordStore:
         self._prefix = keys.tenancy(cluster)
         self._clock = clock
         self._one_at_a_time = asyncio.Lock()
-        """Changes of this process do not meet each other in etcd."""
+        """Serializes the changes of this process, so that they do not conflict in etcd."""
 
     def now(self) -> int:
         """Return the time in seconds since the Unix epoch."""
         return int(self._clock())
 
     def new_id(self, kind: str) -> str:
-        """Return a new id: `key_`, say, and 16 digits, of which the first 11 are milliseconds.
+        """Return a new ID: a prefix such as `key_` and 16 digits, of which the first 11 are
+        milliseconds.
 
-        So ids sort as records were made. Two of one millisecond differ in 20 random bits; etcd
-        refuses an id that there is.
+        So IDs sort by creation time. Two of one millisecond differ in 20 random bits; etcd rejects
+        an existing ID.
         """
         return f"{kind}_{int(self._clock() * 1000):011x}{secrets.randbits(20):05x}"
 
     # Reading.
 
     async def get(self, kind: type[R], ident: str) -> tuple[R, bytes]:
-        """Return a record, and what etcd holds of it.
+        """Return a record, and its stored value.
 
         Raises:
             BatonError: NOT_FOUND.
@@ -124,11 +124,11 @@ class RecordStore:
         return parse(kind, ident, stored), stored
 
     async def exists(self, kind: type[R], ident: str) -> bool:
-        """Return whether there is a record of that id."""
+        """Return whether a record with that ID exists."""
         return await self._etcd.get(self._key(kind, ident)) is not None
 
     async def all(self, kind: type[R]) -> AsyncIterator[R]:
-        """Yield all records of a kind, by id."""
+        """Yield all records of a kind, by ID."""
         prefix = self._key(kind, "")
         async with aclosing(self._etcd.pages(prefix)) as pages:
             async for pairs, _ in pages:
@@ -136,7 +136,7 @@ class RecordStore:
                     yield parse(kind, key.removeprefix(prefix), value)
 
     async def revision(self, tenant: str) -> int:
-        """Return the revision of etcd that made the last change of a tenant; 0: there is none."""
+        """Return the etcd revision of a tenant's last change; 0: there is none."""
         _, revision = await self._etcd.get_revised(keys.audit(self._cluster, tenant))
         return revision
 
@@ -148,13 +148,13 @@ class RecordStore:
         """Make a change, and return the record as it is now.
 
         Args:
-            tenant: whose record it is.
-            actor: who changes it.
-            plan: reads what it must and returns what to do; called again where others were first.
+            tenant: tenant of the record.
+            actor: the author of the change.
+            plan: reads what it needs and returns the change; called again after a conflict.
 
         Raises:
-            BatonError: what `plan` raises; INVALID_FIELD; ABORTED, others keep being first.
-            EtcdError: etcd is away. The change may have been made.
+            BatonError: what `plan` raises; INVALID_FIELD; ABORTED, conflicts persist.
+            EtcdError: etcd is unavailable. The change may have been made.
         """
         async with self._one_at_a_time:
             for attempt in range(ATTEMPTS):
@@ -181,7 +181,7 @@ class RecordStore:
         change: Callable[[R], dict[str, Any]],
         project: Project | None = None,
     ) -> R:
-        """Change fields of a record; those that this release does not know stay as they are.
+        """Change fields of a record; fields unknown to this release are kept.
 
         Args:
             tenant: whose record it is.
@@ -205,7 +205,7 @@ class RecordStore:
         change: Callable[[R], dict[str, Any]],
         project: Project | None = None,
     ) -> RecordChange[R]:
-        """Return what `update` is to commit, as the record is now."""
+        """Return the change that `update` commits, for the current record."""
         record, stored = await self.get(kind, ident)
         changes = change(record) | {"version": record.version + 1}
         fields: dict[str, Any] = msgspec.json.decode(stored)
@@ -240,7 +240,7 @@ class RecordStore:
                 [(head_key, head), (record_key, change.stored)], pairs, gone
             )
         except EtcdError:
-            # Whether it was made is not known. Its audit record, which names it, tells.
+            # It is unknown whether it was made. Its audit record, which names it, tells.
             if await self._etcd.get(audit_key) == told:
                 return True
             raise

@@ -1,8 +1,8 @@
 """The records of tenancy, as JSON in etcd: a tenant has projects, which have accounts and keys.
 
 Bytes are base64, times whole seconds since the Unix epoch, and 0 means never or no limit. Fields
-are only ever added: a reader passes over those that it does not know. `version` counts the changes
-of a record, from 1: of two copies the one with more is newer.
+are only ever added: readers ignore unknown ones. `version` counts the changes of a record, from 1:
+of two copies, the one with the higher version is newer.
 """
 
 import re
@@ -25,7 +25,7 @@ from baton.tenancy.records.secret import DIGEST_BYTES
 from baton.v1 import common_pb2
 
 NAME = r"[a-z0-9][a-z0-9-]{0,62}"
-"""What tenants and projects are called by people."""
+"""Pattern of the names of tenants and projects."""
 MAX_TITLE = 128
 MAX_MODELS = 256
 MAX_SCOPES = 32
@@ -35,7 +35,7 @@ MAX_RECIPIENT = 254
 
 
 class Tier(StrEnum):
-    """What a tenant pays for."""
+    """The service tier of a tenant."""
 
     FREE = "free"
     PRO = "pro"
@@ -50,36 +50,36 @@ class Tier(StrEnum):
 
 
 class Scope(StrEnum):
-    """What a key may be used for. Keys may name those of later releases."""
+    """A permission of a key. Keys may name scopes of later releases."""
 
     INFERENCE = "inference"
     """Models: generate, chat, tokenize, list."""
     USAGE = "usage"
-    """Read what was used."""
+    """Read usage."""
     ADMIN = "admin"
     """Change projects and keys of the tenant."""
 
 
 class Limited(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
-    """What tenants, projects and keys alike may have: limits; 0: none of that kind."""
+    """Limits that tenants, projects and keys may have; 0: no limit of that kind."""
 
     requests_per_minute: int = 0
     tokens_per_minute: int = 0
-    """Of prompts and outputs."""
+    """Tokens of prompts and outputs, per minute."""
     requests_at_once: int = 0
     context_tokens: int = 0
-    """Of prompt and output together, in one request."""
+    """Prompt and output tokens together, in one request."""
     budget_nanodollars_per_month: int = 0
-    """That requests may cost in a month of UTC; 0: as much as they like."""
+    """Cost limit of requests in a month of UTC; 0: no limit."""
 
 
 class SpendAlert(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True, gc=False):
-    """What is told once a month, when so much was spent in it."""
+    """An alert that is reported once a month, when spending in it reaches an amount."""
 
     id: str
     threshold_nanodollars: int
     recipients: tuple[str, ...] = ()
-    """Who is to be told by whoever reads the log: nothing is sent."""
+    """Recipients, for the reader of the log to notify: nothing is sent."""
     subject_prefix: str = ""
 
 
@@ -90,11 +90,11 @@ class Tenant(Limited, omit_defaults=True, kw_only=True, gc=False):
     tier: Tier
     created_seconds: int = 0
     kv_bytes: int = 0
-    """Most bytes that it may hold in each tier of each store; 0: its share alone bounds it."""
+    """Most bytes that it may hold in each tier of each store; 0: only its share limits it."""
     weight: int = 0
-    """Shares of what workers compute that it has, beside other tenants that wait; 0: one."""
+    """Its weight when sharing worker compute with other waiting tenants; 0: one."""
     disabled_seconds: int = 0
-    """Since when none of its keys is taken; 0: they are."""
+    """Since when all its keys are rejected; 0: they are accepted."""
     spend_alerts: tuple[SpendAlert, ...] = ()
     version: int = 1
 
@@ -107,53 +107,53 @@ class Project(Limited, omit_defaults=True, kw_only=True, gc=False):
     name: str
     created_seconds: int = 0
     archived_seconds: int = 0
-    """Since when none of its keys is taken; 0: they are."""
+    """Since when all its keys are rejected; 0: they are accepted."""
     spend_alerts: tuple[SpendAlert, ...] = ()
     version: int = 1
 
 
 class ServiceAccount(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
-    """A program of a project: the owner of keys, which end with it."""
+    """A program of a project: the owner of keys, which are revoked with it."""
 
     id: str
     project: str
-    """Id of the project."""
+    """ID of the project."""
     name: str
-    """For people."""
+    """Display name."""
     created_seconds: int = 0
     deleted_seconds: int = 0
-    """Since when none of its keys is taken; 0: they are."""
+    """Since when all its keys are rejected; 0: they are accepted."""
     version: int = 1
 
 
 class OldSecret(msgspec.Struct, gc=False):
-    """The secret before the last rotation, which is still taken for a while."""
+    """The secret before the last rotation, which stays valid for a while."""
 
     sha256: bytes
     until_seconds: int
 
 
 class Key(Limited, omit_defaults=True, kw_only=True, gc=False):
-    """An API key. What is kept of its secret is a digest; the secret is shown once."""
+    """An API key. Only a digest of its secret is stored; the secret is shown once."""
 
     id: str
     project: str
-    """Id of the project."""
+    """ID of the project."""
     service_account: str = ""
-    """Id of the service account that owns it; empty: none does."""
+    """ID of the service account that owns it; empty: none."""
     name: str = ""
-    """For people."""
+    """Display name."""
     sha256: bytes
-    """Of the secret."""
+    """SHA-256 of the secret."""
     old_secret: OldSecret | None = None
     scopes: tuple[str, ...]
     models: tuple[str, ...] = ()
-    """Models and adapters that may be asked for; none: all of them."""
+    """Models and adapters that it may be used for; none: all."""
     created_seconds: int = 0
     expires_seconds: int = 0
-    """From when on it is not taken; 0: it does not expire."""
+    """When it expires; 0: never."""
     revoked_seconds: int = 0
-    """Since when it is not taken; 0: it is."""
+    """Since when it is revoked; 0: it is not."""
     version: int = 1
 
 
@@ -167,7 +167,7 @@ KINDS: dict[str, type[Record]] = {
     "projects": Project,
     "tenants": Tenant,
 }
-"""By what stands in a record's name before its id."""
+"""Record types by the prefix of the record's name."""
 KIND_OF: dict[type, str] = {kind: name for name, kind in KINDS.items()}
 
 _NAME = re.compile(NAME)
@@ -181,19 +181,19 @@ _decoders: dict[type, msgspec.json.Decoder[Record]] = {
     kind: msgspec.json.Decoder(kind) for kind in KINDS.values()
 }
 encode = msgspec.json.encode
-"""Returns a record as it is stored."""
+"""Returns a record in its stored form."""
 
 
 def parse(kind: type[R], ident: str, value: bytes) -> R:
     """Return the record in a stored value.
 
     Args:
-        kind: of record.
-        ident: the id that its name in etcd says.
+        kind: type of the record.
+        ident: ID from its name in etcd.
         value: JSON.
 
     Raises:
-        ValueError: it is no such record; the message names the field and what it may be.
+        ValueError: it is invalid; the message names the field and its allowed values.
     """
     try:
         record = cast(R, _decoders[kind].decode(value))
@@ -206,7 +206,7 @@ def parse(kind: type[R], ident: str, value: bytes) -> R:
 
 
 def limits_of(record: Tenant | Project | Key) -> SubjectLimits:
-    """Return the limits that a record has, as of its version."""
+    """Return the limits of a record, with its version."""
     match record:
         case Tenant():
             subject = Subject.TENANT
@@ -232,7 +232,7 @@ def check(record: Record) -> None:
     """Check a record's values.
 
     Raises:
-        ValueError: the first field that is wrong, and what it may be.
+        ValueError: the first invalid field, and its allowed values.
     """
     _at_least(record, "version", 1)
     if isinstance(record, ClassPolicy):

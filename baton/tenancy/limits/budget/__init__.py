@@ -1,5 +1,5 @@
-"""Budgets of months: prepaid by their owners like limits, and nothing comes back with time.
+"""Monthly budgets: prepaid by their owners like limits, but without refill.
 
-What a frontend spent it says whole to each new owner, and the owner writes down what all of them
-were charged. Pure: time is an argument, and messages and records are handed in and out.
+A frontend reports its total spending to each new owner, and the owner records the charges of all
+frontends. Pure: time is an argument, and messages and records are passed in and out.
 """

@@ -1,4 +1,4 @@
-"""A budget's month, in the router that owns it: what every frontend was charged."""
+"""One month of a budget, in the router that owns it: the charges of all frontends."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -9,67 +9,67 @@ from baton.tenancy.limits.messages import Ask, LimitGrant
 from baton.tenancy.limits.spec import Limit
 
 WAIT_SECONDS = 0.15
-"""A question waits so long for other frontends to return what they do not use."""
+"""How long a request for units waits for other frontends to return unused ones."""
 UNKNOWN_SECONDS = 0.5
-"""And so long for what frontends were charged to be known at all."""
+"""How long it waits for the charges of frontends to become known."""
 REFUSED_SECONDS = 0.25
-"""So long it is of no use to ask again for what was refused."""
+"""After a rejection, asking again is useless for this long."""
 _UNKNOWN_PARTS = 100
-"""Of a budget whose record is not known, so much of it is granted in all: one of 100."""
+"""Share of a budget that may be granted while its record is unknown: 1/100."""
 _CHUNK_PARTS = 1000
-"""Of a budget, a frontend has at most so much of it ahead of need: one of 1,000."""
+"""Share of a budget that a frontend may hold ahead of need: at most 1/1,000."""
 _LEFT_PARTS = 8
-"""And, with what others have, at most so much of what is left."""
+"""Share of the remainder that frontends may hold ahead of need together: at most 1/8."""
 _DEPOSED_SECONDS = 5.0
 
 
 @dataclass(slots=True)
 class _PendingGrant:
-    """A question that may yet be answered with a grant."""
+    """A request that may still be answered with a grant."""
 
     limit_term: int
     need: int
-    """The sum of grants with which the smallest request can go on."""
+    """Total grants that the smallest waiting request needs."""
     want: int
-    """And with which all can."""
+    """Total grants that all waiting requests need."""
     ahead: bool
     since: float
 
 
 class Account:
-    """Grants what is left of a budget. Owned by a `LimitOwner`.
+    """Grants the remainder of a budget. Owned by a `LimitOwner`.
 
-    Until `reported` says that every frontend that lives has said what it was charged, nothing is
-    granted; until the record is `loaded`, 1 % of the budget in all. Bounded by the frontends that
-    there are, and `MAX_FRONTENDS`.
+    Nothing is granted until `reported` is set, when every live frontend has reported its charges;
+    until the record is `loaded`, at most 1 % of the budget. Bounded by the number of frontends, and
+    `MAX_FRONTENDS`.
     """
 
     def __init__(self, limit: Limit) -> None:
         self.limit = limit
         self.reported = False
-        """Whether all frontends that live have spoken; the owner of this sets it."""
+        """Whether all live frontends have reported; set by the owner of this."""
         self.loaded = False
         self.charges = ChargeTotals()
-        """What every frontend was charged."""
+        """Charges of every frontend."""
         self.alerts: tuple[str, ...] = ()
         self._lent = 0
-        """Granted before the record was known."""
+        """Units granted before the record was known."""
         self._scarce = False
-        """Nothing is granted ahead of need."""
+        """Whether nothing is granted ahead of need."""
         self._waiting: dict[str, _PendingGrant] = {}
-        """By frontend, the oldest first."""
+        """By frontend, oldest first."""
         self._deposed_until: float | None = None
         self._claimed = False
         """Whether this router has written the record."""
         self._unclaimed = False
-        """Whether it is to be written though nothing changed."""
+        """Whether to write the record although nothing changed."""
         self._used_at = 0.0
 
     # Sums.
 
     @property
     def charged(self) -> int:
-        """What frontends were given and have not returned."""
+        """Units granted to frontends and not returned."""
         return self.charges.total
 
     @property
@@ -79,7 +79,7 @@ class Account:
 
     @property
     def free(self) -> int:
-        """What is not charged; negative where the budget was lowered."""
+        """Units not charged; negative if the budget was lowered."""
         return self.limit.amount - self.charges.total
 
     @property
@@ -88,7 +88,7 @@ class Account:
         return bool(self._waiting)
 
     def unused_since(self, now: float) -> float:
-        """Return for how long nothing was said of it; 0 where something is still to be done."""
+        """Return how long ago it was last mentioned; 0 if work is pending."""
         if self.dirty or self._waiting or not self.loaded:
             return 0.0
         return now - self._used_at
@@ -96,7 +96,7 @@ class Account:
     # Frontends.
 
     def answer(self, frontend: str, ask: Ask, now: float) -> Iterator[tuple[str, LimitGrant]]:
-        """Take in what a frontend did; yield answers, for it and for others, by frontend."""
+        """Record a frontend's report; yield replies, to it and to others, by frontend."""
         self._used_at = now
         if ask.limit.version >= self.limit.version:
             self.limit = ask.limit
@@ -134,7 +134,7 @@ class Account:
             yield frontend, self._reply(holder)
 
     def serve(self, now: float) -> Iterator[tuple[str, LimitGrant]]:
-        """Yield answers to what waits: after returns, reports, the record, or some time."""
+        """Yield replies to waiting requests: after returns, reports, the record, or some time."""
         if self._deposed_until is not None and now >= self._deposed_until:
             self._deposed_until = None
         for frontend, waiting in list(self._waiting.items()):
@@ -159,14 +159,14 @@ class Account:
             yield frontend, self._reply(holder, wait=REFUSED_SECONDS)
 
     def drop(self, frontend: str) -> None:
-        """Let a frontend be gone: it stays charged as it is, until it speaks again."""
+        """Drop a frontend that is gone: its charge stays until it reports again."""
         self._waiting.pop(frontend, None)
         self.charges.drop(frontend)
 
     # The record.
 
     def load(self, record: SpendRecord | None) -> None:
-        """Take in what was written down, by this router or others; None: nothing was."""
+        """Load the stored record, by this router or others; None: there is none."""
         record = record or SpendRecord("")
         for frontend in self.charges.load(record):
             self._waiting.pop(frontend, None)
@@ -174,25 +174,26 @@ class Account:
         self.loaded = self._unclaimed = True
 
     def depose(self, now: float) -> None:
-        """Grant nothing for a while: another router wrote the record, which owns it too."""
+        """Grant nothing for a while: another router, which also owns the budget, wrote the
+        record."""
         if self._claimed:
             self._deposed_until = now + _DEPOSED_SECONDS
 
     def record(self, router: str, alive: Collection[str]) -> SpendRecord:
-        """Return what to write down; after `load`.
+        """Return the record to write; after `load`.
 
         Args:
-            router: incarnation of this one.
-            alive: frontends that live, which are never folded.
+            router: incarnation of this router.
+            alive: live frontends, which are never folded.
         """
         return self.charges.record(router, alive, self.alerts)
 
     def written(self, record: SpendRecord) -> None:
-        """Note that a record was written, as `record` returned it."""
+        """Note that a record returned by `record` was written."""
         self._claimed, self._unclaimed, self.alerts = True, False, record.alerts
         self.charges.written(record)
 
-    # Inside.
+    # Internals.
 
     @property
     def _lendable(self) -> int:
@@ -204,7 +205,7 @@ class Account:
 
     @property
     def _chunk(self) -> int:
-        """Units that each frontend may have ahead of need."""
+        """Units that each frontend may hold ahead of need."""
         free = self.free
         if not self.loaded or self._waiting or not self._lendable:
             return 0
@@ -215,7 +216,7 @@ class Account:
         return min(ahead, self.limit.amount // _CHUNK_PARTS)
 
     def _may_change(self, asker: str, waited: float) -> bool:
-        """Return whether more may soon be known or returned."""
+        """Return whether more units may soon become known or be returned."""
         if not (self.loaded and self.reported):
             return waited < UNKNOWN_SECONDS
         if waited >= WAIT_SECONDS:
@@ -233,7 +234,7 @@ class Account:
             self._grant(frontend, ahead)
 
     def _recall(self) -> Iterator[tuple[str, LimitGrant]]:
-        """Yield to every frontend that keeps units ahead of need that it may not any more."""
+        """Yield a reply to every frontend that holds more units ahead of need than it now may."""
         for name, holder in self.charges.holders.items():
             if holder.told_keeps and name not in self._waiting:
                 yield name, self._reply(holder)
@@ -242,8 +243,8 @@ class Account:
         holder.told_keeps = self._chunk
         if self.loaded and self.reported and self._deposed_until is None:
             left = max(0, self.free)
-            reserved = max(0, self.charges.reserved - holder.held)  # it counts that itself
-        else:  # what there is will be known soon
+            reserved = max(0, self.charges.reserved - holder.held)  # the frontend counts its own
+        else:  # the remainder will be known soon
             left, reserved = self._lendable, self.limit.amount
         return LimitGrant(
             self.limit.id,

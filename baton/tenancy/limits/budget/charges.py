@@ -1,4 +1,4 @@
-"""What every frontend was charged of a budget: those that speak now, and those of the record."""
+"""Charges of every frontend to a budget: of connected frontends, and of those in the record."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from baton.tenancy.limits.budget.record import FrontendCharge, SpendRecord
 
 FOLD_SECONDS = 3600.0
-"""What a frontend was charged that is gone for so long is kept as part of one sum."""
+"""Charges of a frontend that has been gone for this long are folded into one sum."""
 MAX_FRONTENDS = 512
-"""In a record; of more, those that are gone are folded at once."""
+"""Frontends in a record; beyond this, those that are gone are folded immediately."""
 
 
 @dataclass(slots=True)
 class GrantHolder:
-    """A frontend that speaks to this owner."""
+    """A frontend that communicates with this owner."""
 
     term: int
     granted: int
     returned: int = 0
     settled: int = 0
     held: int = 0
-    """Of what it was granted: not reserved, as it told."""
+    """Granted units that are not reserved, as it reported."""
     keeps: int = 0
-    """Ahead of need, as it was told when it spoke last."""
+    """Units that it keeps ahead of need, as of its last report."""
     told_keeps: int = 0
     at_seconds: int = 0
 
@@ -31,36 +31,37 @@ class GrantHolder:
         return self.granted - self.returned
 
     def charge(self) -> FrontendCharge:
-        """Return what is written down of it."""
+        """Return the charge to record for it."""
         return FrontendCharge(self.term, self.charged, self.settled, self.at_seconds)
 
 
 class ChargeTotals:
-    """The sum of all charges, kept as it changes. Owned by an `Account`.
+    """The sum of all charges, updated incrementally. Owned by an `Account`.
 
-    Bounded by the frontends that there are, and MAX_FRONTENDS.
+    Bounded by the number of frontends, and MAX_FRONTENDS.
     """
 
     def __init__(self) -> None:
         self.holders: dict[str, GrantHolder] = {}
-        """Frontends that speak to this owner."""
+        """Frontends that communicate with this owner."""
         self.gone: dict[str, FrontendCharge] = {}
-        """Of frontends that do not, or not yet."""
+        """Charges of frontends that do not, or not yet."""
         self.total = 0
-        """What frontends were given and have not returned."""
+        """Units granted to frontends and not returned."""
         self.wall_seconds = 0.0
-        """The time since the Unix epoch; the owner of this sets it."""
+        """Seconds since the Unix epoch; set by the owner of this."""
         self._unwritten: set[str] = set()
         """Frontends whose charge may not be in the record."""
         self._folded_charged = self._folded_settled = 0
 
     @property
     def reserved(self) -> int:
-        """What frontends that live have, but for what ended requests cost."""
+        """Units of live frontends, except the cost of ended requests."""
         return sum(one.charged - one.settled for one in self.holders.values())
 
     def begin(self, frontend: str, term: int, base: int) -> None:
-        """Begin with a frontend, or anew: it was charged `base`, whatever is known of before."""
+        """Start with a frontend, or again: it was charged `base`, regardless of what was known
+        before."""
         before = self.holders.pop(frontend, None)
         gone = self.gone.pop(frontend, None)
         was = before.charged if before is not None else gone.charged if gone is not None else 0
@@ -69,7 +70,7 @@ class ChargeTotals:
         self._changed(frontend)
 
     def take_in(self, frontend: str, returned: int, settled: int) -> None:
-        """Take in what a frontend returned and spent; smaller sums are of earlier messages."""
+        """Record units that a frontend returned and spent; smaller sums are of earlier messages."""
         holder = self.holders[frontend]
         if returned > holder.returned:
             self.total -= returned - holder.returned
@@ -80,13 +81,13 @@ class ChargeTotals:
             self._changed(frontend)
 
     def grant(self, frontend: str, units: int) -> None:
-        """Charge a frontend with more."""
+        """Charge a frontend with more units."""
         self.holders[frontend].granted += units
         self.total += units
         self._changed(frontend)
 
     def drop(self, frontend: str) -> None:
-        """Let a frontend be gone: it stays charged as it is, until it speaks again."""
+        """Drop a frontend that is gone: its charge stays until it reports again."""
         holder = self.holders.pop(frontend, None)
         if holder is not None:
             self.gone[frontend] = holder.charge()
@@ -95,14 +96,15 @@ class ChargeTotals:
 
     @property
     def dirty(self) -> bool:
-        """Whether something may not be in the record."""
+        """Whether some changes may not be in the record."""
         return bool(self._unwritten)
 
     def load(self, record: SpendRecord) -> list[str]:
-        """Take in a record; return the frontends that moved on to another owner since they spoke.
+        """Load a record; return the frontends that have moved on to another owner since they
+        reported.
 
-        A frontend's later word is kept: that of its higher term, and of one term what was said
-        here.
+        Of two charges of a frontend the later one is kept: that of the higher term and, within a
+        term, the one reported here.
         """
         frontends = dict(record.frontends)
         for name in self._unwritten & self.gone.keys():
@@ -123,7 +125,7 @@ class ChargeTotals:
         return moved
 
     def adds_to(self, record: SpendRecord) -> bool:
-        """Return whether something is not written yet, and not in a record of another router."""
+        """Return whether some charges are neither written nor in a record of another router."""
         for name, mine in self._all():
             theirs = record.frontends.get(name)
             if name not in self._unwritten:
@@ -135,13 +137,13 @@ class ChargeTotals:
         return False
 
     def record(self, router: str, alive: Collection[str], alerts: tuple[str, ...]) -> SpendRecord:
-        """Return what to write down; frontends that are not `alive` may be folded."""
+        """Return the record to write; frontends that are not `alive` may be folded."""
         self._fold(alive)
         charges = dict(self._all())
         return SpendRecord(router, charges, self._folded_charged, self._folded_settled, alerts)
 
     def written(self, record: SpendRecord) -> None:
-        """Note that a record was written, as `record` returned it."""
+        """Note that a record returned by `record` was written."""
         now = dict(self._all())
         self._unwritten = {
             name for name in self._unwritten if now.get(name) != record.frontends.get(name)
@@ -157,7 +159,7 @@ class ChargeTotals:
         self.holders[frontend].at_seconds = int(self.wall_seconds)
 
     def _fold(self, alive: Collection[str]) -> None:
-        """Add up what frontends were charged that are long gone."""
+        """Fold the charges of frontends that have long been gone."""
         gone = [name for name in self.gone.keys() - self._unwritten if name not in alive]
         many = len(self.gone) + len(self.holders) - MAX_FRONTENDS
         gone.sort(key=lambda name: self.gone[name].at_seconds)

@@ -1,4 +1,4 @@
-"""What a router has to read and to write of the budgets that it owns, and what came of it."""
+"""Reads and writes that a router has to do for the budgets that it owns, and their results."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,31 +14,31 @@ from baton.tenancy.limits.spec import LimitId
 
 @dataclass(frozen=True, slots=True)
 class LedgerWrite:
-    """A record to be written, if etcd still holds what is known of it."""
+    """A record to write if etcd still holds the known version of it."""
 
     limit_id: LimitId
     account: Account
     known: bytes | None
     record: SpendRecord
     value: bytes
-    """The record, as etcd is to hold it."""
+    """The new record, as stored in etcd."""
 
     def marked(self, alerts: tuple[str, ...]) -> "LedgerWrite":
-        """Return it with these alerts crossed."""
+        """Return a copy in which these alerts are marked as crossed."""
         record = msgspec.structs.replace(self.record, alerts=alerts)
         return LedgerWrite(self.limit_id, self.account, self.known, record, encode(record))
 
 
 class Ledger:
-    """Keeps the records of a router's budgets. Pure; of one router, and one at a time.
+    """Keeps the records of a router's budgets. Pure; one per router.
 
-    A record is written by comparing it with what was read or written last. So of two routers that
-    own a budget in their own view one finds that out, takes in what the other wrote, and grants
-    nothing for a while.
+    A record is written with compare-and-swap against the version last read or written. So if two
+    routers both believe that they own a budget, one detects it, loads what the other wrote, and
+    grants nothing for a while.
 
     Args:
         router: its incarnation.
-        owner: whose budgets they are.
+        owner: owner of the budgets.
     """
 
     def __init__(self, router: str, owner: LimitOwner) -> None:
@@ -46,36 +46,36 @@ class Ledger:
         self._owner = owner
         self._known: dict[LimitId, bytes | None] = {}
         self._lost: dict[LimitId, Account] = {}
-        """Another router's by now, with something that is not written."""
+        """Accounts now owned by another router, with unwritten charges."""
         self._unreadable: set[LimitId] = set()
         self._successors: dict[LimitId, str] = {}
-        """Who wrote the records of these: a record keeps the owner that it has."""
+        """Routers that wrote these records: a record keeps its owner."""
 
     def move_to(self, owner: LimitOwner) -> None:
-        """Go on with another owner, which has nothing: all budgets are other routers' now."""
+        """Switch to another owner, which is empty: all budgets now belong to other routers."""
         for limit_id, account in self._owner.accounts.items():
             self._lose(limit_id, account)
         self._owner = owner
 
     @property
     def has_unread(self) -> bool:
-        """Whether records are to be read."""
+        """Whether there are records to read."""
         return bool(self._owner.unread)
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether records are to be written."""
+        """Whether there are records to write."""
         return bool(self._owner.unwritten or self._lost)
 
     def unread(self, most: int) -> list[LimitId]:
-        """Return budgets whose records are to be read."""
+        """Return budgets whose records must be read."""
         return list(islice(self._owner.unread, most))
 
     def was_read(self, limit_id: LimitId, value: bytes | None) -> None:
-        """Take in a record; None: there is none.
+        """Load a record; None: there is none.
 
         Raises:
-            ValueError: it is no record.
+            ValueError: it is not a record.
         """
         account = self._owner.accounts.get(limit_id)
         if account is not None:
@@ -85,12 +85,13 @@ class Ledger:
         self._owner.unread.pop(limit_id, None)
 
     def give_up(self) -> None:
-        """Keep what is not written of budgets that are another router's now."""
+        """Stop owning budgets that now belong to another router, keeping their unwritten
+        charges."""
         for limit_id, account in self._owner.lost_accounts().items():
             self._lose(limit_id, account)
 
     def unwritten(self, most: int) -> list[LedgerWrite]:
-        """Return records that are to be written."""
+        """Return records that must be written."""
         writes: list[LedgerWrite] = []
         for limit_id, account in self._dirty():
             if len(writes) == most:
@@ -112,13 +113,13 @@ class Ledger:
             return
         self._owner.unwritten.pop(write.limit_id, None)
         if write.account.dirty and self._owner.accounts.get(write.limit_id) is write.account:
-            self._owner.unwritten[write.limit_id] = None  # behind the others
+            self._owner.unwritten[write.limit_id] = None  # at the end of the queue
 
     def refused(self, write: LedgerWrite, value: bytes | None, now: float) -> SpendRecord | None:
-        """Take in, and return, what was written instead, by another router or by this one.
+        """Load and return the record that was written instead, by another router or by this one.
 
         Raises:
-            ValueError: it is no record.
+            ValueError: it is not a record.
         """
         record = None if value is None else parse(value)
         if record is not None and record.owner not in ("", self._router):
@@ -134,17 +135,17 @@ class Ledger:
         return record
 
     def pass_over(self, limit_id: LimitId) -> None:
-        """Leave a record alone that cannot be read; its budget is as if etcd were away."""
+        """Skip a record that cannot be read; its budget is treated as if etcd were unavailable."""
         self._owner.unread.pop(limit_id, None)
         self._unreadable.add(limit_id)
 
     def read_again(self) -> None:
-        """Have the records read again that could not be: they may have been mended."""
+        """Read skipped records again: they may have been repaired."""
         self._owner.unread |= dict.fromkeys(self._unreadable & self._owner.accounts.keys())
         self._unreadable.clear()
 
     def sweep(self) -> None:
-        """Forget what is known of the records of budgets that the owner forgot."""
+        """Forget the records of budgets that the owner has forgotten."""
         kept = self._owner.accounts.keys() | self._lost.keys()
         self._known = {one: value for one, value in self._known.items() if one in kept}
 

@@ -15,16 +15,16 @@ def begins(month: int) -> float:
 
 
 def next_month(month: int) -> int:
-    """Return the month behind one."""
+    """Return the month after one."""
     return month_of(begins(month) + timedelta(days=31, hours=1).total_seconds())
 
 
 def months_before(month: int, count: int) -> int:
-    """Return the month that is so many before one."""
+    """Return the month `count` months before one."""
     months = month // 100 * 12 + month % 100 - 1 - count
     return months // 12 * 100 + months % 12 + 1
 
 
 def name(month: int) -> str:
-    """Return a month as people write it: 2026-11."""
+    """Return a month as text: 2026-11."""
     return f"{month // 100:04}-{month % 100:02}"

@@ -1,4 +1,4 @@
-"""What is written down of a budget's month: what each frontend was charged, as JSON in etcd."""
+"""The stored record of a budget's month: the charge of each frontend, as JSON in etcd."""
 
 import msgspec
 
@@ -6,51 +6,52 @@ MAX_BYTES = 1 << 20
 
 
 class FrontendCharge(msgspec.Struct, array_like=True, gc=False):
-    """What one frontend was charged, by its own word or by what it was granted since."""
+    """The charge of one frontend, as it reported and with later grants."""
 
     term: int
-    """Of the frontend; of two charges the one of the higher is later."""
+    """Term of the frontend; of two charges the one with the higher term is later."""
     charged: int
     settled: int
-    """Of these: what ended requests cost. The rest is reserved, or was lost with the frontend."""
+    """Part of the charge that ended requests cost. The rest is reserved, or was lost with the
+    frontend."""
     at_seconds: int = 0
-    """When it changed last, since the Unix epoch."""
+    """When it changed last, in seconds since the Unix epoch."""
 
 
 class SpendRecord(msgspec.Struct, omit_defaults=True, gc=False):
-    """The charges of one budget in one month. Only its owner writes it, by comparing it."""
+    """The charges of one budget in one month. Only its owner writes it, with compare-and-swap."""
 
     owner: str
     """Incarnation of the router that wrote it."""
     frontends: dict[str, FrontendCharge] = {}
     """By incarnation."""
     folded_charged: int = 0
-    """Of frontends that are long gone, together."""
+    """Charges of frontends that have long been gone, together."""
     folded_settled: int = 0
     alerts: tuple[str, ...] = ()
-    """Ids of the alerts that were crossed, and told, this month."""
+    """IDs of the alerts that were crossed, and reported, this month."""
 
     @property
     def charged(self) -> int:
-        """What cannot be granted any more."""
+        """Units that cannot be granted any more."""
         return self.folded_charged + sum(one.charged for one in self.frontends.values())
 
     @property
     def settled(self) -> int:
-        """What ended requests cost."""
+        """Cost of ended requests."""
         return self.folded_settled + sum(one.settled for one in self.frontends.values())
 
 
 _decoder = msgspec.json.Decoder(SpendRecord)
 encode = msgspec.json.encode
-"""Returns a record as it is stored."""
+"""Returns a record in its stored form."""
 
 
 def parse(value: bytes) -> SpendRecord:
-    """Return a record as it was stored.
+    """Return the record in a stored value.
 
     Raises:
-        ValueError: it is no such record.
+        ValueError: it is not such a record.
     """
     try:
         return _decoder.decode(value)

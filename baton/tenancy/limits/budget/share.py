@@ -1,4 +1,4 @@
-"""A frontend's share of one budget: what it was granted, what runs on it, and what was spent."""
+"""A frontend's share of one budget: units granted, reserved by running requests, and spent."""
 
 import math
 from collections.abc import Hashable
@@ -8,16 +8,17 @@ from baton.tenancy.limits.spec import Limit
 from baton.tenancy.limits.term import ANSWER_SECONDS
 
 IDLE_SECONDS = 1.0
-"""What was not used for so long goes back, and what was spent is told if nothing else is said."""
+"""Unused units are returned after this, and spending is reported if there is no other message."""
 RETRY_SECONDS = 1.0
-"""Where what runs now may give something back."""
+"""Retry delay if running requests may return units."""
 
 
 class BudgetShare:
-    """What a frontend may spend of a budget. Owned by a `Limiter`, which keeps it for the month.
+    """The part of a budget that a frontend may spend. Owned by a `Limiter`, which keeps it for the
+    month.
 
-    What it was charged is always `available + reserved + settled`. A new owner is told that sum as
-    the base of its term, so that nothing is lost with the owner before.
+    Its charge is always `available + reserved + settled`. A new owner receives that sum as the base
+    of its term, so that nothing is lost with the previous owner.
     """
 
     __slots__ = (
@@ -57,18 +58,18 @@ class BudgetShare:
         self.owner = ""
         """The router; empty: there is none, or none was asked yet."""
         self.epoch = 0
-        """Of the routers among which `owner` was chosen."""
+        """Epoch of the routers among which `owner` was chosen."""
         self.in_use = 0
         self.available = 0
         """Units that requests may reserve."""
         self.reserved = 0
-        """By requests that run."""
+        """Units reserved by running requests."""
         self.settled = 0
-        """What ended requests cost."""
+        """Cost of ended requests."""
         self.low = -1
-        """With fewer available it is time to ask ahead; -1: never."""
+        """Below this many available units it asks ahead; -1: never."""
         self.changed = False
-        """Whether the owner is to be told without being asked."""
+        """Whether to report to the owner without being asked."""
         self._term = self._base = self._granted = self._returned = 0
         self._chunk = self._left = self._elsewhere = 0
         self._answered = self._asking = self._wants_ahead = False
@@ -76,31 +77,31 @@ class BudgetShare:
         self._told = (0, 0)
         self._seen, self._seen_at = 0, math.inf
         self._waiting: dict[Hashable, int] = {}
-        """What each waiting request needs, the oldest first."""
+        """Units that each waiting request needs, oldest first."""
 
     @property
     def term(self) -> int:
-        """The number of the term; 0: none has begun."""
+        """Number of the term; 0: none has begun."""
         return self._term
 
     @property
     def charged(self) -> int:
-        """What this frontend was given and has not returned."""
+        """Units granted to this frontend and not returned."""
         return self.available + self.reserved + self.settled
 
     @property
     def has_message(self) -> bool:
-        """Whether there is something to say to the owner."""
+        """Whether there is a message for the owner."""
         return bool(self.owner) and (self.changed or self._wants_ahead)
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to return or to tell, and the owner knows that."""
+        """Whether there is nothing to return or to report, and the owner knows that."""
         told = not self.owner or self._told == (self.available, self.settled)
         return told and not (self.available or self.reserved or self.changed or self._asking)
 
     def begin_term(self, number: int, owner: str, now: float, *, keep: bool) -> None:  # noqa: ARG002  # a share like others
-        """Begin with an owner, who is told all that was charged; empty: there is none."""
+        """Begin a term with an owner, which receives the total charge; empty: there is none."""
         self.owner = owner
         self._term = number
         self._base = self._granted = self.charged
@@ -113,7 +114,7 @@ class BudgetShare:
     # Requests.
 
     def take(self, waiter: Hashable, cost: int, now: float) -> None:
-        """Reserve for a request, which waits no more; `available` must be enough."""
+        """Reserve units for a request, which stops waiting; `available` must suffice."""
         self._waiting.pop(waiter, None)
         self.available -= cost
         self.reserved += cost
@@ -121,21 +122,21 @@ class BudgetShare:
             self._wants_ahead = True
 
     def wait(self, waiter: Hashable, cost: int) -> None:
-        """Let a request wait until it takes or leaves, and the owner be asked for what it lacks."""
+        """Queue a request until it takes units or leaves; the owner is asked for what it lacks."""
         if waiter not in self._waiting:
             self._waiting[waiter] = cost
             self.changed = True
 
     def leave(self, waiter: Hashable) -> None:
-        """Let a request wait no more."""
+        """Remove a request from the queue."""
         if self._waiting.pop(waiter, None) is not None and self._surplus:
             self.changed = True
 
     def refusal(self, cost: int, now: float) -> float | None:
-        """Return when to try again a request that finds less than it needs.
+        """Return when to retry a request that lacks units.
 
         Returns:
-            Seconds; infinity: not in this month; None: the owner is asked, and its answer tells.
+            Seconds; infinity: not in this month; None: the owner was asked, and its reply decides.
         """
         if cost > self.limit.amount:
             return math.inf
@@ -147,17 +148,17 @@ class BudgetShare:
         return RETRY_SECONDS if within else math.inf
 
     def settle(self, reserved: int, cost: int) -> None:
-        """End a request that reserved so much: it cost so much, and the rest is available."""
+        """End a request that reserved units: it cost `cost`, and the rest becomes available."""
         self.reserved -= reserved
         self.settled += cost
         self.available += reserved - cost
         if self._surplus:
             self.changed = True
 
-    # What is said and heard.
+    # Messages.
 
     def ask(self, now: float) -> Ask:
-        """Return the message to the owner: what is not needed goes back with it."""
+        """Return the message to the owner, which also returns unneeded units."""
         surplus = self._surplus
         self.available -= surplus
         self._returned += surplus
@@ -185,14 +186,14 @@ class BudgetShare:
         return ask
 
     def receive(self, answer: LimitGrant, now: float) -> None:
-        """Take in an answer of this term."""
+        """Handle a reply of this term."""
         units = max(0, answer.granted - self._granted)
         self._granted += units
         self.available += units
         self._answered = True
         self._asking = False
         if self._chunk and not answer.chunk:
-            self.changed = True  # the owner waits to hear that nothing is kept
+            self.changed = True  # the owner waits for confirmation that nothing is kept
         self._chunk = answer.chunk
         self.low = answer.chunk // 2 or -1
         self._left, self._elsewhere = answer.left, answer.reserved
@@ -201,12 +202,12 @@ class BudgetShare:
             self.changed = True
 
     def say_again(self) -> None:
-        """Tell the owner what it may not have got."""
+        """Send the last report again, which the owner may not have received."""
         self._asking = False
         self.changed = True
 
     def tick(self, now: float) -> None:
-        """Return what was not used for a while, and tell what was spent."""
+        """Return units unused for a while, and report spending."""
         if not self.owner:
             return
         if self._asking and now - self._asked_at >= ANSWER_SECONDS:
@@ -219,18 +220,19 @@ class BudgetShare:
             self.give_back()
 
     def give_back(self) -> None:
-        """Return all that no request has reserved, with the next message."""
+        """Return all unreserved units, with the next message."""
         if self.owner and self.available:
             self._returned += self.available
             self.available = 0
             self.changed = True
 
     def refill(self, frontends: int, now: float) -> None:
-        """Without an owner: nothing comes."""
+        """Do nothing: without an owner, nothing accrues."""
 
     @property
     def _surplus(self) -> int:
-        """Units that are to go back: twice the chunk may stay, so that not each request returns."""
+        """Return the units to return: twice the chunk may stay, so that not every request returns
+        some."""
         if self._waiting or not self._answered or self.available <= 2 * self._chunk:
             return 0
         return self.available - self._chunk
