@@ -1,1 +1,1 @@
-"""What requests used and cost: records on a frontend's disk, brought to sinks, summed up."""
+"""Usage and cost of requests: recorded on a frontend's disk, delivered to sinks, and summed."""

@@ -1,4 +1,4 @@
-"""What is counted of usage records on their way."""
+"""Metrics of usage records and their delivery."""
 
 from baton.telemetry.metrics import Counter, Gauge
 

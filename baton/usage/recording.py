@@ -1,4 +1,4 @@
-"""What a process that records usage is made of: a spool, and what brings its records to sinks."""
+"""Usage recording in a process: a spool, and the delivery of its records to sinks."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,18 +13,18 @@ from baton.usage.spool.delivery import Delivery
 from baton.usage.spool.spool import Spool
 
 Sinks = dict[str, Callable[[], Sink]]
-"""What makes each sink, by its name."""
+"""Factories of sinks, by name."""
 
 
 @asynccontextmanager
 async def recording(
     settings: UsageSettings, database: Database | None = None
 ) -> AsyncIterator[Spool | None]:
-    """Open the spool and deliver from it meanwhile; None where usage is not recorded.
+    """Open the spool and deliver from it; None if usage is not recorded.
 
     Args:
-        settings: of the spool and its sinks.
-        database: has the records too; None: there is none.
+        settings: settings of the spool and its sinks.
+        database: also receives the records; None: there is none.
 
     Raises:
         StartupError: a setting is missing or wrong, or the spool cannot be opened.
@@ -48,7 +48,7 @@ async def recording(
 
 
 def _sinks(settings: UsageSettings, database: Database | None) -> Sinks:
-    """Return those that settings ask for."""
+    """Return the sinks that settings configure."""
     sinks: Sinks = {}
     if database is not None:
         sinks[PostgresSink.name] = partial(PostgresSink, database)
@@ -61,7 +61,7 @@ def _sinks(settings: UsageSettings, database: Database | None) -> Sinks:
 
 def _kafka(settings: KafkaSettings) -> Sink:
     try:
-        from baton.usage.sinks.kafka.sink import KafkaSink  # it takes the extra
+        from baton.usage.sinks.kafka.sink import KafkaSink  # it needs the extra
     except ImportError as error:
         raise StartupError(
             "usage.kafka.brokers is set, and confluent-kafka cannot be imported "

@@ -1,4 +1,4 @@
-"""Deletes usage records of Postgres that are old."""
+"""Deletes old usage records from Postgres."""
 
 from datetime import UTC, date, datetime
 from uuid import UUID
@@ -7,7 +7,7 @@ from baton.postgres.connecting import connected
 from baton.settings import StateSettings
 
 _AT_ONCE = 10_000
-"""Rows of one statement: a transaction, short enough to hold nobody up."""
+"""Rows of one statement: a transaction short enough to block no others."""
 _DELETE = (
     "delete from usage_records where id in "
     f"(select id from usage_records where id < $1 order by id limit {_AT_ONCE})"
@@ -15,19 +15,19 @@ _DELETE = (
 
 
 def first_id(day: date) -> UUID:
-    """Return what the ids of all requests are below that began before a day (UTC)."""
+    """Return an ID above those of all requests that began before a day (UTC)."""
     began = datetime(day.year, day.month, day.day, tzinfo=UTC)
     return UUID(int=int(began.timestamp() * 1000) << 80)
 
 
 async def delete_before(settings: StateSettings, day: date) -> int:
-    """Delete the records of requests that began before a day (UTC), and return how many.
+    """Delete the records of requests that began before a day (UTC), and return their number.
 
-    They go oldest first, in transactions of their own: what is deleted stays so, whatever fails.
+    The oldest are deleted first, in separate transactions: after a failure, completed ones stand.
 
     Raises:
         StartupError: asyncpg is not installed.
-        StateError: the database cannot be asked, or refuses.
+        StateError: the database does not respond, or rejects the statement.
     """
     deleted, bound = 0, first_id(day)
     async with connected(settings) as connection:

@@ -1,1 +1,1 @@
-"""Sums of usage records: one question, answered from Postgres or from files of records alike."""
+"""Sums of usage records: one query, answered from Postgres or from files of records."""

@@ -11,13 +11,13 @@ from baton.usage.sinks.jsonl import PATTERN
 
 
 class RecordFiles:
-    """The records of some files, each once, whatever process wrote it how often.
+    """The records of some files, without duplicates.
 
-    Iterate over it. It keeps the id of each record that it has seen: about 100 bytes.
+    Iterate over it. It keeps the ID of each record that it has seen: about 100 bytes.
 
     Args:
         files: in any order.
-        question: tells which records are wanted; without one, all.
+        question: selects records; None: all.
     """
 
     def __init__(self, files: Iterable[Path], question: Question | None = None) -> None:
@@ -25,9 +25,9 @@ class RecordFiles:
         self._wants = (question or Question()).wants
         self._seen: set[bytes] = set()
         self.doubles = 0
-        """Copies that were passed over."""
+        """Duplicate records that were skipped."""
         self.damaged = 0
-        """Lines that are no record, likewise: a crash leaves one at the end of a file."""
+        """Invalid lines that were skipped: a crash leaves one at the end of a file."""
 
     def __iter__(self) -> Iterator[UsageRecord]:
         for path in self._files:
@@ -54,5 +54,5 @@ class RecordFiles:
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the record files of a directory, or the one file that is named."""
+    """Return the record files of a directory, or the given file."""
     return sorted(path.glob(PATTERN)) if path.is_dir() else [path]

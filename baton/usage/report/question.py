@@ -1,4 +1,4 @@
-"""What is asked of usage records, and the sums that answer it. Pure."""
+"""A query over usage records, and the sums that answer it. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -10,16 +10,17 @@ from baton.usage.record import LOST, UsageRecord
 
 Column = Literal["tenant", "project", "key", "model", "adapter", "tier", "batch", "priced"]
 COLUMNS: tuple[Column, ...] = get_args(Column)
-"""What can be told apart. `priced` tells requests whose cost is known from others."""
+"""Columns to group by. `priced` separates requests whose cost is known from others."""
 MAX_SECONDS = 10**11
-"""The latest time that can be asked for, since the Unix epoch; it is in the year 5138."""
+"""The latest time that can be queried, in seconds since the Unix epoch; in the year 5138."""
 
 BATCH_ITEM = ", batch"
-"""Ends the line items of batch requests."""
+"""Suffix of the line items of batch requests."""
 
 
 class Labels(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the records of a group have in common; None of a column that is not told apart."""
+    """Values that the records of a group have in common; None for a column that is not grouped
+    by."""
 
     tenant: str | None = None
     project: str | None = None
@@ -32,31 +33,33 @@ class Labels(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def name(self) -> str:
-        """By which the model was asked for: the adapter's where there is one."""
+        """Name by which the model was requested: the adapter's if there is one."""
         return self.adapter or self.model or ""
 
     @property
     def line_item(self) -> str:
-        """What a bill calls it: the name, and whether it ran as batch, which may have a price."""
+        """Line item on a bill: the name, and whether it ran as batch, which may have another
+        price."""
         return self.name + (BATCH_ITEM if self.batch else "")
 
 
 @dataclass(slots=True)
 class Sums:
-    """What requests used and cost together; costs in nano-dollars."""
+    """Total usage and cost of requests; costs in nano-dollars."""
 
     requests: int = 0
     lost: int = 0
-    """Of them, those that their frontend did not outlive: only their prompts are known."""
+    """Of these, requests whose frontend ended before them: only their prompts are known."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    """Of the prompt tokens, those whose KV was found."""
+    """Prompt tokens whose KV was cached."""
     output_tokens: int = 0
     cost_nanodollars: int = 0
     unpriced: int = 0
-    """Requests, not lost, whose model had no price."""
+    """Requests, except lost ones, whose model had no price."""
     charged_prompt_tokens: int = 0
-    """Of requests whose first token came: what a price is asked for. The next two likewise."""
+    """Prompt tokens of requests with a first token, to which prices apply. The next two
+    likewise."""
     charged_cached_tokens: int = 0
     charged_output_tokens: int = 0
 
@@ -89,48 +92,48 @@ _SUMMED = tuple(one.name for one in fields(Sums))
 
 
 class UsageGroup(NamedTuple):
-    """Requests that began in one bucket of time and have the same labels."""
+    """Requests that began in one time bucket and have the same labels."""
 
     begin: int
-    """Of the bucket, in seconds since the Unix epoch."""
+    """Start of the bucket, in seconds since the Unix epoch."""
     labels: Labels
     sums: Sums
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which records are summed up, and what is told apart.
+    """Which records to sum, and how to group them.
 
     Buckets of time are aligned to the Unix epoch, as minutes, hours and days in UTC are; the first
     one begins and the last one ends with the range.
     """
 
     begin: int = 0
-    """Requests that began at this second of the Unix epoch or later …"""
+    """Include requests that began at this second of the Unix epoch or later …"""
     end: int = MAX_SECONDS
     """… and before this one."""
     width: int = 0
-    """Seconds of a bucket; 0: there is one, for all."""
+    """Seconds of a bucket; 0: one bucket for all."""
     by: tuple[Column, ...] = ()
     tenant: str | None = None
-    """Only its records; None: those of all."""
+    """Include only its records; None: those of all tenants."""
     projects: tuple[str, ...] | None = None
-    """Only of these, by id; None: of all. The next two likewise."""
+    """Include only these projects, by ID; None: all. The next two likewise."""
     keys: tuple[str, ...] | None = None
     names: tuple[str, ...] | None = None
-    """Only of these models and adapters; a request for an adapter is none of its model."""
+    """Include only these models and adapters; a request for an adapter does not match its model."""
     batch: bool | None = None
     line_items: tuple[str, ...] | None = None
-    """Only of these, as of `Labels.line_item`."""
+    """Include only these, as in `Labels.line_item`."""
 
     def bucket_of(self, seconds: int) -> int:
-        """Return when the bucket begins that a time of the range is in."""
+        """Return the start of the bucket that contains a time of the range."""
         if not self.width:
             return self.begin
         return max(self.begin, seconds // self.width * self.width)
 
     def wants(self, record: UsageRecord) -> bool:
-        """Return whether a record counts."""
+        """Return whether a record matches."""
         return (
             self.begin * 1000 <= record.began_ms < self.end * 1000
             and self.tenant in (None, record.tenant)
@@ -142,7 +145,7 @@ class Question:
         )
 
     def answer(self, records: Iterable[UsageRecord]) -> list[UsageGroup]:
-        """Return the groups of records, by time; those that do not count are passed over."""
+        """Return the groups of records, by time; records that do not match are skipped."""
         found: dict[tuple[int, Labels], Sums] = {}
         for record in records:
             if self.wants(record):

@@ -1,4 +1,4 @@
-"""A question as SQL over the table `usage_records`. Pure."""
+"""A query as SQL over the table `usage_records`. Pure."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -9,7 +9,7 @@ from baton.usage.report.question import BATCH_ITEM, Column, Labels, Question, Su
 _NAME = "case adapter when '' then model else adapter end"
 _LINE_ITEM = f"({_NAME}) || case when batch then '{BATCH_ITEM}' else '' end"
 _MAX_BUCKETS = 2000
-"""That are asked one by one."""
+"""Buckets that are queried one by one."""
 _EXPRESSIONS: dict[Column, str] = {"priced": "(cost_nanodollars is not null)"}
 _CHARGED = f"first_token_seconds is not null and outcome <> '{LOST}'"
 # In the order of the fields of `Sums`.
@@ -28,11 +28,11 @@ _SUMS = (
 
 
 def select(question: Question, most: int | None = None) -> tuple[str, list[Any]]:
-    """Return the statement of a question, and its arguments.
+    """Return the statement of a query, and its arguments.
 
     Args:
-        question: what is asked.
-        most: groups that are returned, the earliest; None: all.
+        question: the query.
+        most: groups to return, the earliest; None: all.
     """
     wheres, args = _where(question)
     columns = [_EXPRESSIONS.get(name, name) for name in question.by]
@@ -61,10 +61,10 @@ def _count(question: Question) -> int:
 def _by_bucket(
     question: Question, columns: list[str], wheres: str, args: list[Any], most: int | None
 ) -> tuple[str, list[Any]]:
-    """Return the statement that sums up one bucket after the other, each of them from an index.
+    """Return the statement that sums one bucket after another, each of them from an index.
 
-    Postgres holds the groups of one bucket at a time, sorts nothing on disk, and ends with the
-    bucket that has the last group that is wanted.
+    Postgres holds the groups of one bucket at a time, sorts nothing on disk, and stops at the
+    bucket that has the last requested group.
     """
     args += [_time(question.begin // question.width * question.width), question.width]
     first, width = f"${len(args) - 1}", f"make_interval(secs => ${len(args)}::bigint)"
@@ -72,7 +72,7 @@ def _by_bucket(
     wheres = wheres.replace("began < $2", f"began < least(bucket + {width}, $2)")
     grouped = f"group by {', '.join(columns)}" if columns else "having count(*) > 0"
     statement = (
-        # Sorted inside, so that nothing is sorted outside before the first row is returned.
+        # Sorted inside, so that no outer sort is needed before the first row is returned.
         f"select bucket, sums.* from (select bucket from generate_series({first}::timestamptz, "
         f"$2::timestamptz - interval '1 microsecond', {width}) as bucket order by bucket) "
         f"as buckets cross join lateral (select {', '.join((*columns, *_SUMS))} from usage_records "
@@ -85,13 +85,13 @@ def _by_bucket(
 
 
 def select_latest(question: Question) -> tuple[str, list[Any]]:
-    """Return the statement for the time of now and of the latest record that could count."""
+    """Return the statement for the current time and that of the latest record that could match."""
     wheres, args = _where(question)
     return f"select now(), (select max(began) from usage_records where {wheres})", args
 
 
 def group_of(question: Question, row: Any) -> UsageGroup:
-    """Return the group of a row that `select` brought."""
+    """Return the group of a row that `select` returned."""
     values = list(row)
     begin = question.begin
     if question.width:

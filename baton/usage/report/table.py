@@ -1,4 +1,4 @@
-"""Questions about the usage records in Postgres."""
+"""Queries over the usage records in Postgres."""
 
 import asyncio
 import math
@@ -16,33 +16,33 @@ if TYPE_CHECKING:
     import asyncpg
 
 _GRACE_SECONDS = 0.5
-"""Postgres ends a statement by itself; that it does not is noticed so much later."""
+"""Postgres ends a statement by itself; after this additional time the client gives up."""
 _FEW_ROWS = 100
-"""That take about 0.3 ms."""
+"""Rows that take about 0.3 ms to process."""
 
 T = TypeVar("T")
 
 
 class TooLongError(Exception):
-    """A question takes longer than it may: it has to be a smaller one."""
+    """A query takes too long: use a smaller one."""
 
 
 class Freshness(NamedTuple):
-    """How new the records are; seconds since the Unix epoch, by the clock of Postgres."""
+    """Age of the records; seconds since the Unix epoch, by the clock of Postgres."""
 
     now: float
     latest: float | None
-    """When the newest one began; None: there is none."""
+    """When the newest record began; None: there is none."""
 
 
 class UsageTable:
-    """Answers questions from the table `usage_records`. Lives on the event loop.
+    """Answers queries from the table `usage_records`. Lives on the event loop.
 
-    What is asked here leaves connections to others: who brings records does not wait for it.
+    Its connections are limited, so that the delivery of records does not wait for queries.
 
     Args:
         database: with the schema of this release.
-        at_once: questions that are asked at the same time; further ones wait.
+        at_once: concurrent queries; further ones wait.
     """
 
     def __init__(self, database: Database, at_once: int = 2) -> None:
@@ -52,16 +52,16 @@ class UsageTable:
     async def read(
         self, question: Question, seconds: float, most: int | None = None
     ) -> list[UsageGroup]:
-        """Return the groups that answer a question, by time.
+        """Return the groups that answer a query, by time.
 
         Args:
-            question: what is asked.
-            seconds: for all of it.
-            most: groups that are returned, the earliest; None: all.
+            question: the query.
+            seconds: time limit for all of it.
+            most: groups to return, the earliest; None: all.
 
         Raises:
-            TooLongError: Postgres did not come to the end of it in time.
-            StateError: the database does not answer, or refused it; those of `Database.fetch`.
+            TooLongError: Postgres did not finish in time.
+            StateError: the database does not respond, or rejected it; as in `Database.fetch`.
         """
         statement, values = select(question, most)
         async with self._asking(seconds) as fetch:
@@ -71,8 +71,8 @@ class UsageTable:
     async def report(
         self, question: Question, scope: Question, seconds: float, most: int | None = None
     ) -> tuple[list[UsageGroup], Freshness]:
-        """Return the groups that answer a question, and how new the records of a scope are that
-        they were made of. Arguments and errors are those of `read`."""
+        """Return the groups that answer a query, and the freshness of the records in its scope.
+        Arguments and errors are those of `read`."""
         statement, values = select(question, most)
         latest, of_scope = select_latest(scope)
         async with self._asking(seconds) as fetch:
@@ -83,7 +83,7 @@ class UsageTable:
 
     @asynccontextmanager
     async def _asking(self, seconds: float) -> AsyncIterator[Any]:
-        """Lend what runs statements on one state of the records, each of which ends by itself."""
+        """Yield a runner of statements on one snapshot of the records, each with a time limit."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         try:
@@ -103,7 +103,7 @@ class UsageTable:
 
 
 async def _groups(question: Question, rows: Sequence[Any]) -> list[UsageGroup]:
-    """Return the groups of rows; many of them are made on a thread, beside the event loop."""
+    """Return the groups of rows; many are built on a thread, off the event loop."""
 
     def convert() -> list[UsageGroup]:
         return [group_of(question, row) for row in yielding(rows)]
@@ -112,8 +112,8 @@ async def _groups(question: Question, rows: Sequence[Any]) -> list[UsageGroup]:
 
 
 def yielding(items: Iterable[T]) -> Iterator[T]:
-    """Yield items, and let other threads run after each few of them: an event loop that waits for
-    the interpreter gets it at once, and not after the 5 ms that a thread may keep it."""
+    """Yield items, and let other threads run after every few of them: an event loop that waits for
+    the interpreter gets it immediately instead of after 5 ms."""
     for number, item in enumerate(items, 1):
         if number % _FEW_ROWS == 0:
             time.sleep(0)
@@ -121,7 +121,7 @@ def yielding(items: Iterable[T]) -> Iterator[T]:
 
 
 class _Statement:
-    """Runs statements on a connection until a time of the event loop's clock."""
+    """Runs statements on a connection until a deadline of the event loop's clock."""
 
     def __init__(self, connection: "asyncpg.Connection", until: float) -> None:
         self._connection = connection

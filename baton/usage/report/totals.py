@@ -1,7 +1,7 @@
-"""Totals of what a report tells apart, beside what the same tokens cost at a provider's prices.
+"""Totals of a report, compared with the cost of the same tokens at a provider's prices.
 
-Prices depend on model, adapter, tier and batch, and costs are sums of whole numbers: so they are
-asked of groups in place of requests, and come to the same.
+Prices depend on model, adapter, tier and batch, and costs are sums of integers, so computing them
+from groups gives the same result as from requests.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,16 +14,16 @@ from baton.usage.report.question import Column, Sums, UsageGroup
 K = TypeVar("K", bound=tuple[object, ...])
 
 PRICE_COLUMNS: tuple[Column, ...] = ("model", "adapter", "tier", "batch", "priced")
-"""What a question tells apart whose answer is compared with a provider."""
+"""Columns that a query must group by for a comparison with a provider."""
 
 
 @dataclass(slots=True)
 class Totals:
-    """What requests used and cost together; costs in nano-dollars."""
+    """Total usage and cost of requests; costs in nano-dollars."""
 
     requests: int = 0
     lost: int = 0
-    """Of them, those that their frontend did not outlive: only their prompts are known."""
+    """Of these, requests whose frontend ended before them: only their prompts are known."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
@@ -31,14 +31,14 @@ class Totals:
     unpriced: int = 0
     """Requests whose model had no price."""
     provider_nanodollars: int = 0
-    """What the same tokens cost at a provider's prices."""
+    """Cost of the same tokens at the provider's prices."""
     provider_unpriced: int = 0
-    """Requests whose model has no price there."""
+    """Requests whose model has no price at the provider."""
     saved_nanodollars: int = 0
-    """What requests that have both prices cost less than there; negative: more."""
+    """Savings of requests that have both prices; negative: they cost more."""
 
     def add(self, group: UsageGroup, provider: PriceTable) -> None:
-        """Add a group, in which all of PRICE_COLUMNS are told apart."""
+        """Add a group, which is grouped by all of PRICE_COLUMNS."""
         labels, sums = group.labels, group.sums
         self.requests += sums.requests
         self.lost += sums.lost
@@ -69,11 +69,11 @@ def _charged(sums: Sums) -> tuple[int, int, int]:
 def totals_by(
     groups: Iterable[UsageGroup], key: Callable[[UsageGroup], K], provider: PriceTable
 ) -> dict[K, Totals]:
-    """Return totals by what a report tells apart, in its order.
+    """Return totals by the key of a report's rows, in its order.
 
     Args:
-        groups: in which all of PRICE_COLUMNS are told apart.
-        key: returns what a group is shown as.
+        groups: grouped by all of PRICE_COLUMNS.
+        key: returns the row of a group.
         provider: prices to compare with.
     """
     found: dict[K, Totals] = {}
@@ -91,11 +91,11 @@ def total_of(groups: Iterable[UsageGroup], provider: PriceTable) -> Totals:
 
 
 def shown(totals: Totals, *, compares: bool) -> dict[str, Any]:
-    """Return totals as reports have them: amounts in nano-dollars, and as exact dollars in text.
+    """Return totals as shown in reports: amounts in nano-dollars, and as exact dollars in text.
 
     Args:
-        totals: what is shown.
-        compares: there are prices to compare with; without, what depends on them is None.
+        totals: the totals.
+        compares: whether there are prices to compare with; if not, the dependent values are None.
     """
     told: dict[str, Any] = {name: getattr(totals, name) for name in _TOTALS}
     for name in ("cost", "provider", "saved"):

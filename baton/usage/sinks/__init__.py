@@ -1,1 +1,1 @@
-"""Where usage records go: each sink takes batches, and has them once it says so."""
+"""Destinations of usage records: each sink accepts batches, and acknowledges them once stored."""

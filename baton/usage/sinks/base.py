@@ -1,38 +1,38 @@
-"""What a sink is."""
+"""The interface of a sink."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 
 class SinkError(Exception):
-    """A sink cannot take records now. They are brought again; the text says why."""
+    """A sink cannot accept records now. They are delivered again; the message gives the reason."""
 
 
 class Sink(Protocol):
-    """Takes usage records. Lives on the event loop; owned by one `Delivery`.
+    """Stores usage records. Lives on the event loop; owned by one `Delivery`.
 
-    Records come again where it is not known whether it has them: after an error, and after a crash.
-    `UsageRecord.id` tells which are the same.
+    Records are delivered again if it is unknown whether they were stored: after an error, and after
+    a crash. `UsageRecord.id` identifies duplicates.
     """
 
     @property
     def name(self) -> str:
-        """Of letters; the same in every process that brings records to the same place."""
+        """Letters; the same in every process that delivers records to the same destination."""
         ...
 
     @property
     def local(self) -> bool:
-        """Whether it is this host's, so that trying again costs no one else anything."""
+        """Whether it is on this host, so that retries cost no other system anything."""
         ...
 
     async def write(self, records: Sequence[bytes]) -> None:
-        """Take records as JSON, at least one, about 256 KiB at most; return once they are kept.
+        """Store records as JSON, at least one, at most about 256 KiB; return once they are stored.
 
         Raises:
-            SinkError: it is not known that all are kept.
+            SinkError: it is unknown whether all are stored.
         """
         ...
 
     async def close(self) -> None:
-        """Release what it holds. Nothing is written afterwards."""
+        """Release resources. Nothing is written afterwards."""
         ...

@@ -1,9 +1,9 @@
 """A directory of files with a usage record as JSON in each line.
 
-Every process that delivers has files of its own: `usage-20261123T021500-9f3a1c22-0001.jsonl`, named
-for the time when it began, sorted as they were begun, each followed by the next once it is long
-enough. Nothing here removes a file: that is for whoever reads them. A crash may leave a last line
-that is not whole, and records that stand in two files; `baton.usage.report.files` passes over both.
+Every delivering process writes separate files: `usage-20261123T021500-9f3a1c22-0001.jsonl`, named
+for the time when it started, sorted by start time, each followed by the next once it is long
+enough. Nothing here removes a file: that is up to the consumer. A crash may leave an incomplete
+last line, and records that are in two files; `baton.usage.report.files` skips both.
 """
 
 import os
@@ -21,12 +21,12 @@ _CLOSE_SECONDS = 1.0
 
 
 class JsonlSink:
-    """Appends records to files. Blocks on a thread of its own.
+    """Appends records to files. Blocking calls run on a separate thread.
 
     Args:
-        directory: of the files; it is made where it is missing.
-        file_bytes: a file that is longer is followed by a new one.
-        sync: force each batch to the disk before it counts as kept.
+        directory: directory of the files; created if it is missing.
+        file_bytes: size after which a new file is started.
+        sync: force each batch to the disk before it counts as stored.
     """
 
     name = "jsonl"
@@ -43,10 +43,10 @@ class JsonlSink:
         self._size = 0
 
     async def write(self, records: Sequence[bytes]) -> None:
-        """Append records; they are kept once the file is on the disk.
+        """Append records; they are stored once the file is on the disk.
 
         Raises:
-            SinkError: the disk did not take all of them. What it took is cut off again.
+            SinkError: the disk did not accept all of them. Partial writes are truncated.
         """
         try:
             await self._thread.call(partial(self._append, b"\n".join([*records, b""])))
@@ -59,7 +59,7 @@ class JsonlSink:
         await self._thread.stop(_CLOSE_SECONDS)
 
     def _append(self, data: bytes) -> None:
-        """On the thread."""
+        """Append data; on the thread."""
         if self._fd >= 0 and self._size >= self._file_bytes:
             self._close()
         if self._fd < 0:
@@ -76,7 +76,7 @@ class JsonlSink:
             raise
 
     def _cut(self) -> None:
-        """Leave no half line, to which what comes next would be joined."""
+        """Remove an incomplete line, which would otherwise be joined with the next one."""
         try:
             os.ftruncate(self._fd, self._size)
         except OSError:
@@ -100,4 +100,4 @@ class JsonlSink:
 
 
 def _nothing() -> None:
-    """It is closed."""
+    """Do nothing: it is closed."""

@@ -1,7 +1,7 @@
-"""The table `usage_records` of Postgres: a row per record, whatever process brings it how often.
+"""The table `usage_records` of Postgres: a row per record, even if it is delivered several times.
 
-A batch is one statement, so that it is there whole or not at all. Postgres itself reads the JSON:
-the event loop only joins the lines, and fields that a newer release added are passed over.
+A batch is one statement, so that it is atomic. Postgres itself parses the JSON: the event loop only
+joins the lines, and fields that a newer release added are ignored.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from baton.usage.record import UsageRecord
 from baton.usage.sinks.base import SinkError
 
 WAIT_SECONDS = 60.0
-"""For a database that is away: records go there as soon as it is back."""
+"""Timeout for an unavailable database: records are delivered as soon as it is back."""
 
 log = get_logger(__name__)
 
@@ -30,7 +30,7 @@ _TYPES = {
 
 
 def _statement() -> str:
-    """Return the statement, from the fields of `UsageRecord`: columns are named like them."""
+    """Return the statement, from the fields of `UsageRecord`: columns have the same names."""
     columns, values, types = [], [], []
     for field in msgspec.structs.fields(UsageRecord):
         kind = getattr(field.type, "__args__", None)
@@ -42,7 +42,7 @@ def _statement() -> str:
             values.append(f"timestamptz 'epoch' + {name} * interval '1 millisecond'")
         elif field.required or field.default is None:
             values.append(name)
-        else:  # left out of the JSON
+        else:  # omitted from the JSON
             values.append(f"coalesce({name}, {_LITERALS[field.default]})")
     return (
         f"insert into usage_records ({', '.join(columns)}) select {', '.join(values)} "
@@ -55,10 +55,10 @@ INSERT = _statement()
 
 
 class PostgresSink:
-    """Inserts records; those whose id is there are passed over.
+    """Inserts records; those whose ID exists are skipped.
 
-    A record that Postgres refuses, for a value that its column cannot have, is logged as an error
-    with all that it holds, and counted: the others of its batch are inserted.
+    A record that Postgres rejects, because of a value that its column cannot have, is logged as an
+    error in full, and counted: the others of its batch are inserted.
     """
 
     name = "postgres"
@@ -71,7 +71,7 @@ class PostgresSink:
         """Insert records; return once they are committed.
 
         Raises:
-            SinkError: it is not known that they are. None of them is there, or all are.
+            SinkError: it is unknown whether they are. Either all are stored or none.
         """
         try:
             await self._database.wait_available(WAIT_SECONDS)
@@ -80,7 +80,7 @@ class PostgresSink:
             raise SinkError(str(error)) from error
 
     async def close(self) -> None:
-        """Nothing is held: the connections are the database's."""
+        """Do nothing: the connections belong to the database."""
 
     async def _insert(self, records: Sequence[bytes]) -> None:
         try:

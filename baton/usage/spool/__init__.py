@@ -1,1 +1,1 @@
-"""The spool: a log of usage records on a frontend's disk, let go of as sinks have them."""
+"""The spool: a log of usage records on a frontend's disk, freed as sinks acknowledge them."""

@@ -1,4 +1,4 @@
-"""Brings the records of a spool to a sink, oldest first, and lets go of what it has."""
+"""Delivers the records of a spool to a sink, oldest first, and frees acknowledged ones."""
 
 import asyncio
 from contextlib import suppress
@@ -15,11 +15,11 @@ from baton.usage.spool.run import START, Position, Run
 from baton.usage.spool.spool import Spool
 
 DELIVER_SECONDS = 1.0
-"""Records wait so long for others to go with them."""
+"""How long records wait for others, to be sent in one batch."""
 _FIRST_RETRY_SECONDS = 0.5
 _LONGEST_RETRY_SECONDS = 30.0
 _DISK_RETRY_SECONDS = 2.0
-"""At most, where what failed is a disk of this host."""
+"""Longest retry interval if a disk of this host failed."""
 _STOP_SECONDS = 2.0
 _LOST_AT_ONCE = 500
 
@@ -27,7 +27,7 @@ log = get_logger(__name__)
 
 
 class _StoppedError(Exception):
-    """The process ends, and something failed."""
+    """The process stops, and a delivery failed."""
 
 
 class _Times(msgspec.Struct):
@@ -36,17 +36,18 @@ class _Times(msgspec.Struct):
 
 
 class Delivery:
-    """Brings all records of a spool to one sink. Runs that were left come first, then its own.
+    """Delivers all records of a spool to one sink: first abandoned runs, then its own.
 
-    Each comes at least once, and twice only if the sink took it right before a crash or an error.
+    Each is delivered at least once, and twice only if the sink stored it right before a crash or an
+    error.
 
-    A sink that fails gets the same records again, in growing intervals; the spool keeps what comes.
-    A local one has them again within two seconds, so that a disk that was full catches up at once.
+    A sink that fails gets the same records again, at growing intervals; the spool keeps new ones.
+    A local sink is retried within two seconds, so that it recovers quickly from a full disk.
 
     Args:
         spool: entered before this, and left after.
         sink: closed with this.
-        seconds: between two batches, unless there are many.
+        seconds: time between two batches, unless there are many records.
     """
 
     def __init__(self, spool: Spool, sink: Sink, seconds: float = DELIVER_SECONDS) -> None:
@@ -54,7 +55,7 @@ class Delivery:
         self._sink = sink
         self._seconds = seconds
         self._left = 0
-        """Runs that were left and have been looked at."""
+        """Abandoned runs that were processed."""
         self._times = msgspec.json.Decoder(_Times)
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -66,7 +67,7 @@ class Delivery:
 
     async def __aexit__(self, *_: object) -> None:
         await self._spool.flush(_STOP_SECONDS)
-        self._stopping.set()  # once it has what is there
+        self._stopping.set()  # once it has delivered existing records
         if self._task is not None:
             await asyncio.wait([self._task], timeout=_STOP_SECONDS)
             self._task.cancel()
@@ -80,7 +81,8 @@ class Delivery:
             while True:
                 last = self._stopping.is_set()
                 await self._deliver_all_left()
-                # What a sink has stays here too: without its end it would be `lost` after a crash.
+                # Acknowledged lines stay here too: without its end a request would be `lost` after
+                # a crash.
                 upto = await self._synced()
                 while at < upto:
                     at = await self._bring(spool.run, reader, at, upto)
@@ -90,7 +92,7 @@ class Delivery:
                     return
                 await self._wait(self._seconds)
         except _StoppedError:
-            return  # what the sink has not stays, for the next process
+            return  # unacknowledged records stay, for the next process
 
     async def _deliver_all_left(self) -> None:
         while self._left < len(self._spool.left):
@@ -109,7 +111,7 @@ class Delivery:
             return START
 
     async def _deliver_left(self, run: Run) -> None:
-        """Bring what a run has that was left, and what it has lost; then remove it."""
+        """Deliver the remaining and lost records of an abandoned run; then remove it."""
         name, io = self._sink.name, self._spool.io
         reader = await io.call(partial(RunReader, run, name, left=True))
         end = await io.call(run.end)
@@ -124,7 +126,8 @@ class Delivery:
         log.info("usage.run.replayed", sink=name, run=run.directory.name, lost=len(lost))
 
     async def _bring(self, run: Run, reader: RunReader, at: Position, upto: Position) -> Position:
-        """Bring the next records behind `at`; return up to where the sink has them."""
+        """Deliver the next records after `at`; return the position that the sink has
+        acknowledged."""
         io = self._spool.io
         try:
             batch = await io.call(partial(reader.read, upto))
@@ -143,7 +146,7 @@ class Delivery:
         return batch.end
 
     async def _write(self, records: list[bytes]) -> None:
-        """Give records to the sink until it takes them."""
+        """Write records to the sink until it accepts them."""
         first = self._times.decode(records[0])
         oldest_ms = first.began_ms if first.ended_ms is None else first.ended_ms
         SINK_OLDEST.labels(self._sink.name).set(oldest_ms / 1000)
@@ -168,17 +171,17 @@ class Delivery:
                 return
 
     async def _wait_again(self, seconds: float) -> None:
-        """Wait before what failed is tried again.
+        """Wait before a retry.
 
         Raises:
-            _StoppedError: it is not.
+            _StoppedError: there will be no retry.
         """
         await self._wait(seconds)
         if self._stopping.is_set():
             raise _StoppedError
 
     async def _wait(self, seconds: float) -> None:
-        """Wait, or until it shall stop."""
+        """Wait, or until the delivery is stopped."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()

@@ -2,8 +2,8 @@
 
     E 000001c4 9a0b3f77 {"id":"…","outcome":"ok",…}
 
-`B` says that a request began: its record is what is known if nothing follows, and its outcome is
-`lost`. `E` says how it ended. A line that is not whole is passed over up to the next one.
+`B` records that a request began: its record applies if no end follows, with the outcome `lost`. `E`
+records how it ended. An incomplete line is skipped up to the next one.
 """
 
 from typing import NamedTuple
@@ -12,25 +12,25 @@ from zlib import crc32
 BEGIN = b"B"
 END = b"E"
 MAX_BODY = 64 * 1024
-"""Bytes of a record. A line that says it is longer is damaged."""
+"""Bytes of a record. A line with a larger length is damaged."""
 HEAD = len(b"E 00000000 00000000 ")
 MAX_LINE = HEAD + MAX_BODY + 1
 _SEEDS = {kind: crc32(kind) for kind in (BEGIN, END)}
-"""Checksums are of the kind and the body."""
+"""Checksums cover the kind and the body."""
 
 
 Line = tuple[bytes, bytes, int]
-"""A whole line: its kind, its body, and where the next one begins in the scanned bytes."""
+"""A complete line: its kind, its body, and where the next one begins in the scanned bytes."""
 
 
 class Scan(NamedTuple):
-    """What some bytes of a segment hold."""
+    """The content of some bytes of a segment."""
 
     lines: list[Line]
     end: int
-    """Up to here all is read: a line begins there that is not all here."""
+    """End of the scanned bytes: an incomplete line begins there."""
     damaged: int
-    """Bytes before it that belong to no whole line."""
+    """Bytes before it that belong to no complete line."""
 
 
 def frame(kind: bytes, body: bytes) -> bytes:
@@ -39,11 +39,11 @@ def frame(kind: bytes, body: bytes) -> bytes:
 
 
 def scan(data: bytes, *, final: bool) -> Scan:
-    """Return the whole lines in some bytes of a segment, which begin where a line does.
+    """Return the complete lines in some bytes of a segment, which begin at the start of a line.
 
     Args:
         data: the bytes.
-        final: nothing follows them: an unfinished line is damaged, not to be continued.
+        final: nothing follows them: an unfinished line is damaged instead of continued.
     """
     lines: list[Line] = []
     at = damaged = 0

@@ -10,18 +10,18 @@ from baton.usage.spool.frames import BEGIN, scan
 from baton.usage.spool.run import Position, Run
 
 CHUNK_BYTES = 256 * 1024
-"""Read at a time, and about the most of a batch; more than the longest line."""
+"""Bytes to read at a time, and about the most in a batch; more than the longest line."""
 
 
 class SpoolBatch(NamedTuple):
-    """Records that stand behind each other."""
+    """Consecutive records."""
 
     records: list[bytes]
-    """Of requests that ended, as JSON."""
+    """Records of ended requests, as JSON."""
     end: Position
-    """Behind the last of them: what to acknowledge."""
+    """Position after the last of them, to be acknowledged."""
     damaged: int
-    """Bytes among them that are no whole line."""
+    """Bytes among them that belong to no complete line."""
 
 
 class _RecordId(msgspec.Struct):
@@ -29,12 +29,12 @@ class _RecordId(msgspec.Struct):
 
 
 class RunReader:
-    """Reads on from where a sink has a run's records; blocks, on one thread.
+    """Reads a run's records that a sink has not acknowledged; blocks, on one thread.
 
     Args:
-        run: what to read.
-        sink: for whom.
-        left: its process has ended: requests that began and did not end in it are lost.
+        run: the run to read.
+        sink: name of the sink.
+        left: its process has ended: requests that began in it without an end are lost.
     """
 
     def __init__(self, run: Run, sink: str, *, left: bool) -> None:
@@ -46,10 +46,10 @@ class RunReader:
         self._id = msgspec.json.Decoder(_RecordId)
 
     def read(self, upto: Position) -> SpoolBatch:
-        """Return the next records before `upto`; none: there are none.
+        """Return the next records before `upto`, if any.
 
-        What the sink has is passed over. Of a run that was left all lines are looked at, for ends
-        of requests.
+        Acknowledged records are skipped. In an abandoned run, all lines are scanned for the ends of
+        requests.
 
         Raises:
             OSError: a segment cannot be read.
@@ -81,11 +81,11 @@ class RunReader:
         return SpoolBatch([], self._at, damaged)
 
     def lost(self) -> list[bytes]:
-        """Return the records of requests that began and did not end, of those that were read."""
+        """Return the records of requests that were read with a begin and no end."""
         return list(self._running.values())
 
     def _skip_within(self, segment: int, offset: int) -> float:
-        """Return up to where the sink has what is read at `offset` of a segment."""
+        """Return the position that the sink has acknowledged, relative to `offset` of a segment."""
         known = self._skip_to
         if segment != known.segment:
             return inf if segment < known.segment else 0

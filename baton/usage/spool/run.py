@@ -1,11 +1,11 @@
-"""A process's own part of the spool: a directory with its segments, and how far sinks have them.
+"""One process's part of the spool: a directory with its segments, and sinks' acknowledgements.
 
     <spool_path>/0193…-5b2e9f10/lock            held (flock) while the process lives
                                /0000000001      segments, oldest first
                                /jsonl.ack       how far this sink has them
 
-What a process leaves behind when it is killed is a run that nobody holds. The next process that
-opens the spool takes it over, whatever its own name is.
+A killed process leaves a run that no process holds. The next process that opens the spool takes it
+over, regardless of its own name.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ _RUN = re.compile(r"[0-9a-f]{12}-[0-9a-f]{8}")
 
 
 class Position(NamedTuple):
-    """A place in the segments of a run."""
+    """A position in the segments of a run."""
 
     segment: int
     offset: int
@@ -39,9 +39,9 @@ class Run:
     """The files of one run. Its methods block: one thread at a time calls them.
 
     Args:
-        directory: of the run.
+        directory: directory of the run.
         lock: an open file, locked for as long as the run is used.
-        sinks: names of those that are to have its records.
+        sinks: names of the sinks of its records.
     """
 
     def __init__(self, directory: Path, lock: int, sinks: Sequence[str]) -> None:
@@ -51,35 +51,36 @@ class Run:
         self._finished: set[str] = set()
 
     def path(self, segment: int) -> Path:
-        """Return where a segment is."""
+        """Return the path of a segment."""
         return self.directory / f"{segment:010}"
 
     def segments(self) -> list[int]:
-        """Return the numbers of the segments that there are, oldest first."""
+        """Return the numbers of the existing segments, oldest first."""
         names = (entry.name for entry in self.directory.iterdir())
         return sorted(int(name) for name in names if _SEGMENT.fullmatch(name))
 
     def size(self, segment: int) -> int:
-        """Return the bytes of a segment; 0 where there is none."""
+        """Return the bytes of a segment; 0 if there is none."""
         try:
             return self.path(segment).stat().st_size
         except FileNotFoundError:
             return 0
 
     def end(self) -> Position:
-        """Return where the last segment ends."""
+        """Return the end of the last segment."""
         last = max(self.segments(), default=0)
         return Position(last, self.size(last))
 
     def acknowledged(self, sink: str) -> Position:
-        """Return up to where a sink has the records."""
+        """Return the position that a sink has acknowledged."""
         return self._acknowledged[sink]
 
     def acknowledge(self, sink: str, position: Position) -> int:
-        """Note that a sink has the records up to there, and remove the segments that all have.
+        """Record a sink's acknowledgement, and remove the segments that all sinks have
+        acknowledged.
 
-        Returns the bytes that were freed. The last segment stays. If this is cut off by a crash,
-        the sink gets the records since the last time again.
+        Returns the bytes that were freed. The last segment stays. After a crash within this, the
+        sink gets the records since the previous call again.
         """
         self._acknowledged[sink] = position
         path = self.directory / f"{sink}.ack"
@@ -95,19 +96,20 @@ class Run:
         return freed
 
     def finish(self, sink: str) -> int:
-        """Note that a sink has all of it; once all have, remove it. Return the bytes freed."""
+        """Record that a sink has acknowledged all of it; once all have, remove it. Return the bytes
+        freed."""
         self._finished.add(sink)
         if len(self._finished) < len(self._acknowledged):
             return 0
         return self.remove()
 
     def remove(self) -> int:
-        """Remove it and give it free; return the bytes freed."""
+        """Remove the run and release its lock; return the bytes freed."""
         freed = 0
-        for segment in self.segments():  # oldest first: no end goes before its begin
+        for segment in self.segments():  # oldest first: no end is removed before its begin
             freed += self.size(segment)
             self.path(segment).unlink()
-        # The lock goes last: until then nobody else takes what is left.
+        # The lock last: until then no other process takes the rest.
         for entry in sorted(self.directory.iterdir(), key=lambda entry: entry.name == _LOCK):
             entry.unlink()
         with suppress(FileNotFoundError):  # a process that looks for runs was here first
@@ -116,7 +118,7 @@ class Run:
         return freed
 
     def release(self) -> None:
-        """Give it free, for the next process that opens the spool."""
+        """Release the lock, for the next process that opens the spool."""
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.close(lock)
@@ -130,14 +132,14 @@ class Run:
 
 
 def claim(path: Path, sinks: Sequence[str]) -> tuple[Run, list[Run]]:
-    """Return a new run in a spool, and those that nobody held, oldest first: now this process does.
+    """Return a new run in a spool, and abandoned ones, oldest first, which this process now holds.
 
     Args:
-        path: the spool's directory; it is made where it is missing.
-        sinks: names of those that are to have the records.
+        path: the spool's directory; created if it is missing.
+        sinks: names of the sinks of the records.
 
     Raises:
-        OSError: the directory cannot be made or written to.
+        OSError: the directory cannot be created or written to.
     """
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _alone(path):
@@ -150,11 +152,11 @@ def claim(path: Path, sinks: Sequence[str]) -> tuple[Run, list[Run]]:
 
 
 def claim_left(path: Path, sinks: Sequence[str]) -> list[Run]:
-    """Return the runs in a spool that nobody held, oldest first: now this process does.
+    """Return the abandoned runs in a spool, oldest first, which this process now holds.
 
     Args:
         path: the spool's directory.
-        sinks: names of those that are to have the records.
+        sinks: names of the sinks of the records.
 
     Raises:
         OSError: the directory cannot be read.
@@ -175,7 +177,7 @@ def _take_left(path: Path, sinks: Sequence[str]) -> list[Run]:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """No other process claims runs meanwhile."""
+    """Exclude other processes from claiming runs."""
     fd = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -185,7 +187,7 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def _take_over(directory: Path) -> int | None:
-    """Return the open lock of a run that nobody holds; None: a process does, or it is gone."""
+    """Return the open lock of an abandoned run; None: a process holds it, or it is gone."""
     path = directory / _LOCK
     try:
         fd = os.open(path, os.O_RDWR)

@@ -1,4 +1,4 @@
-"""The spool of one process: takes usage records on the event loop, and writes them off it."""
+"""The spool of one process: accepts usage records on the event loop, and writes them off it."""
 
 import asyncio
 import random
@@ -25,32 +25,32 @@ from baton.usage.spool.sync import SegmentSync
 from baton.usage.spool.writer import Entry, SegmentWriter
 
 REQUEST_BYTES = 2048
-"""Room that is kept for a request that runs: both of its lines."""
+"""Space reserved for a running request: both of its lines."""
 _SEGMENT_BYTES = 8 * 1024 * 1024
 _SEGMENTS = 8
-"""At least so many make up the whole, so that room comes back in small pieces."""
+"""The spool has at least this many segments, so that space is freed in small pieces."""
 _GATHER_SECONDS = 0.01
-"""A line that no answer waits for does, for others to go with it."""
+"""How long a line waits for others if no response depends on it."""
 _RETRY_SECONDS = 1.0
 LOOK_SECONDS = 60.0
-"""About so often a process looks for runs that nobody holds any more."""
+"""Approximate interval between searches for abandoned runs."""
 _STOP_SECONDS = 2.0
 
 log = get_logger(__name__)
 
 
 class Spool:
-    """A log on a local disk of what requests used, bounded by `usage.spool_bytes`.
+    """A log of usage records on a local disk, bounded by `usage.spool_bytes`.
 
-    Lives on the event loop. Lines that come while some are written go together with the next write;
-    they are bounded by the requests that have begun, for which room is kept. A disk that is slow or
-    fails holds no request up for more than `usage.stall_seconds`: records wait in memory then, and
-    what is not written when the process is killed is lost with it.
+    Lives on the event loop. Lines that arrive during a write are combined in the next one; they are
+    bounded by the running requests, for which space is reserved. A slow or failing disk delays no
+    request by more than `usage.stall_seconds`: records then wait in memory, and unwritten ones are
+    lost if the process is killed.
 
     Args:
         path: the spool's directory; other processes may use it too.
-        settings: its bounds.
-        sinks: names of those that are to have the records.
+        settings: its limits.
+        sinks: names of the sinks of the records.
     """
 
     def __init__(self, path: Path, settings: UsageSettings, sinks: Sequence[str]) -> None:
@@ -58,27 +58,28 @@ class Spool:
         self._settings = settings
         self._sinks = sinks
         self.run: Run
-        """What this process writes."""
+        """The run that this process writes."""
         self.left: list[Run]
-        """What processes that have ended left behind, those that ended since too. Only grows."""
+        """Runs of processes that have ended, including those that ended since the start. Only
+        grows."""
         self.position = START
-        """Up to where whole lines are written."""
+        """End of the complete lines written."""
         self._writer: SegmentWriter
         self._loop = asyncio.get_running_loop()
         self._queue: list[Entry] = []
         self._waiting: list[Callable[[], None]] = []
-        """Called once what is queued is written."""
+        """Called once queued lines are written."""
         self._released: list[Callable[[], None]] = []
-        """Called once what is being written is."""
+        """Called once the lines of the current write are written."""
         self._writing = self._scheduled = self._stalled = self._was_full = False
         self._closing = False
         self._bytes = 0
-        """Of all runs."""
+        """Bytes of all runs."""
         self._running = 0
         """Requests whose end is not written."""
         self._write_began = 0.0
         self._stall_timer: asyncio.TimerHandle | None = None
-        """One for all writes: it looks how long the one takes that is under way."""
+        """One timer for all writes, which checks the duration of the current write."""
         self._retry_timer: asyncio.TimerHandle | None = None
         self._gather_timer: asyncio.TimerHandle | None = None
         self._sync: SegmentSync
@@ -87,7 +88,7 @@ class Spool:
     async def __aenter__(self) -> "Spool":
         self._threads = [IoThread("usage-write"), IoThread("usage-read")]
         write, self.io = self._threads
-        """What blocks beside writing: reading, syncing, removing."""
+        """Threads for writing, and for other blocking calls: reading, syncing, removing."""
         self._write_thread = write
         try:
             self.run, self.left = await write.call(partial(claim, self._path, self._sinks))
@@ -128,15 +129,14 @@ class Spool:
 
     @property
     def full(self) -> bool:
-        """Whether there is no room for the records of another request."""
+        """Whether there is no space for the records of another request."""
         return self._used + REQUEST_BYTES > self._settings.spool_bytes
 
     def begin(self, record: UsageRecord) -> bool:
-        """Note that a request begins; return whether its usage is recorded: there is room.
+        """Record that a request begins; return whether its usage is recorded: there is space.
 
         Args:
-            record: what stands for it if its end never comes. Where this returns True, `end` is to
-                be called once.
+            record: used if the request has no end. If this returns True, `end` must be called once.
         """
         if self.full:
             UNRECORDED.inc()
@@ -148,12 +148,12 @@ class Spool:
         return True
 
     def end(self, record: UsageRecord, on_written: Callable[[], None] | None = None) -> None:
-        """Note how a request that began has ended.
+        """Record how a request ended.
 
         Args:
-            record: of the same id as its begin.
-            on_written: called by the loop once it survives the end of this process, or after
-                `usage.stall_seconds`.
+            record: with the same ID as at its begin.
+            on_written: called by the loop once the record survives the end of this process, or
+                after `usage.stall_seconds`.
         """
         self._queue.append((END, record))
         if on_written is None:
@@ -165,20 +165,20 @@ class Spool:
             self._write_soon()
 
     def freed(self, count: int) -> None:
-        """Note that so many bytes were removed."""
+        """Record that `count` bytes were removed."""
         self._bytes = max(0, self._bytes - count)
         self._measure()
 
     async def sync(self) -> Position:
-        """Force what is written to the disk; return up to where that is done.
+        """Sync written lines to the disk; return the synced position.
 
         Raises:
-            OSError: it is not known to be there.
+            OSError: it is unknown whether they are on the disk.
         """
         return await self._sync.sync()
 
     async def flush(self, seconds: float) -> None:
-        """Return once all that came before is written, or after so many seconds."""
+        """Return once all earlier lines are written, or after `seconds`."""
         written = asyncio.Event()
         if self._queue or self._writing:
             (self._waiting if self._queue else self._released).append(written.set)
@@ -187,24 +187,24 @@ class Spool:
                     await written.wait()
 
     def _write_soon(self) -> None:
-        """Write with what else comes in this turn: an answer's end waits for it."""
+        """Write at the end of this iteration of the loop: the end of a response waits for it."""
         if not (self._scheduled or self._writing or self._retry_timer):
             self._scheduled = True
             self._loop.call_soon(self._write)
 
     def _write_later(self) -> None:
-        """Write with what comes in the next moment: nobody waits for it."""
+        """Write together with lines of the next moment: no response waits for it."""
         if not (self._scheduled or self._writing or self._retry_timer or self._gather_timer):
             self._gather_timer = self._loop.call_later(_GATHER_SECONDS, self._gathered)
 
     def _gathered(self) -> None:
-        # A write in between had its lines, and left the timer: two cost more than they save.
+        # A write in between wrote its lines, and left the timer: two cost more than they save.
         self._gather_timer = None
         if not (self._scheduled or self._retry_timer):
             self._write()
 
     def _write(self) -> None:
-        """Hand what is queued to the thread."""
+        """Pass queued lines to the thread."""
         self._scheduled, self._retry_timer = False, None
         if self._writing or self._closing or not self._queue:
             return
@@ -241,7 +241,7 @@ class Spool:
             self._write_later()
 
     def _failed(self, entries: list[Entry], error: OSError) -> None:
-        """The disk did not take lines: keep them, and try again in a while."""
+        """Handle that the disk rejected lines: keep them, and retry in a while."""
         self._writing = False
         log.error("usage.spool.not_written", error=error.strerror or str(error), lines=len(entries))
         self._queue = entries + self._queue
@@ -254,7 +254,7 @@ class Spool:
         self._stall_timer = self._loop.call_later(seconds, self._watch)
 
     def _watch(self) -> None:
-        """Hold nobody up any longer if the write that is under way began too long ago."""
+        """Release waiting requests if the current write started too long ago."""
         self._stall_timer = None
         if not self._writing or self._stalled:
             return
@@ -271,7 +271,7 @@ class Spool:
         SPOOL_STALLED.set(stalled)
 
     def _release(self) -> None:
-        """Hold nobody up any longer for what is being written; and for all, if it stalled."""
+        """Release requests that wait for the current write; and all, if it stalled."""
         released, self._released = self._released, []
         if self._stalled:
             released += self._waiting
@@ -294,7 +294,7 @@ class Spool:
                 log.info("usage.spool.has_room", bytes=self._used)
 
     async def _look_for_left(self) -> None:
-        """Take over what processes leave that end while this one runs: they may never come back."""
+        """Take over runs of processes that end while this one runs: they may never restart."""
         while True:
             await asyncio.sleep(LOOK_SECONDS * random.uniform(0.5, 1.5))
             try:
@@ -308,7 +308,7 @@ class Spool:
                 log.info("usage.spool.taken_over", runs=runs, bytes=size)
 
     def _claim_left(self) -> tuple[int, int]:
-        """Return how many runs were taken over, and their bytes; on the thread that closes them."""
+        """Return the number of runs taken over, and their bytes; on the thread that closes them."""
         runs = claim_left(self._path, self._sinks)
         self.left += runs
         return len(runs), _bytes_of(runs)
@@ -317,7 +317,7 @@ class Spool:
         return _bytes_of(self.left)
 
     def _close_run(self) -> None:
-        """Leave what some sink has not, or remove the run."""
+        """Keep a run that some sink has not acknowledged, or remove it."""
         self._writer.close()
         delivered = all(self.run.acknowledged(sink) >= self.position for sink in self._sinks)
         if delivered and not (self._running or self._queue):

@@ -1,4 +1,4 @@
-"""Forces the segments of a run to the disk, off the event loop."""
+"""Syncs the segments of a run to the disk, off the event loop."""
 
 import asyncio
 import os
@@ -15,14 +15,14 @@ log = get_logger(__name__)
 
 
 class SegmentSync:
-    """Makes what is written survive the end of the machine: after a while, or when asked.
+    """Makes written lines survive a crash of the machine: periodically, or on request.
 
     Lives on the event loop, and blocks on `io`.
 
     Args:
-        run: whose segments they are.
-        io: the thread that reads them.
-        seconds: what is written is forced to the disk after so long; 0: whoever writes does that.
+        run: the run of the segments.
+        io: the thread that reads the segments.
+        seconds: time after which written lines are synced; 0: the writer syncs.
     """
 
     def __init__(self, run: Run, io: IoThread, seconds: float) -> None:
@@ -35,7 +35,7 @@ class SegmentSync:
         self._stopped = False
 
     def note_written(self, position: Position) -> None:
-        """Note up to where whole lines are written."""
+        """Record the end of the complete lines written."""
         self._written = position
         if not self._seconds:
             self._synced = position
@@ -43,10 +43,10 @@ class SegmentSync:
             self._timer = self._loop.call_later(self._seconds, self._sync_soon)
 
     async def sync(self) -> Position:
-        """Force what is written to the disk; return up to where that is done.
+        """Sync written lines to the disk; return the synced position.
 
         Raises:
-            OSError: it is not known to be there.
+            OSError: it is unknown whether they are on the disk.
         """
         until, since = self._written, self._synced
         if until > since:
@@ -55,7 +55,7 @@ class SegmentSync:
         return self._synced
 
     def stop(self) -> None:
-        """Force nothing more unasked."""
+        """Stop periodic syncs."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -75,9 +75,9 @@ class SegmentSync:
         self._synced = max(self._synced, until)
 
     def _sync_segments(self, first: int, last: int) -> None:
-        """Force segments to the disk, and the names of new ones; on the thread."""
+        """Sync segments to the disk, and the names of new ones; on the thread."""
         for segment in range(max(1, first), last + 1):
-            with suppress(FileNotFoundError):  # all sinks have it
+            with suppress(FileNotFoundError):  # all sinks have acknowledged it
                 _fsync(self._run.path(segment))
         _fsync(self._run.directory)
 

@@ -8,19 +8,19 @@ from baton.usage.spool.frames import BEGIN, END, frame
 from baton.usage.spool.run import Position, Run
 
 Entry = tuple[bytes, UsageRecord]
-"""Kind of line, and the record that stands in it."""
+"""Kind of line, and its record."""
 
 
 class SegmentWriter:
     """Writes the segments of one run; blocks, on one thread.
 
-    Each new segment begins with the begins of all requests that run: the ones before it can be
-    removed once sinks have what is in them.
+    Each new segment starts with the begins of all running requests: earlier segments can be removed
+    once sinks have acknowledged them.
 
     Args:
-        run: whose segments they are.
-        segment_bytes: a segment that has grown by so much is followed by a new one.
-        sync: force each batch to the disk.
+        run: the run of the segments.
+        segment_bytes: growth of a segment after which a new one is started.
+        sync: sync each batch to the disk.
     """
 
     def __init__(self, run: Run, segment_bytes: int, *, sync: bool) -> None:
@@ -28,33 +28,33 @@ class SegmentWriter:
         self._segment_bytes = segment_bytes
         self._sync = sync
         self._running: dict[str, bytes] = {}
-        """Lines of begins whose end has not been written, by the record's id."""
+        """Begin lines whose end has not been written, by record ID."""
         self._segment = 0
         self._fd = -1
         self._size = self._carried = 0
 
     @property
     def position(self) -> Position:
-        """Up to where whole lines are written."""
+        """End of the complete lines written."""
         return Position(self._segment, self._size)
 
     def write(self, entries: Sequence[Entry]) -> int:
-        """Append lines; return by how many bytes the run grew.
+        """Append lines; return the bytes by which the run grew.
 
-        A request that begins and ends among them has the line of its end only. When this returns
-        they survive the end of the process, and with `sync` that of the machine.
+        If a request begins and ends among them, only the line of its end is written. When this
+        returns they survive the end of the process and, with `sync`, that of the machine.
 
         Raises:
-            OSError: not all are there. What the disk took of them is cut off again; where it does
-                not let itself be cut, the next ones go to a new segment, and those that are there
-                stand twice once they are written again.
+            OSError: not all were written. Partial writes are truncated; if that fails, the next
+                lines go to a new segment, and the written ones are duplicated once they are written
+                again.
         """
         try:
             grown = 0
             if self._fd < 0 or self._size - self._carried >= self._segment_bytes:
                 grown = self._next()
             ended = {record.id for kind, record in entries if kind == END}
-            # The end's line has all that the begin's would say.
+            # The end's line has everything that the begin's would contain.
             lines = [
                 (kind, record.id, frame(kind, encode(record)))
                 for kind, record in entries
@@ -72,7 +72,7 @@ class SegmentWriter:
         return grown
 
     def close(self) -> None:
-        """Close the segment; what is written next goes to a new one."""
+        """Close the segment; the next write starts a new one."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -87,7 +87,7 @@ class SegmentWriter:
         return self._carried
 
     def _cut(self) -> None:
-        """Leave no half line behind what is whole."""
+        """Remove an incomplete line after the complete ones."""
         if self._fd < 0:
             return
         try:

@@ -1,4 +1,4 @@
-"""What librdkafka is told, from `usage.kafka`, and which of these settings an error is about."""
+"""librdkafka's configuration, from `usage.kafka`, and which of these settings an error concerns."""
 
 from typing import Any
 
@@ -20,14 +20,14 @@ _SETTINGS = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "sasl_username: the user needs IdempotentWrite",
     KafkaError.MSG_SIZE_TOO_LARGE: "topic: its max.message.bytes is too small",
 }
-"""Settings to look at, by the error's code; what is not here is about the brokers."""
+"""Settings to check, by error code; other errors concern the brokers."""
 
 
 def configuration(settings: KafkaSettings) -> dict[str, Any]:
-    """Return librdkafka's properties; `settings.options` are among them, and win.
+    """Return librdkafka's properties; `settings.options` are included, and take precedence.
 
     Raises:
-        StartupError: settings do not go together.
+        StartupError: settings conflict.
     """
     timeout_ms = int(settings.timeout_seconds * 1000)
     found: dict[str, Any] = {
@@ -35,10 +35,10 @@ def configuration(settings: KafkaSettings) -> dict[str, Any]:
         "client.id": "baton",
         "enable.idempotence": True,
         "acks": "all",
-        # Where another one writes to the topic too, all copies of a key are in one partition.
+        # If others also write to the topic, all copies of a key are in one partition.
         "partitioner": "murmur2_random",
         "compression.type": "lz4",
-        # Nothing waits longer than a batch does: each message is acknowledged or has failed.
+        # No message waits longer than a batch: each is acknowledged or has failed.
         "message.timeout.ms": timeout_ms,
         "request.timeout.ms": timeout_ms,
         "socket.timeout.ms": timeout_ms,
@@ -94,11 +94,11 @@ def _wrong(problem: str, setting: str) -> str:
 
 
 def says_less(error: KafkaError, than: KafkaError) -> bool:
-    """Return whether an error of a connection says less of what is wrong than another one.
+    """Return whether a connection error is less informative than another one.
 
-    That all brokers are away says less than why the first one was, and a connection that was lost
-    less than one that was refused for a setting: librdkafka reports a failed handshake as either,
-    as its threads happen to run.
+    That all brokers are down says less than why the first one was, and a lost connection less than
+    one rejected because of a setting: librdkafka reports a failed handshake as either, depending on
+    thread timing.
     """
     return _tells(error) < _tells(than)
 
@@ -110,6 +110,6 @@ def _tells(error: KafkaError) -> int:
 
 
 def cause(error: KafkaError) -> str:
-    """Return what is wrong as a person reads it, with the settings that it is about."""
+    """Return the cause of an error in words, with the settings that it concerns."""
     named = _SETTINGS.get(error.code(), "brokers and .tls")
     return f"{error.str()} (see {_KAFKA}.{named})"

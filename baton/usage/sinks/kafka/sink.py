@@ -1,8 +1,8 @@
 """Writes usage records to a Kafka topic: a message per record, acknowledged by all replicas.
 
 The value is the record's line, as everywhere. The key is `tenant/project`: a team's records are in
-one partition, in the order in which its frontend wrote them, and so are copies of a record. Headers
-are the record's `id` and the `version` of its fields.
+one partition, in the order in which its frontend wrote them, as are copies of a record. Headers are
+the record's `id` and the `version` of its fields.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from baton.usage.sinks.kafka.config import cause, configuration, says_less
 _POLL_SECONDS = 0.1
 _IDLE_POLL_SECONDS = 1.0
 _GRACE_SECONDS = 2.0
-"""librdkafka says what became of each message within its time; this is for its clock."""
+"""Tolerance for librdkafka's clock, which reports the result of each message within its timeout."""
 _CLOSE_SECONDS = 1.0
 _VERSION = VERSION.encode()
 
@@ -35,7 +35,7 @@ log = get_logger(__name__)
 
 
 class KafkaProducer(Protocol):
-    """What is used of confluent_kafka.Producer."""
+    """The used part of confluent_kafka.Producer."""
 
     def produce(
         self,
@@ -59,15 +59,16 @@ class _RecordOwner(msgspec.Struct):
 
 
 class KafkaSink:
-    """Brings records to a topic by an idempotent producer. Blocks on a thread of its own.
+    """Writes records to a topic with an idempotent producer. Blocking calls run on a separate
+    thread.
 
     librdkafka holds one batch at most: each of its messages is acknowledged or has failed before
-    the next one is taken. After a failure all of a batch comes again, also what was kept, and by a
-    producer with a new identity: brokers may take no more from one whose messages timed out.
+    the next batch. After a failure all of a batch is sent again, including stored messages, by a
+    producer with a new identity: brokers may reject one whose messages timed out.
 
     Args:
-        settings: where the brokers are, and how to speak with them.
-        connect: makes a producer of librdkafka's properties.
+        settings: addresses of the brokers, and how to connect.
+        connect: creates a producer from librdkafka's properties.
 
     Raises:
         StartupError: a setting is wrong.
@@ -91,9 +92,9 @@ class KafkaSink:
         self._closing = Event()
         self._producer: KafkaProducer | None = self._connected()
         self._fatal = False
-        """The producer can do nothing any more."""
+        """Whether the producer has failed permanently."""
         self._last_error: KafkaError | None = None
-        """Why messages are not acknowledged: they only say that their time is over."""
+        """Why messages are not acknowledged: they themselves only report a timeout."""
         self._thread = IoThread("usage-kafka")
         self._polling = start_background(self._poll_idle(), "usage-kafka-poll")
 
@@ -101,14 +102,14 @@ class KafkaSink:
         """Return once all in-sync replicas have all records.
 
         Raises:
-            SinkError: it is not known that they have; the text names the settings to look at.
+            SinkError: it is unknown whether they have; the message names the settings to check.
         """
         problem = await self._thread.call(partial(self._send, records))
         if problem:
             raise SinkError(problem)
 
     async def close(self) -> None:
-        """Give up what is not acknowledged, and close connections."""
+        """Drop unacknowledged messages, and close connections."""
         self._closing.set()
         self._polling.cancel()
         self._thread.submit(self._drop)
@@ -126,8 +127,8 @@ class KafkaSink:
     def _send(self, records: Sequence[bytes]) -> str:
         """Return why brokers may not have the records; empty: they have. On the thread.
 
-        Nothing is raised: an error's traceback would take the producer, whose end may take a while,
-        to the event loop.
+        Nothing is raised: an error's traceback would carry the producer, whose shutdown may take a
+        while, to the event loop.
         """
         batch = _Batch(len(records))
         until = monotonic() + self._settings.timeout_seconds + _GRACE_SECONDS
@@ -154,7 +155,7 @@ class KafkaSink:
     def _produce(
         self, producer: KafkaProducer, record: bytes, batch: "_Batch", until: float
     ) -> bool:
-        """Hand a record to librdkafka; return whether it had room in time."""
+        """Pass a record to librdkafka; return whether its queue had space in time."""
         named = self._named.decode(record)
         while True:
             try:
@@ -176,7 +177,8 @@ class KafkaSink:
         return not (self._closing.is_set() or self._fatal) and monotonic() < until
 
     def _why(self, error: KafkaError | None) -> str:
-        """Return what is known: messages time out for what their connections failed of."""
+        """Return the most specific cause: messages time out because of their connections'
+        errors."""
         if error is None or error.code() in (KafkaError._MSG_TIMED_OUT, KafkaError._FATAL):
             error = self._last_error or error
         if error is not None:
@@ -188,7 +190,7 @@ class KafkaSink:
         )
 
     def _on_error(self, error: KafkaError) -> None:
-        """On the thread, within a poll."""
+        """Record an error; on the thread, within a poll."""
         if self._last_error is None or not says_less(error, than=self._last_error):
             self._last_error = error
         if error.fatal():
@@ -196,7 +198,7 @@ class KafkaSink:
             log.warning("usage.kafka.producer_failed", error=cause(error))
 
     def _drop(self) -> Callable[[], None]:
-        """Give the producer up, with all that it holds."""
+        """Drop the producer, with everything that it holds."""
         producer, self._producer = self._producer, None
         self._fatal = False
         if producer is not None:
@@ -204,7 +206,7 @@ class KafkaSink:
         return _nothing
 
     async def _poll_idle(self) -> None:
-        """Take what librdkafka says while there are no records, too: it keeps it otherwise."""
+        """Poll librdkafka also while there are no records: otherwise its events accumulate."""
         while True:
             await asyncio.sleep(_IDLE_POLL_SECONDS)
             await self._thread.call(self._poll)
@@ -217,7 +219,7 @@ class KafkaSink:
 
 
 class _Batch:
-    """What became of the messages of one batch."""
+    """Results of the messages of one batch."""
 
     __slots__ = ("error", "failed", "waiting")
 
@@ -225,15 +227,15 @@ class _Batch:
         self.waiting = count
         self.failed = 0
         self.error: KafkaError | None = None
-        """The first one."""
+        """The first error."""
 
     @property
     def missing(self) -> int:
-        """How many are not known to be kept."""
+        """Number of messages not known to be stored."""
         return self.waiting + self.failed
 
     def on_delivery(self, error: KafkaError | None, _: Message) -> None:
-        """Within a poll: a message was acknowledged, or has failed for good."""
+        """Record, within a poll, that a message was acknowledged, or has failed permanently."""
         self.waiting -= 1
         if error is not None:
             self.failed += 1
@@ -241,4 +243,4 @@ class _Batch:
 
 
 def _nothing() -> None:
-    """It is given up."""
+    """Do nothing: it was dropped."""
