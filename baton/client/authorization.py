@@ -14,8 +14,8 @@ def api_key_of(given: str | None) -> str:
 
 
 def authorized(stub: Any, api_key: str) -> Any:
-    """Return a stub of InferenceService whose calls carry an API key; without a key, the stub
-    itself.
+    """Return a stub of InferenceService whose calls carry the API key; the stub itself if there is
+    none.
     """
     return AuthorizedStub(stub, api_key) if api_key else stub
 

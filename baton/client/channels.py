@@ -65,9 +65,7 @@ class _Channels(Generic[ChannelT]):
     def __init__(
         self, address: str, credentials: grpc.ChannelCredentials | None, api_key: str
     ) -> None:
-        """Open a channel to a gRPC target; nothing is sent yet. Each call carries the API key, if
-        any.
-        """
+        """Open a channel to a gRPC target; nothing is sent yet. Calls carry the API key, if any."""
         self._api_key = api_key
         self._address = address
         self._credentials = credentials
@@ -175,9 +173,7 @@ class AsyncChannels(_Channels[grpc.aio.Channel]):
     def __init__(
         self, address: str, credentials: grpc.ChannelCredentials | None, api_key: str
     ) -> None:
-        """Open a channel to a gRPC target; nothing is sent yet. Each call carries the API key, if
-        any.
-        """
+        """Open a channel to a gRPC target; nothing is sent yet. Calls carry the API key, if any."""
         super().__init__(address, credentials, api_key)
         self._closing: set[asyncio.Task[None]] = set()
 

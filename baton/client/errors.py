@@ -1,21 +1,21 @@
-"""What a call can raise.
+"""Exceptions that a call can raise.
 
 BatonClientError
-├── ApiError                    the cluster refused or failed the request
+├── ApiError                    the cluster rejected or failed the request
 │   ├── InvalidRequestError     a field is wrong; `.field` names it
 │   │   └── ContextLengthError  prompt plus output do not fit the model's context
 │   ├── AuthenticationError     the API key is missing or wrong
 │   ├── PermissionDeniedError   the API key does not allow this
 │   ├── NotFoundError           no such model
-│   ├── CapacityError           no room now; `.retry_after` says when to come back
+│   ├── CapacityError           no capacity now; `.retry_after` says when to retry
 │   ├── UnavailableError        overloaded, draining, no worker, or the worker was lost
 │   ├── DeadlineError           the call's time ran out
 │   ├── CancelledError          the cluster cancelled the request
 │   ├── ConflictError           the stream was cut, for instance because it was not read
-│   ├── UnsupportedError        the cluster cannot do this
+│   ├── UnsupportedError        the cluster does not support this
 │   └── InternalError           a defect of the cluster; the request id helps to find it
 ├── ConnectionFailedError       the frontend cannot be reached, or was lost mid-call
-├── ProtocolError               the answer breaks the contract of baton.v1
+├── ProtocolError               the response violates the contract of baton.v1
 └── StreamClosedError           a stream was read after it was closed
 """
 

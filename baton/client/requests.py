@@ -1,4 +1,4 @@
-"""Build requests from keyword options. The server checks ranges: it names the field and its
+"""Build requests from keyword options. The server checks ranges and names the field and its
 limit.
 """
 
@@ -47,9 +47,7 @@ class Options(SamplingOptions, total=False):
     truncation_side: str
     """Side from which such a prompt loses tokens, `left` or `right`. Default: left."""
     add_special_tokens: bool
-    """Whether to add the tokens that the tokenizer puts around a text. Default: only for
-    `generate`.
-    """
+    """Whether to add the tokenizer's tokens around a text. Default: only for `generate`."""
     request_id: str
     """Names the request in logs and traces. Default: random."""
     execution_id: str

@@ -118,7 +118,7 @@ class Attempts:
         return wait
 
     def lost(self, error: BatonClientError, received: int, now: float, jitter: float) -> float:
-        """Count the failure of a stream that can go on; return and raise as `failed` does.
+        """Count the failure of a stream that can continue; return and raise as `failed` does.
 
         Args:
             error: why it was lost or could not continue.
@@ -145,9 +145,7 @@ def is_transient(error: BatonClientError) -> bool:
 
 
 def frontend_lost(error: BatonClientError) -> bool:
-    """Return whether a stream was cut by its frontend's end, so that another one can continue
-    it.
-    """
+    """Return whether a stream was cut by its frontend's end: another frontend can continue it."""
     if isinstance(error, UnavailableError):
         return error.reason == "DRAINING"
     return isinstance(error, ConnectionFailedError)

@@ -59,8 +59,8 @@ class _Progress(Generic[Call]):
         return self._call
 
     def _broke(self, error: BatonClientError) -> float:
-        """Drop the broken call; return the seconds to wait before the next one, or raise if none
-        follows.
+        """Drop the broken call; return the seconds to wait before the next one, or raise if it is
+        the last.
         """
         self._drop()
         if self._closed:

@@ -44,9 +44,7 @@ class SequenceRequest:
     """Chain root of its KV keys (`baton.kv.keys.chain_root`); equal roots share prefixes."""
     prompt: Sequence[int]
     sampling: SamplingParams
-    """Sampling parameters within their limits. A seed of None is 0; an engine ignores stop
-    strings.
-    """
+    """Sampling parameters within their limits. A seed of None is 0; stop strings are ignored."""
     choices: tuple[int, ...] = (0,)
     """Which choices to sample. More than one only with `prefill_only`."""
     prefill_only: bool = False
@@ -57,8 +55,10 @@ class SequenceRequest:
     with `prefill_only`.
     """
     prompt_logprobs: int | None = None
-    """Report the log probability of each prompt token but the first, with so many alternatives: all
-    of the prompt is computed then, and nothing of it is taken from the prefix cache. None: none."""
+    """Report the log probability of each prompt token but the first, with this many alternatives:
+    all of the prompt is computed then, and nothing of it is taken from the prefix cache. None:
+    none.
+    """
     adapter: str = ""
     """A LoRA adapter of `EngineInfo.adapters`; empty: the base model. Its digest is in `root`."""
     order: WorkOrder = BY_ARRIVAL
@@ -110,9 +110,7 @@ class Operators:
     variant: str = ""
     """Instruction set for which its operators were compiled; empty: plain torch."""
     reason: str = ""
-    """Reason for plain torch, or for a variant below the best of this CPU; empty: it is the
-    best.
-    """
+    """Reason for plain torch, or for a variant below this CPU's best; empty: it is the best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +262,7 @@ class Engine(ABC):
 
     @abstractmethod
     def step(self) -> list[Event]:
-        """Admit sequences that fit, run a batch if there is one, and return the events, in
-        order.
-        """
+        """Admit sequences that fit, run a batch if there is one, and return the events in order."""
 
     @abstractmethod
     def has_work(self) -> bool:
@@ -344,6 +340,4 @@ class Engine(ABC):
 
     @abstractmethod
     def close_engine(self) -> None:
-        """Release memory and threads. No copy may be in progress, and the engine is not used
-        again.
-        """
+        """Release memory and threads. No copy may be in progress; the engine is not used again."""

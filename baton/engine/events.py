@@ -12,9 +12,7 @@ class EndReason(Enum):
     PREFILLED = "prefilled"
     """With `prefill_only`: the first token is sampled, and the output continues elsewhere."""
     ERROR = "error"
-    """The engine could not continue this sequence, but serves the others: all choices end with
-    it.
-    """
+    """The engine could not continue this sequence, but serves others: all choices end with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +102,7 @@ class SequenceEnded:
     error: str = ""
     """Error for the log; empty unless the reasons are ERROR."""
     error_field: str = ""
-    """Request field that caused it, whose sender receives `error`. Empty: the engine is the
-    cause.
-    """
+    """Request field that caused it, whose sender receives `error`. Empty: the engine caused it."""
 
 
 Event = Admitted | PromptScored | SampledTokens | BlocksReady | BlocksEvicted | SequenceEnded

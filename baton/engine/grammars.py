@@ -15,9 +15,7 @@ log = get_logger(__name__)
 def read_grammars(
     directory: Path | None, vocab_tokens: int, eos_token_ids: Sequence[int]
 ) -> Grammars | None:
-    """Return the grammar compiler for a checkpoint's vocabulary; None where grammars are not
-    supported.
-    """
+    """Return the grammar compiler for a checkpoint's vocabulary; None if it is not supported."""
     if directory is None:
         return None
     try:

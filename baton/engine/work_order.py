@@ -7,9 +7,7 @@ AGE = 0.005
 
 
 class WorkOrder(NamedTuple):
-    """Position of a prompt among those that wait. The lowest is first; among equals, the
-    earliest.
-    """
+    """Position of a prompt among those that wait. The lowest is first; of equals, the earliest."""
 
     tier: int = 0
     """Rank of the tenant's tier, or whether its tier has received more than another."""

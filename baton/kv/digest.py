@@ -19,9 +19,7 @@ _NUMBERS = struct.Struct("<IIIQ")
 
 
 def start_digest(object_id: ObjectId, length: int) -> xxh3_128:
-    """Return a hash to update with the object's `length` bytes; its final digest is the
-    object's.
-    """
+    """Return a hash to update with the object's `length` bytes, which then has its digest."""
     _, key, group, shard, part = object_id
     return xxh3_128(
         b"".join((_TAG, key, object_id.layout_id, _NUMBERS.pack(group, shard, part, length)))
@@ -29,9 +27,7 @@ def start_digest(object_id: ObjectId, length: int) -> xxh3_128:
 
 
 def split_digests(packed: bytes) -> list[bytes]:
-    """Return the digests in one `bytes` field; the last is short if the length is not a
-    multiple.
-    """
+    """Return the digests in one `bytes` field; the last is short if the length is no multiple."""
     return [packed[at : at + DIGEST_BYTES] for at in range(0, len(packed), DIGEST_BYTES)]
 
 

@@ -78,9 +78,7 @@ class PromptKeys:
 
     @property
     def all(self) -> tuple[bytes, ...]:
-        """Return the full keys, then the partial one if there is one: one key per block of the
-        prompt.
-        """
+        """Return the full keys, then the partial one if any: one key per block of the prompt."""
         return self.full if self.partial is None else (*self.full, self.partial)
 
 

@@ -1,6 +1,4 @@
-"""Objects that the KV service stores: one object is the bytes of one block, group, shard and
-part.
-"""
+"""Objects of the KV service: one object is the bytes of one block, group, shard and part."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -47,9 +47,7 @@ class Engines(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A feature that an engine may lack. Its name appears in the worker's record and in model
-    lists.
-    """
+    """A feature that an engine may lack. Worker records and model lists contain its name."""
 
     name: str
     engines: Engines
@@ -73,9 +71,7 @@ class Traits:
 
     effect: Effect = Effect.LOGITS
     feature: Feature | None = None
-    """Feature that an engine needs for values other than the default. None: every engine supports
-    them.
-    """
+    """Feature that an engine needs for values other than the default. None: no feature."""
     checkpoint: str = ""
     """Its name in generation_config.json. Empty: the file's value is not read."""
     vllm: str = ""

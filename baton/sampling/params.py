@@ -38,9 +38,7 @@ _BAD_WORDS = Feature("bad_words", _TORCH | _VLLM)
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
-    """How tokens are sampled and where an output ends; fields as defined in
-    `baton.v1.SamplingParams`.
-    """
+    """How tokens are sampled and where an output ends; fields as of `baton.v1.SamplingParams`."""
 
     temperature: Annotated[float, Limits(0, 2), Traits(_DRAW, checkpoint="temperature")] = 1.0
     """0 selects greedy sampling."""

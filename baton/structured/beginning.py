@@ -1,6 +1,4 @@
-"""Try the first tokens of a text before a grammar is accepted: some grammars fail with the first
-one.
-"""
+"""Try the first tokens of a text before a grammar is accepted: some grammars fail on them."""
 
 from collections.abc import Collection
 

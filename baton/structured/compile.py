@@ -58,9 +58,7 @@ _REWORDED = {
 
 
 class CompiledGrammar:
-    """A grammar compiled for one vocabulary, at its beginning. Immutable: any thread may copy
-    it.
-    """
+    """A grammar compiled for one vocabulary, at its beginning. Immutable: threads may copy it."""
 
     def __init__(self, vocabulary: Vocabulary, matcher: LLMatcher, digits: int = 0) -> None:
         self.vocabulary = vocabulary

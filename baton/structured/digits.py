@@ -3,8 +3,8 @@
 JSON Schema cannot express this, so it is not part of the grammar: such tokens are removed from its
 masks, unless no other token is allowed. The values that a schema requires therefore remain
 reachable, and the output remains JSON. An exponent ends sooner, as doubles have no longer ones.
-Strings, and text around JSON, are told from numbers by the letters and quotation marks that are
-allowed there.
+Strings, and text around JSON, are distinguished from numbers by the letters and quotation marks
+that are allowed there.
 """
 
 import math
@@ -79,9 +79,7 @@ class NumberTokens:
 
 
 def digits_needed(schema: Any, pauses: Pauses) -> int:
-    """Return the number of consecutive digits that a schema's constants, or numbers in its range,
-    need.
-    """
+    """Return the number of consecutive digits that a schema's constants and ranges need."""
     most = 0
     for _, each in walk(schema):
         pauses.take()

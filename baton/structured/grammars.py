@@ -27,9 +27,7 @@ Compile = Callable[[Vocabulary, Grammar], CompiledGrammar]
 
 
 class Grammars:
-    """Compiles grammars and caches the most recent ones, including errors. Any thread may call
-    it.
-    """
+    """Compiles grammars and caches the most recent ones, also errors. Any thread may call it."""
 
     def __init__(self, vocabulary: Vocabulary, compile_: Compile = compile_grammar) -> None:
         self.vocabulary = vocabulary

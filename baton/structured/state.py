@@ -31,8 +31,8 @@ class GrammarState:
         """CPU seconds of the slowest recently measured mask, which decays."""
 
     def behind(self, tokens: Sequence[int], begin: int) -> bool:
-        """Return whether so little of an output has been consumed, as of `advance`, that the rest
-        takes long.
+        """Return whether so little of an output is consumed, as of `advance`, that the rest takes
+        long.
         """
         return len(tokens) - begin - self._consumed > _REPLAYED
 

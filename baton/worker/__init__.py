@@ -1,3 +1,1 @@
-"""Shared parts of prefill and decode workers: an engine, its streams to frontends, its KV
-traffic.
-"""
+"""Shared parts of prefill and decode workers: engine, streams to frontends, KV traffic."""

@@ -42,9 +42,7 @@ from baton.worker.service import WorkerService
 from baton.worker.wire.tokenizer_files import TokenizerFiles
 
 DECODE_CHUNK_TOKENS = 32
-"""Default number of prompt tokens per step of a decode worker; small, so that other streams keep
-decoding.
-"""
+"""Default prompt tokens per step of a decode worker; small, so that other streams keep decoding."""
 log = get_logger(__name__)
 
 ROLES = {

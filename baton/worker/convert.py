@@ -29,9 +29,7 @@ _CLASS_RANKS = {
     common_pb2.PRIORITY_CLASS_INTERACTIVE: 1,
     common_pb2.PRIORITY_CLASS_BATCH: 2,
 }
-"""Ranks of priority classes; the lowest is served first. A class that is not listed has the rank of
-interactive.
-"""
+"""Ranks of priority classes; the lowest is first. Unlisted classes have the rank of interactive."""
 _FIELDS = {"adapters": "adapter", "grammar": "grammar"}
 """Request fields that need a feature which not every engine supports."""
 
@@ -236,9 +234,7 @@ def finished_frame(
 
 
 def handed_over_frame(stream_id: int, position: int) -> worker_pb2.FrameFromWorker:
-    """Return the last frame of a stream that continues at another worker, from an output
-    position.
-    """
+    """Return the last frame of a stream that another worker continues, from an output position."""
     handed_over = worker_pb2.StreamHandedOver(stream_id=stream_id, position=position)
     return worker_pb2.FrameFromWorker(handed_over=handed_over)
 

@@ -100,7 +100,7 @@ class WorkerCore:
         await self._publisher.run()
 
     async def evict_idle_blocks(self, idle_seconds: float) -> None:
-        """Evict blocks that have been idle for the configured time and are in the store, until
+        """Evict blocks that have been idle for the set time and are in the store, until
         cancelled.
         """
         await evict_idle_blocks(self._loop, self.store, self._layout_id, idle_seconds)

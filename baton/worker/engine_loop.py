@@ -20,9 +20,7 @@ MAX_STEPS_AHEAD = 16
 tokens could not be sent any sooner.
 """
 IDLE_SECONDS = 1.0
-"""Interval in seconds at which an idle engine is polled for work; a failed engine reports its
-failure then.
-"""
+"""Interval in seconds at which an idle engine is polled for work; a failed one then raises."""
 
 Command = Callable[[Engine | None], None]
 """Called with None once the engine has failed."""
@@ -71,9 +69,7 @@ class EngineLoop:
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._ahead = threading.Semaphore(MAX_STEPS_AHEAD)
         self.steps = 0
-        """Completed rounds, each of pending commands and one step. Written by the engine's
-        thread.
-        """
+        """Completed rounds, each of commands and one step. Written by the engine's thread."""
         self.steps_delivered = 0
         """Completed rounds whose events and stats were delivered. Written by the asyncio loop."""
         self.busy_since: float | None = None
@@ -131,9 +127,7 @@ class EngineLoop:
         return await future
 
     def post(self, command: Callable[[Engine], None]) -> None:
-        """Run a command on the engine's thread, unless the engine failed; the caller does not
-        wait.
-        """
+        """Run a command on the engine's thread, unless the engine failed, without waiting."""
         self._commands.put(lambda engine: None if engine is None else command(engine))
 
     def _run(self) -> None:

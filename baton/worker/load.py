@@ -18,9 +18,7 @@ URGENT_SECONDS = 0.02
 
 
 def load_report(core: WorkerCore, instance_id: str, incarnation: str) -> worker_pb2.LoadReport:
-    """Return the current load. A ticket is included once all of its work that arrived is
-    counted.
-    """
+    """Return the current load. A ticket is included once all of its arrived work is counted."""
     stats, info = core.stats, core.engine.info
     counted, sequences = [], Counter[str]()
     on_their_way = set()

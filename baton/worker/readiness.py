@@ -56,9 +56,7 @@ async def wait_routers(
 
 
 async def wait_store(store: KvStoreClient, registration: Registration) -> None:
-    """Wait for a store that did not exist at the start; return once the worker's record names
-    it.
-    """
+    """Wait for a store that did not exist at the start, until the worker's record names it."""
     while not await store.wait_connected(_LATER_SECONDS):
         pass
     await registration.update(store_id=store.store_id, shm_domain=store.shm_domain)

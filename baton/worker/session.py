@@ -55,9 +55,7 @@ class RunSession:
             await self.wait_closed()
 
     def hand_over(self) -> None:
-        """Hand over its streams to other workers; streams of a frontend without handover run to
-        their end.
-        """
+        """Hand over its streams to other workers; without support for it, they run to their end."""
         if self._peer_version >= HANDOVER_SINCE:
             for stream in list(self._streams.values()):
                 stream.hand_over()

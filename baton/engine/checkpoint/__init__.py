@@ -1,3 +1,1 @@
-"""A checkpoint on disk: its files, the model's shape, recommended sampling, and the sizing of an
-engine.
-"""
+"""A checkpoint on disk: its files, the model's shape, recommended sampling, and engine sizing."""

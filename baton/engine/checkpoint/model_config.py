@@ -42,9 +42,7 @@ class ModelConfig:
     rope: Rope
     context_tokens: int
     tied_embeddings: bool | None
-    """Whether the output layer is the embedding. None: yes, if the checkpoint has no output
-    layer.
-    """
+    """Whether the output layer is the embedding. None: yes, if the checkpoint has no such layer."""
     dtype: str
     """The weights' element type in the checkpoint."""
     eos_token_ids: tuple[int, ...]

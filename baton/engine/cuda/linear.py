@@ -20,9 +20,7 @@ _OUTPUTS = 64
 _INPUTS = 64
 """Number of inputs that are summed together."""
 _PROGRAMS = 256
-"""Target number of programs for one tile of rows; fewer leave a large GPU's memory bandwidth
-unused.
-"""
+"""Target number of programs for one tile of rows; fewer underuse a large GPU's memory bandwidth."""
 _LEAST_INPUTS = 256
 """Minimum inputs in one part of the inner dimension."""
 

@@ -48,9 +48,7 @@ VARIANTS = (
     Variant("x86-64-v3", ("x86_64",), ("-march=x86-64-v3",), _V3),
     Variant("armv8", ("aarch64", "arm64"), ("-march=armv8-a",), frozenset()),
 )
-"""Variants, best first. `-march=native` on a CPU with more than the best was measured to gain
-nothing.
-"""
+"""Variants, best first. `-march=native` on a CPU above the best was measured to gain nothing."""
 
 EMULATED = Variant(
     "amx-emulated",
@@ -62,17 +60,13 @@ EMULATED = Variant(
 
 
 def compilable() -> tuple[Variant, ...]:
-    """Return the variants of this machine's architecture, including those that its CPU cannot
-    run.
-    """
+    """Return the variants of this machine's architecture, even those that its CPU cannot run."""
     machine = platform.machine()
     return tuple(variant for variant in VARIANTS if machine in variant.machines)
 
 
 def runnable() -> tuple[Variant, ...]:
-    """Return the variants that this CPU runs, best first; if one is selected by name, only that
-    one.
-    """
+    """Return the variants that this CPU runs, best first; or only the one selected by name."""
     named = os.environ.get(VARIANT_ENV)
     others = (EMULATED,) if named == EMULATED.name and platform.machine() == "x86_64" else ()
     return tuple(

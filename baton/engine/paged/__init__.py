@@ -1,3 +1,3 @@
-"""The engine around a runner: pages, scheduling and sequences, independent of how a batch is
-computed.
+"""The engine around a runner: pages, scheduling and sequences, without the computation of a
+batch.
 """

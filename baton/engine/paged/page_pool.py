@@ -24,8 +24,8 @@ class PagePool:
         """First page that was never used."""
         self._free: list[int] = []
         self._idle: OrderedDict[int, float] = OrderedDict()
-        """Idle pages with the time since which they are idle, in that order; a chain's end precedes
-        its beginning.
+        """Idle pages with the time since which they are idle, in order; a chain's end comes
+        first.
         """
         self._page_of: dict[bytes, int] = {}
         self._block_in: dict[int, CachedBlock] = {}
@@ -78,9 +78,7 @@ class PagePool:
         self._holders[page] += 1
 
     def release(self, pages: Sequence[int], now: float) -> None:
-        """Remove one holder of each page. A chain's end becomes idle first, to be allocated
-        first.
-        """
+        """Remove one holder of each page. A chain's end becomes idle, and is allocated, first."""
         for page in reversed(pages):
             # An unsigned array cannot go below zero.
             self._holders[page] -= 1
@@ -146,9 +144,7 @@ class PagePool:
     # Blocks that are being computed or loaded.
 
     def claim(self, keys: Iterable[bytes], owner: int) -> None:
-        """Record that sequence `owner` computes or loads blocks; the last of several owners
-        counts.
-        """
+        """Record that sequence `owner` computes or loads blocks; the last owner counts."""
         self._claims.update(dict.fromkeys(keys, owner))
 
     def claimed_by(self, key: bytes) -> int | None:

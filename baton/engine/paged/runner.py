@@ -1,6 +1,4 @@
-"""The interface between the paged engine and its computation: where KV is stored, how a batch
-runs.
-"""
+"""Interface between the paged engine and its computation: where KV is stored, how a batch runs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

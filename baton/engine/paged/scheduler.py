@@ -251,9 +251,7 @@ class Scheduler:
         return _Admission.ADMITTED
 
     def _busy(self, sequence: LiveSequence, key: bytes) -> bool:
-        """Return whether another sequence is about to have the block, and this one may wait for
-        it.
-        """
+        """Return whether another sequence is about to have the block, and may be waited for."""
         owner = self.pool.claimed_by(key)
         if owner is None:
             return False

@@ -13,18 +13,14 @@ from baton.structured.masks import PendingMask
 from baton.structured.state import GrammarState
 
 OVERDUE_SECONDS = 60.0
-"""Waiting time from which a sequence precedes those that waited less, regardless of their
-orders.
-"""
+"""Waiting time from which a sequence precedes those that waited less, whatever their orders."""
 
 
 class TurnGroup(IntEnum):
     """Group of sequences; groups are compared before the orders of their sequences."""
 
     BEGUN = auto()
-    """Sequences that were partly computed or lost their pages: once begun, they are read to the
-    end.
-    """
+    """Sequences that were partly computed or lost their pages: once begun, they are read fully."""
     RESUMED = auto()
     """Streams that another engine began: their clients have received part of them."""
     OVERDUE = auto()
@@ -78,9 +74,7 @@ class LiveSequence:
     paused: bool = False
     """Whether `pause` was called: it gets no tokens except the first one here."""
     pages: list[int] = field(default_factory=list)
-    """Pages; replaced, never emptied, when they are released: another thread may be reading the
-    list.
-    """
+    """Pages; replaced, never emptied, on release: another thread may be reading the list."""
     cached_blocks: int = 0
     """Leading blocks found in the prefix cache at the last admission."""
     num_computed_tokens: int = 0
@@ -91,9 +85,7 @@ class LiveSequence:
     """Leading blocks that were reported ready."""
     partial_reported: bool = False
     waits_for: bytes | None = None
-    """Key of the block that another sequence was computing or loading at the last attempt to
-    admit.
-    """
+    """Key of the block that another sequence was busy with at the last attempt to admit."""
     mask: PendingMask | None = None
     """Mask of its next token, from the request until a token is sampled with it."""
     sits_out: bool = False
@@ -103,9 +95,7 @@ class LiveSequence:
     first_computed: int | None = None
     """Lowest position ever computed."""
     scored_tokens: int = 1
-    """Leading prompt tokens whose log probability is not needed any more; the first token has
-    none.
-    """
+    """Leading prompt tokens that need no log probability any more; the first one has none."""
     sampled_tokens: int = 0
     """Output tokens sampled here, over all choices."""
     queue_seconds: float = 0.0

@@ -29,9 +29,7 @@ class Draw:
     forbidden: frozenset[int] = frozenset()
     """Tokens that must not be sampled."""
     counts: TokenCounts | None = None
-    """Counts of these tokens, kept between draws; None: they are counted when penalties need
-    them.
-    """
+    """Counts of these tokens, kept between draws; None: counted when penalties need them."""
     mask: "NDArray[np.uint32] | None" = None
     """The only tokens that may be sampled, at least one, as bits: i % 32 of word i // 32 for token
     i. Forbidden tokens are already removed.

@@ -34,9 +34,7 @@ from baton.engine.sampling.select_host import select_rows
 from baton.engine.sampling.weights import token_weights
 
 _HOST_TILE = 1 << 16
-"""Logits per thread that are processed together: they fit into a core's cache, with their
-weights.
-"""
+"""Logits per thread that are processed together: with their weights, they fit a core's cache."""
 _DEVICE_TILE = 1 << 24
 """The same on other devices, where sorting and summing take 32 bytes for each logit."""
 

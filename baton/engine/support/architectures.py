@@ -20,9 +20,7 @@ NO_TEXT = "no output of text (an encoder)"
 
 
 class Windows(Enum):
-    """Form in which config.json declares that layers attend only to a sliding window of the
-    context.
-    """
+    """Form in which config.json declares that layers attend only to a sliding window."""
 
     GIVEN = "given"
     """`sliding_window` is the width, unless it is null."""

@@ -121,9 +121,7 @@ class _Shape:
     def tensors(
         self, family: str, seed: int, dtype: torch.dtype, *, tied: bool
     ) -> Iterator[tuple[str, Tensor]]:
-        """Return all tensors by name, with sizes such that logits differ clearly from each
-        other.
-        """
+        """Return all tensors by name, with sizes that make logits differ clearly."""
         generator = torch.Generator().manual_seed(seed)
 
         def normal(*shape: int, scale: float, mean: float = 0.0) -> Tensor:

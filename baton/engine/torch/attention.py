@@ -42,9 +42,7 @@ class AttentionStep:
     slots: Tensor
     """[layers, 2 · tokens]: rows of the pool's tokens to write, K's before V's."""
     spans: Tensor
-    """[sequences, 3]: a sequence's first token in the batch, number of tokens, and first
-    position.
-    """
+    """[sequences, 3]: a sequence's first token in the batch, token count, and first position."""
     table: Tensor
     """[sequences, blocks]: pages; beyond a sequence's end, its last one."""
     groups: tuple[AttentionGroup, ...]

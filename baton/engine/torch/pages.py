@@ -37,9 +37,7 @@ class Query:
 
 
 class PagedKv(KvPool):
-    """The pool of KV pages, and the layout of batches in it. Owned by a runner, on the engine's
-    thread.
-    """
+    """The pool of KV pages, and the layout of batches in it. Owned by a runner, on its thread."""
 
     def __init__(
         self,
@@ -66,9 +64,7 @@ class PagedKv(KvPool):
         )
 
     def group(self, queries: Sequence[Query]) -> list[list[int]]:
-        """Group queries, by index: single tokens with others of similar length, each chunk
-        alone.
-        """
+        """Group queries, by index: single tokens with others of similar length, chunks alone."""
         if not self.kernels.grouped:
             return [[i] for i in range(len(queries))]
         size = self.block_tokens

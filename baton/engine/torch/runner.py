@@ -24,9 +24,7 @@ from baton.structured.masks import Masks
 
 _WARM_TOKENS = (1, 64)
 _MASK_SHARE, _MASK_SECONDS = 0.1, 0.0001
-"""Time to wait for masks after a forward pass: a share of its duration, and a minimum in
-seconds.
-"""
+"""Time to wait for masks after a forward pass: a share of its duration, and minimum seconds."""
 _SCORED_LOGITS = 1 << 22
 """Maximum logits held together for a prompt whose tokens are scored: 16 MB."""
 
@@ -212,9 +210,7 @@ class TorchRunner(Runner):
 
 
 def _scored_positions(chunk: ScheduledChunk) -> range:
-    """Return the positions of prompt tokens to which a chunk's logits belong, and that were not
-    scored before.
-    """
+    """Return the positions of prompt tokens that a chunk's logits score for the first time."""
     sequence = chunk.sequence
     first = max(chunk.start + 1, sequence.scored_tokens)
     return range(first, min(chunk.end + 1, sequence.prompt_tokens))

@@ -1,6 +1,4 @@
-"""Checks and settings before vLLM is imported: its version, and variables that it reads only
-once.
-"""
+"""Checks and settings before vLLM is imported: its version, and variables that it reads once."""
 
 import os
 from importlib.metadata import PackageNotFoundError, version

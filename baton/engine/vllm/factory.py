@@ -108,9 +108,7 @@ def _read_adapters(settings: EngineSettings) -> tuple[Adapter, ...]:
 
 
 def _configuration(settings: EngineSettings) -> bytes:
-    """Return what determines the numbers besides the weights: config.json and vLLM's own
-    arguments.
-    """
+    """Return what determines the numbers besides weights: config.json and vLLM's own arguments."""
     assert settings.model is not None
     document = msgspec.json.decode((settings.model / "config.json").read_bytes())
     known = {"config": document, "vllm_args": settings.vllm_args}

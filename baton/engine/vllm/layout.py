@@ -8,9 +8,7 @@ from baton.kv.layout import Layout
 
 
 def vllm_layout(config: VllmConfig, backend: str, isa: str) -> Layout:
-    """Return the layout of an engine; the last two arguments are from `attention_format` in a
-    rank.
-    """
+    """Return the layout of an engine; the last two arguments are a rank's `attention_format`."""
     model = config.model_config
     cache = config.cache_config
     parallel = config.parallel_config

@@ -124,9 +124,7 @@ class CudaPages:
                     np.copyto(data, bounce[at : at + self.block_bytes])
 
     def write_pages(self, pages: Sequence[int], data: memoryview) -> None:
-        """Copy bytes into pages, one page after the other; from `scratch` without a copy on the
-        host.
-        """
+        """Copy bytes into pages, one page after the other; from `scratch` without a host copy."""
         source = np.frombuffer(data, dtype=np.uint8)
         at = source.ctypes.data - self._pinned.data_ptr()
         if 0 <= at <= self._pinned.numel() - source.size:
@@ -159,9 +157,7 @@ class CudaPages:
             self._stream.synchronize()
 
     def _places(self, pages: Sequence[int], memory: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the location of each layer's part of each page: in host memory, and on the
-        device.
-        """
+        """Yield the location of each layer's part of each page: on the host, and on the device."""
         at = 0
         for page in pages:
             for layer in self._layers:

@@ -29,8 +29,8 @@ class PrefixCache:
             self._previous[keys[index]] = keys[index - 1] if index else b""
 
     def released(self, pages: Iterable[int]) -> None:
-        """Record that a sequence released pages: they are idle from now on, if nothing else holds
-        them.
+        """Record that a sequence released pages: they are idle from now on, if not held
+        otherwise.
         """
         self._idle_since.update(dict.fromkeys(pages, self._clock()))
 

@@ -47,6 +47,4 @@ REGISTERED: dict[str, RegisteredKv] = {}
 """By engine id, once vLLM has allocated its pages."""
 
 DRAWN: dict[str, dict[int, tuple["Sampled", ...]]] = {}
-"""Tokens that Baton's sampler sampled in addition to the one that vLLM sees, by request and output
-position.
-"""
+"""Tokens that Baton sampled besides the one that vLLM sees, by request and output position."""

@@ -1,6 +1,4 @@
-"""Baton's sampling within vLLM: a logits processor leaves one token, which vLLM's argmax
-selects.
-"""
+"""Baton's sampling within vLLM: a logits processor leaves one token for vLLM's argmax."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -42,9 +40,7 @@ class DrawRequest(msgspec.Struct, frozen=True):
     sampling: SamplingParams
     choices: tuple[int, ...]
     prompt_tokens: int
-    """Number of tokens of the prompt proper: vLLM also counts output that was sampled elsewhere as
-    prompt.
-    """
+    """Number of tokens of the prompt proper: vLLM's also includes output sampled elsewhere."""
     forbidden: tuple[int, ...]
     """Tokens that must not be sampled before `sampling.min_tokens`."""
     grammar_ends: tuple[int, ...]
@@ -202,9 +198,7 @@ class BatonSampler(LogitsProcessor):
         return logits
 
     def _wait_masks(self) -> Mapping[_Row, Words]:
-        """Return the allowed next tokens by row; for rows that got a token since, compute them
-        now.
-        """
+        """Return the allowed next tokens by row; for rows with a new token, compute them now."""
         for row in self._rows.values():
             row.catch_up()
         guided = [row for row in self._rows.values() if row.state is not None]

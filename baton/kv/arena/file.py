@@ -147,9 +147,7 @@ class MappedArena:
         self.generations = generations(self._readable, self.header)
         """Current generations of the slots, by page of the data."""
         self.populated_bytes = 0
-        """Bytes of the data that are mapped into this process: copying them causes no page
-        fault.
-        """
+        """Bytes of the data that are mapped into this process: copies cause no page fault."""
         self.index = IndexReader(
             self._readable[self.header.index_at : self.header.data_at],
             index_entries(self.header.data_bytes),
@@ -168,9 +166,7 @@ class MappedArena:
         return self._writable[self._checked(offset, length) : offset + length]
 
     def find(self, keys: bytes, tag: int, length: int) -> Iterator[Found]:
-        """Yield the objects that the index has for packed 16-byte keys, all of one length, in key
-        order.
-        """
+        """Yield the index's objects for packed 16-byte keys, all of one length, in key order."""
         last = self._end - self._begin - length
         if last < 0:
             return

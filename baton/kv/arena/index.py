@@ -26,9 +26,7 @@ BYTES_PER_ENTRY = 16 * 1024
 MIN_ENTRIES = 1024
 
 FACTOR = 0x9E3779B97F4A7C15
-"""2**64 divided by the golden ratio: multiplying by it carries any difference into the high
-bits.
-"""
+"""2**64 divided by the golden ratio: multiplying by it spreads differences into high bits."""
 _MASK = (1 << 64) - 1
 _PART = struct.Struct("<16sIII")
 _KEY = struct.Struct("<QQ")
@@ -42,8 +40,8 @@ def index_entries(data_bytes: int) -> int:
 
 @lru_cache(maxsize=256)
 def object_tag(layout_id: bytes, group: int, shard: int, part: int) -> int:
-    """Return a 64-bit tag that distinguishes objects of one key, from layout, group, shard and
-    part.
+    """Return a 64-bit tag of layout, group, shard and part, which distinguishes objects of one
+    key.
     """
     packed = _PART.pack(layout_id, group, shard, part)
     return int.from_bytes(hashlib.sha256(b"baton.kv.1/tag\0" + packed).digest()[:8], "little")

@@ -1,6 +1,4 @@
-"""Proof that a writer is dead: a file next to the arena, which the writer keeps locked while it
-lives.
-"""
+"""Proof that a writer is dead: a file next to the arena, locked by the writer while it lives."""
 
 import os
 import re

@@ -83,8 +83,8 @@ class KvStoreClient:
 
     @property
     def memory_mapped(self) -> bool:
-        """Whether all shared memory is mapped, so that copies cause no page fault; True where none
-        is shared.
+        """Whether all shared memory is mapped, so copies cause no page fault; True if none is
+        shared.
         """
         arena = self._store.connection.arena if self._store.connection else None
         return arena is None or arena.populated_bytes == arena.header.data_bytes

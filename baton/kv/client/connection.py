@@ -27,7 +27,7 @@ class StoreConnection:
         self.epoch = attachment.epoch
         self.shm_domain = attachment.shm_domain
         self.arena: MappedArena | None = attachment.arena
-        """The mapped arena until this connection is closed; None from the start: bytes travel over
+        """The mapped arena until the connection closes; None from the start: bytes travel over
         gRPC.
         """
         self.lock = attachment.lock

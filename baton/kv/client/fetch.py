@@ -1,6 +1,4 @@
-"""One fetch as its consumer sees it: batches of objects, each released when the next is
-requested.
-"""
+"""One fetch as its consumer sees it: batches of objects, each released on the next request."""
 
 import asyncio
 import time
@@ -49,9 +47,7 @@ class KvFetch(AsyncIterator[list[FetchedObject]]):
 
     @property
     def missing(self) -> set[int]:
-        """Indexes of objects that did not arrive or were corrupt. Complete once the iteration has
-        ended.
-        """
+        """Indexes of objects that are missing or corrupt. Complete once the iteration has ended."""
         return self._pending.missing
 
     @property
@@ -106,9 +102,7 @@ class KvFetch(AsyncIterator[list[FetchedObject]]):
         self._pending.close()
 
     def _release_batch(self) -> None:
-        """Release the leases of the consumer's batch, and request objects again that were evicted
-        meanwhile.
-        """
+        """Release the leases of the consumer's batch, and request evicted objects again."""
         if not self._batch:
             return
         batch, self._batch = self._batch, []

@@ -51,9 +51,7 @@ class GetSession:
         many batches in one turn.
         """
         self._unreported: dict[ObjectId, list[bytes]] = {}
-        """Keys that were read without a lease and are not yet reported, by an object id with an
-        empty key.
-        """
+        """Keys that were read without a lease and not yet reported, by an id with an empty key."""
         self._unreported_count = 0
         self._report_timer: asyncio.TimerHandle | None = None
 

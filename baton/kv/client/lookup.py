@@ -1,6 +1,4 @@
-"""Look up which objects a store holds: in the arena's index if it is shared, else with a
-request.
-"""
+"""Look up which objects a store holds: in the arena's index if shared, else with a request."""
 
 from collections.abc import Sequence
 

@@ -1,15 +1,11 @@
-"""Memory that holds objects until they are sent. Buffers are reused, because fresh pages are
-slow.
-"""
+"""Memory that holds objects until they are sent. Buffers are reused: fresh pages are slow."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
 
 
 class StagingPool:
-    """Buffers of one connection, for any thread. Unused buffers are bounded; excess ones are
-    freed.
-    """
+    """Buffers of one connection, for any thread. Unused buffers are bounded; others are freed."""
 
     def __init__(self, max_kept_bytes: int) -> None:
         self._max_kept_bytes = max_kept_bytes
@@ -27,9 +23,7 @@ class StagingPool:
         return memoryview(bytearray(size))
 
     def release(self, buffer: memoryview) -> None:
-        """Keep a buffer that is no longer written to. Buffers of other sizes are freed to make
-        space.
-        """
+        """Keep a buffer that is no longer written to. Buffers of other sizes may be freed."""
         size = buffer.nbytes
         with self._lock:
             while self._kept_bytes + size > self._max_kept_bytes and self._kept:

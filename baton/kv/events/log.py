@@ -21,15 +21,11 @@ from baton.kv.events.replica import LayoutTier
 from baton.kv.keys import KEY_BYTES, pack
 
 CHANGE_BYTES = 128
-"""Bytes that Python spends on a change, besides its keys. A protobuf message of one key takes
-1,000.
-"""
+"""Bytes that Python spends on a change, besides its keys. A protobuf message takes 1,000."""
 RING_KEYS = 8192
 """Minimum number of keys in retained events, however few are held: a minute of a busy worker."""
 URGENT_SECONDS = 0.02
-"""A saving in time to first token, in seconds, for which placements must learn of blocks
-immediately.
-"""
+"""Saving in time to first token, in seconds, that makes changes urgent for placements."""
 
 
 _Change = tuple[str, LayoutTier, bytes]
@@ -195,9 +191,7 @@ class EventLog:
         return len(self._subscriptions)
 
     def heartbeat(self) -> pb.WatchResponse:
-        """Return a message without events, by which a subscriber detects that it missed the last
-        one.
-        """
+        """Return a message without events, by which a subscriber detects a missed one."""
         return pb.WatchResponse(
             events=pb.Events(epoch=self.epoch, first_sequence=self.sequence + 1)
         )

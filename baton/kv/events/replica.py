@@ -45,9 +45,7 @@ class BlockReplica:
         self._snapshot: _Pieces | None = None
 
     def request(self) -> pb.WatchRequest:
-        """Return the request of the next watch, which begins after the last event that was
-        applied.
-        """
+        """Return the request of the next watch, which begins after the last applied event."""
         return pb.WatchRequest(epoch=self.epoch, sequence=self.sequence, every_nth=self._every_nth)
 
     def opened(self) -> None:

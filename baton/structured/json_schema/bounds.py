@@ -24,9 +24,7 @@ class Bounds(NamedTuple):
     """Maximum levels of arrays and objects, where a schema allows any value or refers to itself."""
 
     def added_to(self, text: str) -> str:
-        """Return a JSON Schema's text with these bounds; a schema that already has bounds keeps
-        them.
-        """
+        """Return a JSON Schema's text with these bounds, or with its own if it has any."""
         bare = text.strip()
         if bare == "true":
             bare = "{}"

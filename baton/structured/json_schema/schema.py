@@ -1,6 +1,4 @@
-"""Check a JSON Schema for unsupported features, by keyword and JSON path. Independent of
-tokenizers.
-"""
+"""Check a JSON Schema for unsupported features, by keyword and JSON path, without a tokenizer."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,4 @@
-"""Fetching KV: blocks that other workers computed are copied from the store into the engine's
-pages.
-"""
+"""Fetching KV: blocks computed elsewhere are copied from the store into the engine's pages."""
 
 import time
 from collections.abc import Sequence
@@ -93,9 +91,7 @@ class SequenceFetch:
             self._current.replace_sources(sources)
 
     def prefill_done(self) -> None:
-        """Stop waiting for blocks: `run` fetches the blocks that the store holds now, and
-        returns.
-        """
+        """Stop waiting for blocks: `run` fetches those that the store holds now, and returns."""
         self._prefill_done = True
         if self._current is not None:
             self._current.stop_waiting()
@@ -162,9 +158,7 @@ class SequenceFetch:
     def _write(
         self, sequence_id: int, first: int, wanted: Sequence[int], batch: list[FetchedObject]
     ) -> list[int]:
-        """Copy, verify the copies, and only then show them to the engine; return the correct
-        ones.
-        """
+        """Copy, verify, and only then show the blocks to the engine; return the correct ones."""
         began = time.thread_time()
         size = self._engine.info.block_bytes
         scratch = self._engine.scratch

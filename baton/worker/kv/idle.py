@@ -1,6 +1,4 @@
-"""Evict KV from the engine's memory once it has been idle for a while and the store also holds
-it.
-"""
+"""Evict KV from the engine's memory once it has been idle for a while and is in the store."""
 
 import asyncio
 from collections.abc import Iterable, Set

@@ -108,9 +108,7 @@ class KvPublisher:
         self._wake.set()
 
     def cancel(self, publishing: SequencePublish) -> None:
-        """Drop the queued blocks of a sequence; a copy in progress continues until its
-        `wait_done`.
-        """
+        """Drop the queued blocks of a sequence; a copy in progress continues, see `wait_done`."""
         kept = deque[_BlockToPublish]()
         for block in self._queue:
             if block.owner is publishing:
@@ -150,9 +148,7 @@ class KvPublisher:
         return batch
 
     async def _publish(self, batch: list[_BlockToPublish]) -> None:
-        """Write a batch to the store, and tell waiting readers which blocks will not be
-        published.
-        """
+        """Write a batch to the store, and tell waiting readers which blocks will not come."""
         keys = [block.key for block in batch]
         stored: Collection[int] = ()
         try:

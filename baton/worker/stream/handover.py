@@ -5,9 +5,7 @@ import asyncio
 from baton.worker.kv.publish import SequencePublish
 
 _STEPS = 2
-"""Steps that the engine may still take between the decision and its end: no block may fill in
-them.
-"""
+"""Steps that the engine may take between the decision and its end: no block may fill in them."""
 
 
 class HandedOverError(Exception):

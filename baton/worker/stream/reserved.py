@@ -10,9 +10,7 @@ class StreamPages(NamedTuple):
     """A stream whose sequence is part of the engine's stats."""
 
     request: str
-    """Ticket or other name of the request; streams of one request share the prompt's full
-    blocks.
-    """
+    """Ticket or other name of the request, whose streams share the prompt's full blocks."""
     tokens: int
     """Number of prompt and output tokens."""
     reserve: int

@@ -307,9 +307,7 @@ class HeldSequences:
             self.on_partial_page(sequence.pages[last])
 
     def _busy(self, held: HeldSequence, key: bytes) -> bool:
-        """Return whether another sequence is about to have the block, and this one may wait for
-        it.
-        """
+        """Return whether another sequence is about to have the block, and may be waited for."""
         owner = self._claims.get(key)
         if owner is None or owner is held:
             return False

@@ -52,9 +52,7 @@ class StepReporter:
             events.append(BlocksEvicted(keys))
 
     def ready(self, held: HeldSequence, events: list[Event]) -> None:
-        """Report blocks that became ready, unless vLLM has not scheduled the sequence since its
-        start.
-        """
+        """Report blocks that became ready, if vLLM has scheduled the sequence since its start."""
         sequence = held.sequence
         without_pages = sequence.state in (SequenceState.WAITING, SequenceState.PAUSED)
         if without_pages or self._core.is_held(held.request):

@@ -11,9 +11,7 @@ from baton.request.stream_events import TokenLogprob
 
 
 class Draws(Protocol):
-    """Tokens that Baton's sampler sampled in addition to those that vLLM sees, in whichever
-    process.
-    """
+    """Tokens that Baton's sampler sampled besides those that vLLM sees, in whichever process."""
 
     def take(self, name: str, position: int) -> tuple[Sampled, ...]: ...
     def forget(self, name: str) -> None: ...
@@ -26,9 +24,7 @@ class SampledReader:
         self._draws = draws
 
     def read(self, held: HeldSequence, output: EngineCoreOutput) -> Iterator[tuple[Sampled, ...]]:
-        """Yield the sampled tokens of each position; the caller appends them to the sequence in
-        between.
-        """
+        """Yield the sampled tokens of each position; the caller appends them in between."""
         sequence = held.sequence
         request = sequence.request
         wants_more = len(request.choices) > 1 or request.sampling.logprobs is not None
