@@ -80,7 +80,7 @@ async def test_models_list_their_adapters(adapted: Any) -> None:
 
 async def test_an_adapter_that_is_not_there_is_not_found(adapted: Any) -> None:
     async with AsyncClient(adapted.grpc_address) as client:
-        with pytest.raises(NotFoundError, match="it has org/chat, sql") as caught:
+        with pytest.raises(NotFoundError, match="its adapters: org/chat, sql") as caught:
             await client.generate("x", model=adapted.model, adapter="sqk").answer()
         assert (caught.value.reason, caught.value.field) == ("MODEL_NOT_FOUND", "adapter")
         with pytest.raises(NotFoundError) as caught:
