@@ -1,4 +1,4 @@
-"""Postgres, for what is kept and asked for later: connections, schema, and one for this machine.
+"""Postgres, for data that is stored and queried later: connections, schema, and a local server.
 
-Nothing here is in the path of an inference request.
+No inference request depends on this package.
 """

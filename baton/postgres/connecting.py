@@ -1,4 +1,4 @@
-"""How a connection to Postgres is made, and what its errors say."""
+"""Connecting to Postgres, and translation of its errors."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 _APPLICATION = "baton"
 _CLOSE_SECONDS = 2.0
 _UNAVAILABLE = ("08", "25006", "28", "3D", "53", "57", "58", "XX")
-"""How the codes of errors begin that another statement would have too: connections, a server that
-is a replica now, passwords, no such database, resources, shutting down, disks."""
+"""Prefixes of error codes that any statement would get: connections, a server that is now a
+replica, passwords, no such database, resources, shutdown, disks."""
 
 
 class StateError(Exception):
-    """A statement failed; the text says why, and holds no secret."""
+    """A statement failed; the message gives the reason, and contains no secret."""
 
 
 class DatabaseUnavailableError(StateError):
-    """The database cannot be used now."""
+    """The database is currently unavailable."""
 
 
 class RefusedError(StateError):
-    """The database refused values; the same ones are refused again."""
+    """The database rejected values; a retry with the same ones fails again."""
 
 
 def driver() -> Any:
@@ -45,7 +45,7 @@ def driver() -> Any:
 
 
 def options(settings: StateSettings) -> dict[str, Any]:
-    """Return what asyncpg takes to connect."""
+    """Return asyncpg's connection options."""
     return {
         "dsn": settings.url.get_secret_value(),
         "timeout": settings.connect_seconds,
@@ -57,13 +57,13 @@ def options(settings: StateSettings) -> dict[str, Any]:
 
 @asynccontextmanager
 async def connected(settings: StateSettings) -> "AsyncIterator[asyncpg.Connection]":
-    """Connect for a while, beside a process's `Database`.
+    """Connect temporarily, in addition to a process's `Database`.
 
     Raises:
         StartupError: asyncpg is not installed.
-        RefusedError: Postgres refused the values of a statement.
-        DatabaseUnavailableError: the database does not answer, or refuses the connection.
-        StateError: it refused a statement.
+        RefusedError: Postgres rejected the values of a statement.
+        DatabaseUnavailableError: the database does not respond, or rejects the connection.
+        StateError: it rejected a statement.
     """
     asyncpg = driver()
     with errors_of(settings):
@@ -76,12 +76,12 @@ async def connected(settings: StateSettings) -> "AsyncIterator[asyncpg.Connectio
 
 @contextmanager
 def errors_of(settings: StateSettings) -> Iterator[None]:
-    """Turn what asyncpg raises into StateError.
+    """Translate asyncpg's exceptions to StateError.
 
     Raises:
-        RefusedError: Postgres refused the values of a statement.
-        DatabaseUnavailableError: it was not reached, did not answer in time, or is no longer there.
-        StateError: it refused the statement.
+        RefusedError: Postgres rejected the values of a statement.
+        DatabaseUnavailableError: it could not be reached, did not respond in time, or disconnected.
+        StateError: it rejected the statement.
     """
     asyncpg = driver()
     try:
@@ -101,12 +101,12 @@ def errors_of(settings: StateSettings) -> Iterator[None]:
         if isinstance(error, ValueError) and not isinstance(
             error, asyncpg.ClientConfigurationError
         ):
-            raise RefusedError(_text(error, settings)) from None  # no value of that type
+            raise RefusedError(_text(error, settings)) from None  # not a value of that type
         raise DatabaseUnavailableError(f"{place(settings)}: {_text(error, settings)}") from None
 
 
 def place(settings: StateSettings) -> str:
-    """Return where the database is, without who asks it: `host:port/name`."""
+    """Return the address of the database, without the user: `host:port/name`."""
     split = urlsplit(settings.url.get_secret_value())
     query = dict(parse_qsl(split.query))
     host = split.netloc.rpartition("@")[2] or query.get("host", "")
@@ -114,7 +114,7 @@ def place(settings: StateSettings) -> str:
 
 
 def _text(error: BaseException, settings: StateSettings) -> str:
-    """Return the first line of an error, without the URL's passwords."""
+    """Return the first line of an error, with the URL's passwords removed."""
     text = str(error).strip().partition("\n")[0] or type(error).__name__
     for secret in _passwords(settings.url.get_secret_value()):
         text = text.replace(secret, "…")
@@ -122,7 +122,7 @@ def _text(error: BaseException, settings: StateSettings) -> str:
 
 
 def _passwords(url: str) -> Iterator[str]:
-    """Yield the passwords in a URL, as they are written there and as they are."""
+    """Yield the passwords in a URL, in encoded and decoded form."""
     split = urlsplit(url)
     written = [split.netloc.rpartition("@")[0].partition(":")[2]]
     for part in split.query.split("&"):

@@ -1,7 +1,7 @@
-"""A process's connections to Postgres. None is made before the process serves, none is waited for.
+"""A process's connections to Postgres. Startup neither makes nor awaits one.
 
-While the database is away, or has a schema that this release does not know, each use fails at once
-with the reason, and one task tries it again.
+While the database is unavailable, or has an unsupported schema, each use fails immediately with
+the reason, and one task retries the connection.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FIRST_RETRY_SECONDS = 0.5
 LONGEST_RETRY_SECONDS = 5.0
 CHECK_SECONDS = 15.0
-"""Between two looks at a database that nothing fails of."""
+"""Time between two checks of a database without failures."""
 _CLOSE_SECONDS = 2.0
 
 log = get_logger(__name__)
@@ -40,8 +40,8 @@ log = get_logger(__name__)
 class Database:
     """Runs statements in Postgres. Lives on the event loop.
 
-    Entering connects to nothing; a background task does, again and again with growing, random
-    delays. Leaving closes the connections.
+    Entering does not connect; a background task does, and retries with growing, random delays.
+    Leaving closes the connections.
 
     Args:
         settings: with a URL.
@@ -57,13 +57,13 @@ class Database:
         self._waiting = 0
         self._problem = f"{place(settings)} is not connected yet"
         self._told = ""
-        """What the log says of it."""
+        """Last state that was logged."""
         self._available = asyncio.Event()
         self._failed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Database":
-        # Nothing is connected yet: there is no least number of connections.
+        # Nothing is connected yet: there is no minimum number of connections.
         self._pool = await self._asyncpg.create_pool(
             **options(self._settings), min_size=0, max_size=self._settings.connections
         )
@@ -84,19 +84,19 @@ class Database:
 
     @property
     def available(self) -> bool:
-        """Whether it answered last, and has the schema of this release."""
+        """Whether its last response was successful, and its schema is that of this release."""
         return self._available.is_set()
 
     @property
     def problem(self) -> str:
-        """Why it is not available, as a sentence without a secret; empty while it is."""
+        """Why it is not available, as a sentence without secrets; empty if it is."""
         return self._problem
 
     async def wait_available(self, seconds: float) -> None:
         """Wait until it is available.
 
         Raises:
-            DatabaseUnavailableError: it is not, after that time; the text says why.
+            DatabaseUnavailableError: it is not, after that time; the message gives the reason.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -112,11 +112,11 @@ class Database:
         Args:
             query: with `$1` and so on for values.
             values: as asyncpg takes them.
-            seconds: for it and the wait for a connection; None: state.statement_seconds.
+            seconds: limit for it and the wait for a connection; None: state.statement_seconds.
 
         Raises:
-            RefusedError: Postgres refused the values.
-            DatabaseUnavailableError: the database is not available, or did not answer in time.
+            RefusedError: Postgres rejected the values.
+            DatabaseUnavailableError: the database is not available, or did not respond in time.
             StateError: too many wait, or the statement failed.
         """
         async with self.connection(seconds) as connection:
@@ -124,7 +124,7 @@ class Database:
             return rows
 
     async def execute(self, query: str, *values: object, seconds: float | None = None) -> str:
-        """Run a statement; return what Postgres says of it, such as `INSERT 0 5`.
+        """Run a statement; return Postgres' command tag, such as `INSERT 0 5`.
 
         Arguments and errors are those of `fetch`.
         """
@@ -136,11 +136,11 @@ class Database:
         """Lend a connection, for several statements or a transaction.
 
         Args:
-            seconds: for all of it; None: state.statement_seconds.
+            seconds: limit for all of it; None: state.statement_seconds.
 
         Raises:
-            RefusedError: Postgres refused the values of a statement.
-            DatabaseUnavailableError: the database is not available, or did not answer in time.
+            RefusedError: Postgres rejected the values of a statement.
+            DatabaseUnavailableError: the database is not available, or did not respond in time.
             StateError: too many wait, or a statement failed.
         """
         if not self.available:
@@ -155,7 +155,7 @@ class Database:
 
     @asynccontextmanager
     async def _lent(self, seconds: float) -> "AsyncIterator[asyncpg.Connection]":
-        """Lend a connection, whether the database is known to be available or not."""
+        """Lend a connection, even if the database is not known to be available."""
         pool = self._pool
         if pool is None:
             raise RuntimeError("the database was not entered")
@@ -165,7 +165,7 @@ class Database:
                 try:
                     yield connection
                 finally:
-                    # Cancels what still runs, and gives it up if that takes too long.
+                    # Cancels a running statement, and drops the connection if that takes too long.
                     await pool.release(connection, timeout=_CLOSE_SECONDS)
 
     async def _acquire(self, pool: "asyncpg.Pool") -> "asyncpg.Connection":
@@ -180,7 +180,7 @@ class Database:
             self._waiting -= 1
 
     def _fail(self, problem: str) -> None:
-        """Have no more asked of it until it has answered again."""
+        """Mark the database as unavailable until it has responded again."""
         if problem != self._told:
             log.warning("state.database.unavailable", error=problem)
         self._problem = self._told = problem
@@ -196,11 +196,11 @@ class Database:
         self._available.set()
 
     async def _keep(self, pool: "asyncpg.Pool") -> None:
-        """Try the database until it is available, and look again and again whether it still is."""
+        """Try the database until it is available, and check periodically that it still is."""
         backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
         while True:
             if not self.available:
-                # What was connected to a server that is gone, or is a replica now, is of no use.
+                # Connections to a server that is gone, or is now a replica, are useless.
                 await pool.expire_connections()
             self._failed.clear()
             problem = await self._probe()
@@ -233,7 +233,7 @@ class Database:
 
 @asynccontextmanager
 async def open_database(settings: StateSettings) -> AsyncIterator[Database | None]:
-    """Have a database meanwhile; None where none is set.
+    """Open a process's database until the block ends; None if none is configured.
 
     Raises:
         StartupError: asyncpg is not installed.

@@ -1,4 +1,4 @@
-"""What is counted of the database."""
+"""Metrics of the database."""
 
 from baton.telemetry.metrics import Counter, Gauge
 

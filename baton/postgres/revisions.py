@@ -1,4 +1,4 @@
-"""Which revisions of the schema there are, and the SQL from one to the newest.
+"""The revisions of the schema, and the SQL from one to the newest.
 
 alembic writes the SQL and asyncpg runs it: no second driver is needed, and a database is reached by
 the same URL and options as everywhere else.
@@ -19,7 +19,7 @@ _DIRECTORY = Path(__file__).parent / "migrations"
 
 @cache
 def revisions() -> tuple[str, ...]:
-    """Return all revisions, oldest first. Needs no alembic: they are the names of files."""
+    """Return all revisions, oldest first. Needs no alembic: they are taken from file names."""
     names = (path.name for path in (_DIRECTORY / "versions").glob("[0-9]*_*.py"))
     return tuple(sorted(name.partition("_")[0] for name in names))
 
@@ -30,10 +30,10 @@ def newest() -> str:
 
 
 def problem_of(current: str) -> str:
-    """Return why this release cannot use a schema, and what to do; empty: it can.
+    """Return why this release cannot use a schema, and what to do; empty if it can.
 
     Args:
-        current: the revision of the database, BASE where it has none.
+        current: the revision of the database, BASE if it has none.
     """
     if current == newest():
         return ""

@@ -1,4 +1,4 @@
-"""The schema in a database: which revision it has, and its upgrade."""
+"""The schema of a database: its current revision, and the upgrade."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,42 +17,42 @@ if TYPE_CHECKING:
     import asyncpg
 
 UPGRADE_SECONDS = 3600.0
-"""Time for a whole upgrade, waiting for another one included."""
+"""Time for a whole upgrade, including waiting for another one."""
 _LOCK = 0x6261746F6E  # `baton`
-"""Of pg_advisory_xact_lock: one upgrade of a database at a time."""
+"""Key of pg_advisory_xact_lock: one upgrade of a database at a time."""
 
 
 class Upgrade(NamedTuple):
-    """What an upgrade did."""
+    """The result of an upgrade."""
 
     before: str
     after: str
 
 
 async def read_revision(connection: "asyncpg.Connection") -> str:
-    """Return the revision of a database; BASE where it has no schema."""
+    """Return the revision of a database; BASE if it has no schema."""
     if not await connection.fetchval("select to_regclass($1) is not null", VERSION_TABLE):
         return BASE
     return await connection.fetchval(f"select version_num from {VERSION_TABLE}") or BASE
 
 
 async def current(settings: StateSettings) -> str:
-    """Return the revision of the database; BASE where it has no schema.
+    """Return the revision of the database; BASE if it has no schema.
 
     Raises:
         StartupError: asyncpg is not installed.
-        StateError: the database cannot be asked.
+        StateError: the database does not respond, or rejects the statement.
     """
     async with connected(settings) as connection:
         return await read_revision(connection)
 
 
 async def upgrade(settings: StateSettings, seconds: float = UPGRADE_SECONDS) -> Upgrade:
-    """Bring the schema to the newest revision, whole or not at all. Others that try meanwhile wait.
+    """Upgrade the schema to the newest revision, atomically. Concurrent upgrades wait.
 
     Raises:
         StartupError: asyncpg or alembic is not installed.
-        StateError: the database cannot be asked, refuses, or has a newer schema.
+        StateError: the database does not respond, rejects a statement, or has a newer schema.
     """
     asyncpg = driver()
     async with connected(settings) as connection, connection.transaction():

@@ -1,1 +1,1 @@
-"""A real Postgres on this machine, for development and tests."""
+"""A local Postgres server, for development and tests."""

@@ -1,4 +1,4 @@
-"""The programs of a Postgres, and a directory for its data that its user can enter."""
+"""The programs of Postgres, and a data directory that its user can enter."""
 
 import os
 import shutil
@@ -9,12 +9,12 @@ from pathlib import Path
 from baton.settings import StartupError
 
 NOBODY = 65534
-"""Who runs Postgres where this process is root's, which may not."""
+"""User ID of Postgres if this process runs as root, which Postgres rejects."""
 _LINKED_PREFIX = "baton-postgres-"
-"""How a directory begins among temporary files that a server's is a link to."""
+"""Prefix of directories among temporary files to which a server's directory is a link."""
 _SOCKET = ".s.PGSQL.5432.lock"
 _SOCKET_BYTES = 100
-"""Of its path; Linux allows 107, others 103."""
+"""Longest path of a socket; Linux allows 107 bytes, others 103."""
 
 
 def find_programs() -> Path:
@@ -39,11 +39,11 @@ def find_programs() -> Path:
 def make_directory(directory: Path) -> None:
     """Make the directory of a server: its data and its socket.
 
-    It is a link to one among temporary files where this process is root's, for that one is
-    nobody's, and where a socket in it would have a longer path than sockets may have.
+    It is a link to one among temporary files if this process runs as root, because that one belongs
+    to the user `nobody`, and if the path of a socket in it would be too long.
 
     Raises:
-        StartupError: nobody can enter none of the directories for temporary files.
+        StartupError: the user `nobody` cannot enter any directory for temporary files.
     """
     root = os.getuid() == 0
     if not root and len(os.fsencode(directory.absolute() / _SOCKET)) <= _SOCKET_BYTES:
@@ -57,7 +57,7 @@ def make_directory(directory: Path) -> None:
 
 
 def remove_data(directory: Path) -> None:
-    """Remove the directory of a server that has ended, and what it is a link to."""
+    """Remove the directory of a server that has ended, and the target of its link."""
     if directory.is_symlink():
         target = directory.resolve()
         if target.name.startswith(_LINKED_PREFIX):
@@ -68,9 +68,9 @@ def remove_data(directory: Path) -> None:
 
 
 def usable_programs(programs: Path, directory: Path) -> Path:
-    """Return the programs, or a copy in the server's directory where its user cannot enter theirs.
+    """Return the programs, or a copy in the server's directory if its user cannot enter theirs.
 
-    A virtual environment of root may lie where nobody else can go.
+    A virtual environment of root may be in a directory that other users cannot enter.
     """
     if os.getuid() != 0 or open_to_others(programs):
         return programs

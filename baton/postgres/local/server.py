@@ -1,4 +1,4 @@
-"""A Postgres as a child of this process."""
+"""A Postgres server as a child of this process."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ STOP_SECONDS = 5.0
 POLL_SECONDS = 0.02
 LOG_TAIL_LINES = 20
 _HELD = b"pre-existing shared memory block"
-"""In the log of a server that cannot start: a statement that runs ends a while after its server."""
+"""Log line of a server that cannot start: a running statement ends a while after its server."""
 _USER = "baton"
 _DATABASE = "postgres"
 _SMALL = {
@@ -50,7 +50,7 @@ _SMALL = {
     "min_wal_size": "32MB",
     "wal_level": "minimal",
     "max_wal_senders": "0",
-    # In files of its data: what is in /dev/shm stays there when it is killed.
+    # In files of its data: files in /dev/shm remain when it is killed.
     "dynamic_shared_memory_type": "mmap",
     "jit": "off",
     "log_min_messages": "warning",
@@ -60,15 +60,15 @@ _SMALL = {
 class LocalPostgres:
     """One Postgres server on a socket of this machine; entering starts it, leaving stops it.
 
-    It dies with this process: start it from a thread that lives as long. Data outlives `stop` and
-    `kill`, so that `start` continues where it was. It belongs to no event loop.
+    The server dies with this process: start it from a thread that lives as long. Data survives
+    `stop` and `kill`, so that `start` continues from it. It is not bound to an event loop.
 
     Args:
         directory: of its data and its socket, as `make_directory` makes it; `start` does where
             it is missing. The caller removes it with `remove_data`.
         log_path: where its output is appended; None: `postgres.log` in the directory.
-        durable: wait for the disk at each commit. Without, what was committed outlives `kill`, and
-            not a crash of the machine.
+        durable: wait for the disk at each commit. If false, commits survive `kill` but not a crash
+            of the machine.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class LocalPostgres:
 
     @property
     def url(self) -> str:
-        """How it is reached, as `state.url` takes it; once its directory is made."""
+        """Its URL, as for `state.url`; available once its directory exists."""
         return self.url_of(_DATABASE)
 
     @property
@@ -103,7 +103,7 @@ class LocalPostgres:
         return self._log_path
 
     def url_of(self, database: str) -> str:
-        """Return how a database of it is reached."""
+        """Return the URL of one of its databases."""
         return f"postgresql://{_USER}@/{database}?host={quote(str(self._directory.resolve()))}"
 
     def log_tail(self) -> str:
@@ -114,17 +114,17 @@ class LocalPostgres:
         return "\n".join(lines[-LOG_TAIL_LINES:])
 
     async def start(self) -> None:
-        """Start it and wait until it answers.
+        """Start the server and wait until it responds.
 
         Raises:
-            StartupError: there is no Postgres, or it ended or did not answer in time; then the text
-                has its last lines.
+            StartupError: there is no Postgres, or it exited or did not respond in time; the message
+                contains the last lines of its log.
         """
         programs = find_programs()
         if not self._directory.exists():
             make_directory(self._directory)
         programs = usable_programs(programs, self._directory)
-        # Where it is, not by a link: its user may not be able to enter the link's directory.
+        # The resolved path: its user may not be able to enter the link's directory.
         real = self._directory.resolve()
         data = real / "data"
         if not data.exists():
@@ -172,7 +172,7 @@ class LocalPostgres:
             await self.wait()
 
     async def _initialize(self, programs: Path, data: Path) -> None:
-        """Make the data, whole: what was cut off before is made anew."""
+        """Create the data atomically: a partial directory from before is created again."""
         new = data.with_suffix(".new")
         shutil.rmtree(new, ignore_errors=True)
         flags = ("--username", _USER, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
@@ -201,11 +201,11 @@ class LocalPostgres:
                 stderr=log,
                 cwd=self._directory,
                 env={k: v for k, v in os.environ.items() if not k.startswith("PG")},
-                start_new_session=True,  # a terminal's Ctrl-C is not for it
+                start_new_session=True,  # a terminal's Ctrl-C must not reach it
             )
 
     def _is_held(self, since: int) -> bool:
-        """Return whether it could not start because of the processes of one that was killed."""
+        """Return whether it could not start because processes of a killed server still run."""
         with self.log_path.open("rb") as log:
             log.seek(since)
             return _HELD in log.read()
@@ -231,10 +231,10 @@ class LocalPostgres:
 
 
 class LocalDatabase(LocalPostgres):
-    """One whose database has the schema of this release as soon as it has started."""
+    """A server whose database has the schema of this release as soon as it has started."""
 
     async def start(self) -> None:
-        """Start it, wait until it answers, and upgrade the schema.
+        """Start it, wait until it responds, and upgrade the schema.
 
         Raises:
             StartupError: it did not start, or its schema is newer.
