@@ -1,1 +1,1 @@
-"""Where a process runs: what the kernel allows it, files, ports, locks, and redaction."""
+"""The host of a process: cgroup limits, files, ports, locks, and redaction."""

@@ -1,6 +1,7 @@
-"""Where the processes and the demo model lie: beside the library in a checkout, in it in a wheel.
+"""Location of the processes and the demo model: next to the library in a checkout, in it in a
+wheel.
 
-A wheel has them under `baton/_bundled/`, so that nothing but `baton` is installed at the top.
+A wheel has them under `baton/_bundled/`, so that only `baton` is installed at the top level.
 """
 
 from pathlib import Path

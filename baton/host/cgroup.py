@@ -1,8 +1,8 @@
-"""What this process's cgroup allows it: CPU time and memory. Linux; elsewhere nothing bounds it.
+"""Limits of this process's cgroup: CPU time and memory. Linux only; other systems report no limit.
 
 Reads cgroup v2, v1 and the hybrid of both (cgroups(7)). A limit of a group holds for those below
 it. In a container the mount often shows the container's own group at its root while /proc names the
-group by its path on the host: parents are looked at up to the root of the mount.
+group by its path on the host: parents are checked up to the root of the mount.
 """
 
 import math
@@ -13,7 +13,7 @@ from pathlib import Path
 _MOUNT = Path("/sys/fs/cgroup")
 _GROUPS = Path("/proc/self/cgroup")
 _UNLIMITED_BYTES = 1 << 60
-"""cgroup v1 writes the largest multiple of a page for no limit."""
+"""cgroup v1 writes the largest multiple of a page for "no limit"."""
 
 
 def cpu_quota(mount: Path = _MOUNT, groups: Path = _GROUPS) -> float | None:
@@ -30,7 +30,7 @@ def cpu_quota(mount: Path = _MOUNT, groups: Path = _GROUPS) -> float | None:
 
 
 def memory_limit(mount: Path = _MOUNT, groups: Path = _GROUPS) -> int | None:
-    """Return how many bytes this process and the others of its cgroup may use; None: any number."""
+    """Return the bytes that this process and the others of its cgroup may use; None: no limit."""
     limits = []
     for directory in _directories(mount, groups, "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
@@ -41,9 +41,9 @@ def memory_limit(mount: Path = _MOUNT, groups: Path = _GROUPS) -> int | None:
 
 
 def usable_threads(wanted: int) -> int:
-    """Return how many of the threads that a library would start this process can keep running.
+    """Return how many of the threads that a library would start can run at the same time.
 
-    One per CPU of the quota: more would be stopped for the rest of each period, all at once.
+    One per CPU of the quota: more would all be throttled for the rest of each period.
     """
     quota = cpu_quota()
     return wanted if quota is None else max(1, min(wanted, math.floor(quota)))

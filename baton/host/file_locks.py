@@ -1,7 +1,7 @@
-"""Files that live as long as their owner: an flock shows that it lives, whatever kills it.
+"""Files that live as long as their owner: an flock shows that it is alive, however it dies.
 
-The kernel frees a lock when its owner's last descriptor goes, SIGKILL included, and not before: a
-stopped process keeps its locks. Files whose lock is free have no owner and may be removed.
+The kernel releases a lock when its owner's last descriptor is closed, also by SIGKILL, and not
+before: a stopped process keeps its locks. Files with a free lock have no owner and may be removed.
 """
 
 import fcntl
@@ -13,7 +13,7 @@ def create_locked(path: Path, mode: int = 0o600) -> int:
     """Create a file that did not exist, and lock it.
 
     Returns:
-        The descriptor that holds the lock; closing it gives the lock up.
+        The descriptor that holds the lock; closing it releases the lock.
 
     Raises:
         OSError: the file exists, or the directory cannot be written.
@@ -23,7 +23,7 @@ def create_locked(path: Path, mode: int = 0o600) -> int:
         file = os.open(path, flags, mode)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
-            # Between the two calls another process may have taken the file for a dead owner's.
+            # Between the two calls another process may have treated the file as abandoned.
             if _is_at(path, file):
                 return file
         except BaseException:
@@ -33,9 +33,10 @@ def create_locked(path: Path, mode: int = 0o600) -> int:
 
 
 def lock_is_free(file: int) -> bool:
-    """Return whether the file's owner is dead. `file` must be another open than the owner's."""
+    """Return whether the file's owner is dead. `file` must be a different open file than the
+    owner's."""
     try:
-        # Shared: several may ask at once, and none takes another that asks for the owner.
+        # Shared: several may check at the same time, without taking each other for the owner.
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
@@ -44,10 +45,10 @@ def lock_is_free(file: int) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a file has an owner that lives; False, too, where there is no file.
+    """Return whether a file has a live owner; False if the file does not exist.
 
     Raises:
-        OSError: the file is there and cannot be read.
+        OSError: the file exists and cannot be read.
     """
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -64,7 +65,7 @@ def remove_if_abandoned(path: Path) -> bool:
     try:
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
-        return False  # gone already, or not ours to open
+        return False  # already removed, or no permission to open it
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not _is_at(path, file):

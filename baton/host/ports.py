@@ -1,4 +1,4 @@
-"""Ports of this machine that stay free for the process that is to listen on them."""
+"""Ports of this machine that stay reserved for the process that will listen on them."""
 
 import os
 import socket
@@ -9,16 +9,17 @@ from contextlib import contextmanager
 
 @contextmanager
 def held_port() -> Iterator[int]:
-    """Choose a free TCP port of 127.0.0.1, and let the kernel give it to nobody who asks for any.
+    """Reserve a free TCP port of 127.0.0.1, which the kernel then assigns to no other process.
 
-    It is bound and not listened on: who names it and sets SO_REUSEADDR, as servers do, gets it.
+    It is bound without listening: a process that names it and sets SO_REUSEADDR, as servers do, can
+    bind it.
     """
     with _bound() as held:
         yield held.getsockname()[1]
 
 
 def hold_port(owner: object) -> int:
-    """Do the same for as long as an object lives, and return the port."""
+    """Reserve a port for as long as an object lives, and return it."""
     held = _bound()
     port: int = held.getsockname()[1]
     weakref.finalize(owner, os.close, held.detach())

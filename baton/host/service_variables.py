@@ -8,13 +8,13 @@ import re
 from collections.abc import Mapping
 
 _NAME = re.compile(r"_SERVICE_(HOST|PORT)(_\w+)?$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
-"""No setting is called so."""
+"""No setting has such a name."""
 _ADDRESS = re.compile(r"(tcp|udp|sctp)://")
-"""The value of the others, which end in `_PORT` as settings may."""
+"""Value of the other variables, which end in `_PORT` as settings may."""
 
 
 def service_variables(environ: Mapping[str, str]) -> frozenset[str]:
-    """Return the names of those variables that Kubernetes has set for Services."""
+    """Return the names of the variables that Kubernetes has set for Services."""
     return frozenset(
         name
         for name, value in environ.items()

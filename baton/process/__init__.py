@@ -1,1 +1,1 @@
-"""The life of a process: composition, signals, drain, exit."""
+"""The life cycle of a process: composition, signals, drain, exit."""

@@ -1,4 +1,4 @@
-"""Tasks that run beside whoever started them, and whose failure is seen at once."""
+"""Background tasks whose failures are logged immediately."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,7 +10,7 @@ log = get_logger(__name__)
 
 
 def start_background(work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
-    """Return a task of this work, which logs an error at the moment it fails.
+    """Start a task that logs an error as soon as it fails, and return it.
 
     The caller owns the task: it cancels it and awaits its end.
     """

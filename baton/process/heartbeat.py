@@ -1,4 +1,4 @@
-"""A sign that the event loop runs, for /livez."""
+"""A heartbeat of the event loop, for /livez."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ _PERIOD_SECONDS = 0.5
 
 
 def beat(loop: asyncio.AbstractEventLoop, liveness: Liveness) -> None:
-    """Have an event loop say from now on that it runs; /livez fails when it does not any more."""
+    """Start a heartbeat of an event loop; /livez fails when it stops."""
     now = liveness.clock.now
     last = now()
 

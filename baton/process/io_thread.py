@@ -1,4 +1,4 @@
-"""A thread that does one blocking thing after another for an event loop."""
+"""A thread that runs blocking jobs one after another for an event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,14 +12,13 @@ from baton.telemetry.scope import scoped_thread
 log = get_logger(__name__)
 
 Job = Callable[[], Callable[[], None]]
-"""Runs on the thread; what it answers runs on the loop afterwards."""
+"""Runs on the thread; the callable that it returns then runs on the loop."""
 T = TypeVar("T")
 
 
 class IoThread:
-    """Jobs in the order they came. The thread is a daemon: one that hangs in the kernel does not
-    keep the process from ending. Whoever submits bounds how many there are.
-    """
+    """Runs jobs in FIFO order. The thread is a daemon: one that hangs in the kernel does not keep
+    the process from exiting. The submitter bounds the number of jobs."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -29,13 +28,13 @@ class IoThread:
         self._thread.start()
 
     def submit(self, job: Job) -> None:
-        """Do this after what is queued. A job must not raise."""
+        """Run a job after those in the queue. It must not raise."""
         self._jobs.put(job)
 
     async def call(self, work: Callable[[], T]) -> T:
-        """Do this after what is queued; return what it returns, raise what it raises.
+        """Run a function after the jobs in the queue; return its result, raise its exception.
 
-        A caller that is cancelled leaves it to be done.
+        If the caller is cancelled, the function still runs.
         """
         done: asyncio.Future[T] = self._loop.create_future()
 
@@ -49,7 +48,8 @@ class IoThread:
         return await done
 
     async def stop(self, seconds: float | None) -> bool:
-        """Let what is queued end; return whether it did in time. None: wait as long as it takes."""
+        """Wait for the jobs in the queue; return whether they ended in time. None: no time
+        limit."""
         self._jobs.put(None)
         try:
             async with asyncio.timeout(seconds):

@@ -1,9 +1,9 @@
-"""The life of a process: settings, telemetry, composition, signals, drain, exit.
+"""The life cycle of a process: settings, telemetry, composition, signals, drain, exit.
 
     settings ─▶ logs, traces, ops port ─▶ compose ─▶ (serves) ─▶ signal ─▶ drain ─▶ unwind ─▶ exit
 
-Exit codes: 0 after a signal, 1 when a part failed for good or shutting down took too long, 2 when
-a setting or the machine (a port in use, a file missing) needs a person.
+Exit codes: 0 after a signal, 1 if a part failed permanently or the shutdown took too long, 2 if a
+setting or the machine (a port in use, a missing file) must be fixed by an operator.
 """
 
 import asyncio
@@ -40,9 +40,10 @@ S = TypeVar("S", bound=ProcessSettings)
 __all__ = ["Process", "main"]
 
 GARBAGE_THRESHOLD = 20_000
-"""Objects made and not freed, before the collector looks at them."""
+"""Net allocated objects that trigger a run of the collector."""
 SAME_SIGNAL_SECONDS = 0.5
-"""Signals this close are one: a parent's death is told once per thread that the parent had."""
+"""Signals this close count as one: the death of a parent is signalled once per thread of the
+parent."""
 EXIT_FAILED = 1
 EXIT_STARTUP = 2
 
@@ -56,12 +57,12 @@ def main(
     name: str,
     arguments: Sequence[str] | None = None,
 ) -> NoReturn:
-    """Be a process until a signal, then exit. Call it from `__main__`, on the main thread.
+    """Run a process until a signal, then exit. Call it from `__main__`, on the main thread.
 
     Args:
         settings_type: the process's settings.
         compose: enters the parts into `process.stack` and returns once they serve.
-        name: of the process: `frontend`, `router`, `prefill`, `decode` or `kvstore`.
+        name: name of the process: `frontend`, `router`, `prefill`, `decode` or `kvstore`.
         arguments: the command line; None: that of the process.
     """
     die_with_parent()
@@ -145,7 +146,7 @@ async def _live(
 
 
 async def _started(composing: Awaitable[None], stopping: asyncio.Event) -> bool:
-    """Compose, unless the process is told to stop before that is done."""
+    """Compose, unless the process is stopped before that is done."""
     task = asyncio.ensure_future(composing)
     stop = asyncio.ensure_future(stopping.wait())
     try:
@@ -161,10 +162,10 @@ async def _started(composing: Awaitable[None], stopping: asyncio.Event) -> bool:
 
 
 def _settle_garbage() -> None:
-    """Let the collector pass over what lives as long as the process, and look less at the rest.
+    """Exclude long-lived objects from garbage collection, and collect the rest less often.
 
-    A full collection stops the loop for as long as it takes to visit everything, and what requests
-    leave behind is almost always freed by its reference counts.
+    A full collection blocks the loop while it visits all objects, and garbage of requests is almost
+    always freed by reference counting.
     """
     gc.collect()
     gc.freeze()
@@ -172,7 +173,8 @@ def _settle_garbage() -> None:
 
 
 class _Signals:
-    """The first signal begins the shutdown; a second one, or too long a shutdown, cuts it short."""
+    """The first signal starts the shutdown; a second one, or a shutdown that takes too long, aborts
+    it."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, stopping: asyncio.Event, limit: float
@@ -198,7 +200,7 @@ class _Signals:
         self._stopping.set()
 
     def arm(self) -> None:
-        """Exit hard once the limit is over, even if the event loop is stuck."""
+        """Exit immediately once the limit is over, even if the event loop is stuck."""
         if self._timer is None:
             self._timer = threading.Timer(
                 self._limit, _exit_now, (f"shutdown took longer than {self._limit:g} s",)

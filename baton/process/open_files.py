@@ -1,15 +1,15 @@
-"""How many files and sockets a process may have open."""
+"""The limit on open files and sockets of a process."""
 
 import resource
 
 _MOST = 1 << 20
-"""As many as Linux lets any process have (fs.nr_open), where it was not told otherwise."""
+"""The most that Linux allows any process (fs.nr_open) by default."""
 
 
 def take_all_open_files() -> int:
     """Raise the soft limit of this process to the hard one, as Go's programs do; return it.
 
-    Linux gives 1,024 to programs that may use `select`, which knows no more; nothing here does. A
+    The soft limit is 1,024 for the sake of `select`, which supports no more and is not used here. A
     frontend has a socket for each connection.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

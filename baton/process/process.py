@@ -1,4 +1,4 @@
-"""A running process, as its composition sees it."""
+"""A running process, as seen by its composition."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -16,26 +16,28 @@ T = TypeVar("T")
 
 @dataclass
 class Process:
-    """What `compose` is given: who the process is, and where to hang parts, tasks and the drain."""
+    """Passed to `compose`: the identity of the process, and where to register parts, tasks and the
+    drain."""
 
     name: str
     instance_id: str
     incarnation: str
-    """Drawn at this start; tells this process from the one before it at the same id."""
+    """Random per start; distinguishes this process from the previous one with the same ID."""
     stack: AsyncExitStack
-    """What `compose` enters here is left in reverse order at shutdown, after the drain."""
+    """Contexts that `compose` enters here are left in reverse order at shutdown, after the
+    drain."""
     stopping: asyncio.Event
-    """Set when the process begins to shut down."""
+    """Set when the process starts to shut down."""
     metrics_address: str = ""
     """`host:port` of /metrics."""
     liveness: Liveness = field(default_factory=Liveness)
-    """What /livez says."""
+    """State reported by /livez."""
     readiness: Readiness = field(default_factory=Readiness)
-    """What /readyz says, and what the gRPC servers that follow it do."""
+    """State reported by /readyz, and by the gRPC servers that follow it."""
     started: bool = field(default=False, init=False)
     """Whether `compose` has returned."""
     failure: str | None = field(default=None, init=False)
-    """Why the process dies; None while it does not."""
+    """Why the process exits with a failure; None if it does not."""
     _drains: list[Callable[[], Awaitable[None]]] = field(default_factory=list, init=False)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
 
@@ -44,7 +46,8 @@ class Process:
         self._drains.append(callback)
 
     def die(self, reason: str) -> None:
-        """A part failed for good: log it, unwind without a drain and exit with code 1."""
+        """Handle a permanent failure of a part: log it, unwind without a drain and exit with code
+        1."""
         if self.failure is None:
             self.failure = reason
             log.error("process failed", reason=reason)
@@ -53,9 +56,9 @@ class Process:
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """Run a background task until shutdown, which cancels and awaits it.
 
-        One that `compose` spawns takes its place in the stack: it ends after the parts that were
-        entered later and before those that were entered earlier. One spawned afterwards ends
-        before the stack unwinds. An exception in it makes the process die.
+        A task that `compose` spawns has a position in the stack: it ends after the parts that were
+        entered later and before those that were entered earlier. One spawned afterwards ends before
+        the stack unwinds. An exception in it ends the process.
         """
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         task.add_done_callback(self._ended)
@@ -66,7 +69,7 @@ class Process:
         return task
 
     def ready_when(self, part: str, until: Coroutine[Any, Any, None]) -> None:
-        """Be ready, as far as this part is concerned, once `until` returns."""
+        """Count this part as ready once `until` returns."""
 
         async def wait() -> None:
             await until
@@ -75,14 +78,15 @@ class Process:
         self.spawn(wait(), f"{part} ready")
 
     def composed(self) -> None:
-        """`compose` returned. For the lifecycle."""
+        """Record that `compose` has returned. Called by the lifecycle."""
         self.started = True
         self.readiness.done(START)
 
     async def drain(self, seconds: float) -> None:
-        """Be not ready any more, and run the drain callbacks; what is not done in time is cut off.
+        """Become not ready, and run the drain callbacks; unfinished ones are cancelled at the time
+        limit.
 
-        For the lifecycle.
+        Called by the lifecycle.
         """
         self.readiness.wait_for(DRAIN, "the process is stopping")
         try:
@@ -93,7 +97,7 @@ class Process:
             log.warning("drain ran out of time", seconds=seconds)
 
     async def end_tasks(self) -> None:
-        """Cancel and await the tasks spawned after composing. For the lifecycle."""
+        """Cancel and await the tasks spawned after composing. Called by the lifecycle."""
         await _cancel(list(self._tasks))
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
@@ -110,4 +114,4 @@ async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     if tasks:
-        await asyncio.wait(tasks)  # what they raised is told by Process._ended
+        await asyncio.wait(tasks)  # Process._ended reports their exceptions
