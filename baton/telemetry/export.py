@@ -1,4 +1,4 @@
-"""Sends spans to an OTLP collector. Imported only where there is one, for it takes 0.2 s."""
+"""Sends spans to an OTLP collector. Imported only if one is configured, because it takes 0.2 s."""
 
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -12,7 +12,7 @@ from baton.settings.values import parse_headers
 
 
 def otlp(settings: TelemetrySettings) -> SpanExporter:
-    """Return what sends spans to the collector of the settings."""
+    """Return an exporter to the collector of the settings."""
     # Without a scheme the exporter would speak TLS; here `host:4317` means what it does elsewhere.
     return OTLPSpanExporter(
         endpoint=settings.otlp_endpoint,
@@ -25,13 +25,13 @@ def otlp(settings: TelemetrySettings) -> SpanExporter:
 def provider(
     service: str, instance_id: str, settings: TelemetrySettings, exporter: SpanExporter
 ) -> TracerProvider:
-    """Return what records a process's spans and hands them to an exporter in batches.
+    """Return a provider that records a process's spans and passes them to an exporter in batches.
 
     Args:
         service: name of the process (`service.name`).
         instance_id: name of the instance (`service.instance.id`).
         settings: the share of traces to keep, and how many spans wait and for how long.
-        exporter: where they go.
+        exporter: destination of the spans.
     """
     attributes = {
         "service.namespace": "baton",

@@ -1,9 +1,9 @@
 """Log lines: structured, with trace and request id, to standard error.
 
-Levels: debug is for the author of a part; info says what a process did that changes its state
-(started, joined, drained); warning is something that was survived and should be looked at; error
-is something that was lost. Lines carry no prompts, answers, keys or secrets: an API key in one, a
-client's model name or a library's traceback, is cut.
+Levels: debug is for developers of a part; info reports changes of a process's state (started,
+    joined, drained); warning a recovered problem that should be checked; error a loss. Lines
+    contain no prompts, outputs, keys or secrets: an API key in one, for example in a client's model
+    name or a library's traceback, is redacted.
 """
 
 import logging
@@ -24,7 +24,7 @@ from baton.telemetry.scope import current
 
 @contextmanager
 def _without(package: str) -> Iterator[None]:
-    """Let what the block imports do without an optional package."""
+    """Run the imports of the block without an optional package."""
     imported = package in sys.modules
     if not imported:
         sys.modules[package] = None  # type: ignore[assignment]  # as the import system has it
@@ -54,13 +54,13 @@ def configure(
     """Send this process's lines, and those of the libraries it uses, to `stream`.
 
     Args:
-        service: name of the process, on every line that no other telemetry scope writes.
+        service: name of the process, on every line not written by another telemetry scope.
         instance_id: name of the instance, likewise.
         level: least severe level written: debug, info, warning or error.
-        log_format: auto is for people on a terminal and JSON elsewhere.
+        log_format: auto is text on a terminal and JSON elsewhere.
         stream: where lines go; None: standard error.
-        for_good: nothing is configured again. Loggers keep what they found at their first line,
-            which makes each later one a third cheaper.
+        for_good: the configuration is final. Loggers keep the one of their first line, which makes
+            each later line a third cheaper.
     """
     out = sys.stderr if stream is None else stream
     as_json = log_format == "json" or (log_format == "auto" and not out.isatty())
@@ -110,9 +110,9 @@ def configure(
 
 
 def get_logger(name: str) -> FilteringBoundLogger:
-    """A logger named like the module that writes to it.
+    """Return a logger named like the module that uses it.
 
-    Usable at import time: what `configure` set applies from the first line that is written.
+    Usable at import time: the configuration applies from the first line that is written.
     """
     return cast(FilteringBoundLogger, structlog.get_logger(name))
 
@@ -126,7 +126,7 @@ class _NamedLogger(structlog.WriteLogger):
 
 
 def _json(event: Any, **_: Any) -> str:
-    """Return a line as JSON; what JSON does not know is written as Python shows it."""
+    """Return a line as JSON; values that JSON does not support are written as Python's repr."""
     return redact(msgspec.json.encode(event, enc_hook=repr).decode())
 
 

@@ -1,6 +1,7 @@
-"""Metrics: each family lives with its owner, all of a process in one registry that /metrics shows.
+"""Metrics: each family is declared by its owner; /metrics shows the registry of all families of a
+process.
 
-Names begin with `baton_`, units stand in them (`_seconds`, `_bytes`, `_total`), and no label takes
+Names begin with `baton_` and contain units (`_seconds`, `_bytes`, `_total`), and no label takes
 values that users choose freely.
 """
 
@@ -36,7 +37,8 @@ class _Family(Generic[M]):
         self._make: partial[M] = partial(self._kind, name, documentation, labels, **options)
         self._of_process: M = self._make(registry=PROCESS.registry)
         self._series: dict[tuple[str, ...], M] = {}
-        """The process's own by label values: the library's look-up costs ten times as much."""
+        """Series of the process's own scope by label values: the library's lookup costs ten times
+        as much."""
 
     def labels(self, *values: str) -> M:
         """Return the series of these label values in the current scope."""
@@ -91,7 +93,7 @@ class Histogram(_Family[prometheus_client.Histogram]):
 
 
 def latency_buckets() -> Sequence[float]:
-    """Buckets in seconds for latencies between processes, 0.5 ms to 10 s."""
+    """Return buckets in seconds for latencies between processes, 0.5 ms to 10 s."""
     return (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
@@ -113,7 +115,7 @@ class _Labelled(CollectorRegistry):
 
 
 def call_buckets() -> Sequence[float]:
-    """Buckets in seconds for whole calls of clients, streams among them, 1 ms to 5 min."""
+    """Return buckets in seconds for whole client calls, including streams, 1 ms to 5 min."""
     return (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 

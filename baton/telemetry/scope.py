@@ -1,8 +1,8 @@
-"""Whose logs, metrics and spans these are: one scope per composed process.
+"""Attribution of logs, metrics and spans: one scope per composed process.
 
-An operating system's process is one composed process as a rule, and then everything belongs to
-`PROCESS`. Several can be composed in one event loop, each in a task that entered a scope of its
-own: tasks, callbacks and servers started from there inherit it, as they inherit the request's id.
+An operating system process is normally one composed process, and everything belongs to `PROCESS`.
+Several can be composed in one event loop, each in a task that entered a separate scope: tasks,
+callbacks and servers started from there inherit it, as they inherit the request's ID.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the SDK is imported where there is somewhere to send spans
 
 
 class TelemetryScope:
-    """What one composed process records, and the name it is recorded under.
+    """Telemetry of one composed process, and the name it is recorded under.
 
     Args:
         service: the process's name on log lines and spans; empty: what `logs.configure` was given.
@@ -56,7 +56,7 @@ class TelemetryScope:
 
 
 PROCESS = TelemetryScope(registry=REGISTRY)
-"""The scope of everything that entered no other one."""
+"""The scope of everything that has not entered another one."""
 _current: ContextVar[TelemetryScope] = ContextVar("baton_telemetry_scope", default=PROCESS)
 _of_process: list[ContextVar[Any]] = [_current]
 V = TypeVar("V")
@@ -66,9 +66,9 @@ current = _current.get
 
 
 def detached_context() -> Context:
-    """Return a context in the caller's scope with nothing of its request or trace.
+    """Return a context in the caller's scope without its request or trace.
 
-    For tasks that outlive the request that happened to start them, and serve all.
+    For tasks that outlive the request that happened to start them, and serve all requests.
     """
     context = Context()
     for variable in _of_process:
@@ -78,7 +78,8 @@ def detached_context() -> Context:
 
 
 def of_process(variable: ContextVar[V]) -> ContextVar[V]:
-    """Have detached contexts keep a variable: it is of the composed process, not of a request."""
+    """Preserve a variable in detached contexts: it belongs to the composed process, not to a
+    request."""
     _of_process.append(variable)
     return variable
 
@@ -86,7 +87,7 @@ def of_process(variable: ContextVar[V]) -> ContextVar[V]:
 def scoped_thread(run: Callable[[], None], name: str) -> Thread:
     """Return a daemon thread, not started, that runs `run` in the caller's scope.
 
-    Threads inherit no context by themselves, and neither does what they hand to an event loop.
+    Threads do not inherit a context, and neither do callbacks that they schedule on an event loop.
     """
     scope = current()
 

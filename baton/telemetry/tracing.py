@@ -1,7 +1,7 @@
-"""Traces: spans made by hand, W3C trace context between processes, OTLP to a collector.
+"""Traces: manual spans, W3C trace context between processes, OTLP to a collector.
 
-Without a collector a scope has no provider: spans are then empty objects that only carry the
-caller's trace on, which costs a microsecond each.
+Without a collector a scope has no provider: spans are then empty objects that only propagate the
+caller's trace, at a microsecond each.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def configure(
     instance_id: str = "",
     exporter: "SpanExporter | None" = None,
 ) -> None:
-    """Begin to record the scope's spans, once, if there is somewhere to send them.
+    """Start recording the scope's spans, once, if there is a destination.
 
     Args:
         service: name of the process (`service.name`).
@@ -49,7 +49,8 @@ def configure(
 
 
 def shutdown(seconds: float = 3.0) -> None:
-    """Send what is left and stop. Blocks for at most `seconds`, whatever the collector does."""
+    """Send the remaining spans and stop. Block for at most `seconds`, regardless of the
+    collector."""
     scope = current()
     if scope.provider is None:
         return
@@ -61,21 +62,21 @@ def shutdown(seconds: float = 3.0) -> None:
 
 
 def recording() -> bool:
-    """Return whether there is somewhere to send spans; else what makes them may be left out."""
+    """Return whether spans have a destination; else creating them may be skipped."""
     return current().provider is not None
 
 
 def tracer() -> trace.Tracer:
-    """Return what makes spans: `with tracer().start_as_current_span("route"): ...`."""
+    """Return the tracer: `with tracer().start_as_current_span("route"): ...`."""
     return current().tracer
 
 
 def current_span(
     name: str, context: Context, kind: trace.SpanKind
 ) -> AbstractContextManager[object]:
-    """Return what makes a new span, a child of the context's, the current one for a block.
+    """Return a context manager with a new current span, a child of the context's span.
 
-    Where no spans are recorded it does nothing, and what the block calls sees its caller's trace.
+    If no spans are recorded, it does nothing, and calls within the block get the caller's trace.
     """
     scope = current()
     if scope.provider is None:
@@ -84,13 +85,14 @@ def current_span(
 
 
 def inject(context: Context | None = None) -> str:
-    """W3C `traceparent` of the current span, or of `context`'s. Empty where there is no trace."""
+    """Return W3C `traceparent` of the current span, or of `context`'s; empty if there is no
+    trace."""
     carrier: dict[str, str] = {}
     _propagator.inject(carrier, context)
     return carrier.get("traceparent", "")
 
 
 def extract(traceparent: str) -> Context:
-    """The context that a `traceparent` names; an empty one where it is empty or malformed."""
+    """Return the context of a `traceparent`; an empty one if it is empty or malformed."""
     carrier: Mapping[str, str] = {"traceparent": traceparent[:_MAX_TRACEPARENT]}
     return _propagator.extract(carrier, Context())
