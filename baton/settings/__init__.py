@@ -1,7 +1,7 @@
 """Settings: frozen, composed of groups; from flags, the environment, files and defaults.
 
-Every process takes one class of `baton.settings.processes`. A setting that is wrong stops the
-process with a sentence that names it, says what it may be and where to change it.
+Every process uses one class of `baton.settings.processes`. An invalid setting stops the process
+with a message that names the setting, its allowed values and where to change it.
 """
 
 from baton.settings.describe import Setting, describe

@@ -21,17 +21,17 @@ Key = tuple[str, ...]
 
 
 def from_file(path: Path, process: str, names: Sequence[SettingName]) -> dict[str, Given]:
-    """Return what a file gives one process, by dotted name.
+    """Return the settings that a file gives one process, by dotted name.
 
-    All of the file is checked, also what is for other processes.
+    The whole file is checked, including settings of other processes.
 
     Args:
         path: the file.
-        process: whose section counts beside what is for all.
+        process: process whose section applies in addition to common settings.
         names: the settings of this process.
 
     Raises:
-        StartupError: the file cannot be read, or a name in it is no setting.
+        StartupError: the file cannot be read, or it contains an unknown name.
     """
     content = _parse(path)
     everywhere = {name.path for kind in SERVICE_SETTINGS.values() for name in fields_of(kind)} | {

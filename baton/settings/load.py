@@ -1,7 +1,6 @@
-"""Load settings, or say in a sentence what to change.
+"""Load settings, or fail with a message that says what to change.
 
-A flag wins over the environment, that over files with secrets, those over the settings file, and
-that over the default.
+Precedence, highest first: flags, the environment, secret files, the settings file, defaults.
 """
 
 import argparse
@@ -26,13 +25,13 @@ S = TypeVar("S", bound=ProcessSettings)
 
 @dataclass(frozen=True)
 class Loaded(Generic[S]):
-    """Settings, and where they come from."""
+    """Settings, and the sources of their values."""
 
     settings: S
     given: Mapping[str, Given]
-    """What was given, by dotted name; all else has its default."""
+    """Given values, by dotted name; all other settings have their defaults."""
     warnings: tuple[str, ...]
-    """What a person should look at, a sentence each."""
+    """Warnings for the operator, a sentence each."""
 
 
 def load(settings_type: type[S], arguments: Sequence[str] = (), process: str = "baton") -> S:
@@ -55,7 +54,7 @@ def load_with_sources(
         environ: the environment; None: this process's.
 
     Raises:
-        StartupError: a setting is unknown or wrong; the text names it and what it may be.
+        StartupError: a setting is unknown or invalid; the message names it and its allowed values.
         SystemExit: `--help` was printed.
     """
     environ = os.environ if environ is None else environ
@@ -73,7 +72,7 @@ def load_with_sources(
         settings = build(settings_type, {name: one.value for name, one in given.items()})
     except ValidationError as error:
         sentences = [_sentence(details, names, given) for details in error.errors()]
-        raise StartupError(" ".join(sentences)) from None  # the cause shows secrets
+        raise StartupError(" ".join(sentences)) from None  # the cause contains secrets
     return Loaded(settings, given, tuple(warnings))
 
 
@@ -81,12 +80,12 @@ def build(settings_type: type[S], given: Mapping[str, object]) -> S:
     """Return settings with these values, by dotted name, and defaults for the others.
 
     Raises:
-        ValidationError: a value is wrong.
+        ValidationError: a value is invalid.
     """
     values: dict[str, Any] = {}
     for name, field in settings_type.model_fields.items():
         if isinstance(field.default, BaseModel):
-            # A class may have defaults of its own for a group, such as the frontend's port.
+            # A class may have its own defaults for a group, such as the frontend's port.
             own = field.default.model_fields_set
             values[name] = {part: getattr(field.default, part) for part in own}
     for dotted, value in given.items():

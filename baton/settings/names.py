@@ -1,4 +1,4 @@
-"""What settings there are, and what each is called in the environment, as a flag and in a file."""
+"""The settings, and the name of each in the environment, as a flag and in a file."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,8 @@ CONFIG_ENV = "BATON_CONFIG"
 """Path of the settings file."""
 CONFIG_FLAG = "--config"
 SECRETS_ENV = "BATON_SECRETS_DIR"
-"""Directory of files that hold a secret each, named like the setting: `telemetry.otlp_headers`."""
+"""Directory of files that contain a secret each, named like the setting:
+`telemetry.otlp_headers`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class SettingName:
     path: tuple[str, ...]
     help: str
     secret: bool = False
-    """A secret is hidden where settings are shown, and no flag takes its value."""
+    """Whether the value is hidden where settings are shown; no flag takes a secret's value."""
 
     @property
     def dotted(self) -> str:
@@ -33,12 +34,12 @@ class SettingName:
 
     @property
     def file_env(self) -> str:
-        """The variable that names a file with the value; only secrets have it."""
+        """The variable that names a file with the value; only for secrets."""
         return f"{self.env}_FILE"
 
     @property
     def flag(self) -> str:
-        """The flag that takes the value, or the name of a file with it where it is a secret."""
+        """The flag that takes the value, or for a secret the path of a file with it."""
         flag = "--" + "-".join(self.path).replace("_", "-")
         return f"{flag}-file" if self.secret else flag
 
@@ -51,7 +52,7 @@ _OLD_AND_NEW = [(SettingName(old, ""), SettingName(new, "")) for old, new in _RE
 RENAMED = {old.dotted: new.dotted for old, new in _OLD_AND_NEW} | {
     old.env: new.env for old, new in _OLD_AND_NEW
 }
-"""What settings of earlier releases are called now, for errors."""
+"""Current names of settings of earlier releases, for errors."""
 
 
 def fields_of(settings_type: type[BaseModel]) -> Iterator[SettingName]:

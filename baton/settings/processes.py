@@ -41,9 +41,9 @@ _Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,128}$")]
 
 
 class ProcessSettings(SettingsGroup):
-    """What every process has.
+    """The settings that every process has.
 
-    `BATON_GRPC_PORT` is `grpc.port`: the group is what stands before the first underscore.
+    `BATON_GRPC_PORT` is `grpc.port`: the group is the part before the first underscore.
     """
 
     instance_id: _Id = Field("", description="id in the cluster; empty: role and random letters")
@@ -142,4 +142,4 @@ SERVICE_SETTINGS: dict[str, type[ProcessSettings]] = {
     "decode": DecodeSettings,
     "kvstore": KvStoreSettings,
 }
-"""Each service's settings; together they have every setting."""
+"""The settings class of each service; together they have all settings."""

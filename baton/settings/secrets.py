@@ -14,13 +14,13 @@ MAX_SECRET_BYTES = 64 * 1024
 def from_secrets(
     names: Sequence[SettingName], environ: Mapping[str, str]
 ) -> tuple[dict[str, Given], list[str]]:
-    """Return the secrets that files hold, by dotted name, and what is odd about the files.
+    """Return the secrets in files, by dotted name, and warnings about the files.
 
     `BATON_X_FILE` names the file of one secret. `BATON_SECRETS_DIR` names a directory with a file
     per secret, which is named like the setting: `telemetry.otlp_headers`.
 
     Raises:
-        StartupError: a file cannot be read, is empty or can be changed by anyone, or a secret is
+        StartupError: a file cannot be read, is empty or is writable by all users, or a secret is
             given twice.
     """
     directory = environ.get(SECRETS_ENV, "")
@@ -41,14 +41,14 @@ def from_secrets(
 
 
 def read_secret(path: Path, setting: str) -> tuple[str, list[str]]:
-    """Return a file's text without the newline at its end, and what is odd about the file.
+    """Return a file's text without the final newline, and warnings about the file.
 
     Args:
         path: the file.
-        setting: what named it, for errors.
+        setting: the setting that names it, for errors.
 
     Raises:
-        StartupError: it cannot be read, is empty, too long, or anyone may change it.
+        StartupError: it cannot be read, is empty, too long, or writable by all users.
     """
     try:
         mode = path.stat().st_mode
@@ -80,7 +80,7 @@ def read_secret(path: Path, setting: str) -> tuple[str, list[str]]:
 
 
 def _unknown_files(directory: Path) -> list[str]:
-    """Return a sentence per file in the directory that is named like no secret."""
+    """Return a warning per file in the directory whose name is not that of a secret."""
     known = {
         name.dotted
         for settings_type in SERVICE_SETTINGS.values()
@@ -88,7 +88,7 @@ def _unknown_files(directory: Path) -> list[str]:
         if name.secret
     }
     try:
-        # Names that begin with a dot are Kubernetes' own.
+        # Names that begin with a dot are created by Kubernetes.
         files = [path.name for path in directory.iterdir() if not path.name.startswith(".")]
     except OSError as error:
         raise StartupError(

@@ -1,4 +1,4 @@
-"""Where the values of settings come from: a file, secrets, the environment, flags."""
+"""Sources of settings: a file, secrets, the environment, flags."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,20 +21,20 @@ Kind = Literal["default", "file", "secret", "env", "flag"]
 
 
 class StartupError(Exception):
-    """A process cannot start. The text is one sentence: what is wrong and how to fix it."""
+    """A process cannot start. The message is one sentence: the problem and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value that was given for a setting."""
+    """A value given for a setting."""
 
     value: object = field(repr=False)
     """May be a secret."""
     kind: Kind
     place: str = ""
-    """The file that it stands in; empty for the environment and flags."""
+    """The file that contains it; empty for the environment and flags."""
     key: str = ""
-    """What it is called there, with the process: `frontend.http.port`."""
+    """Its name there, with the process: `frontend.http.port`."""
 
 
 _OTHER_VARIABLES = frozenset(
@@ -51,10 +51,11 @@ _OTHER_VARIABLES = frozenset(
 
 
 def from_environment(names: Sequence[SettingName], environ: Mapping[str, str]) -> dict[str, Given]:
-    """Return what the environment gives, by dotted name.
+    """Return the settings in the environment, by dotted name.
 
     Raises:
-        StartupError: a variable begins like a group of this process and is no setting of any.
+        StartupError: a variable begins like a group of this process and is not a setting of any
+            process.
     """
     groups = {ENV_PREFIX + name.path[0].upper() + "_" for name in names if len(name.path) > 1}
     known = variables()
@@ -80,7 +81,7 @@ def variables() -> frozenset[str]:
 
 
 def misspelled(environ: Mapping[str, str]) -> list[str]:
-    """Return a sentence per variable that looks like a misspelled setting.
+    """Return a warning per variable that looks like a misspelled setting.
 
     Not an error: the environment is shared with other programs, and Kubernetes adds to it.
     """
@@ -94,7 +95,7 @@ def misspelled(environ: Mapping[str, str]) -> list[str]:
 
 
 def near(name: str, known: Iterable[str], end: str = "?", cutoff: float = 0.75) -> str:
-    """Return `; did you mean …` with the name that is most like this one; empty: none is."""
+    """Return `; did you mean …` with the most similar name; empty if none is similar."""
     if name in RENAMED:
         return f"; did you mean {RENAMED[name]}{end}"
     close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=cutoff)

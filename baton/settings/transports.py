@@ -1,4 +1,4 @@
-"""Names of the transports of KV, best first. Contract tests run over each of them."""
+"""Names of KV transports, best first. Contract tests run with each of them."""
 
 SHM = "shm"
 GRPC = "grpc"

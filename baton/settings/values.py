@@ -1,4 +1,4 @@
-"""Types of values that settings share, with how they are written in flags and the environment."""
+"""Value types shared by settings, with their syntax in flags and the environment."""
 
 import json
 import math
@@ -23,12 +23,12 @@ from baton.request.prices import ANY_MODEL, Price, parse_name
 from baton.settings.transports import GRPC, PEER_TRANSPORTS, TRANSPORTS
 
 HOLDS_SECRET = "holds_secret"
-"""Type of the error of a value that holds a secret though it may not: it is not shown."""
+"""Type of the error for a value that must not contain a secret: the value is not shown."""
 MAX_CORE = 4095
 TIERS = ("free", "pro", "enterprise")
-"""Of tenants: what they pay for."""
+"""Service tiers of tenants."""
 MODEL_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9._-]{1,96})?"
-"""What models and adapters may be called."""
+"""Pattern of the names of models and adapters."""
 
 _BYTE_SIZE = TypeAdapter(ByteSize)
 
@@ -139,7 +139,7 @@ def _tier_numbers(value: object) -> object:
 
 
 def _tiers_of(defaults: Mapping[str, float], most: float = math.inf) -> tuple[object, ...]:
-    """Return the validators of a number for each tier; one that is not named has its default."""
+    """Return the validators of a number per tier; tiers not named have their defaults."""
 
     def complete(value: dict[str, float]) -> dict[str, float]:
         for name in value:

@@ -1,4 +1,4 @@
-"""The groups that processes' settings are composed of."""
+"""The groups that make up processes' settings."""
 
 from baton.settings.groups.base import SettingsGroup
 from baton.settings.groups.common import (

@@ -1,4 +1,4 @@
-"""What every group is made of."""
+"""The base class of setting groups."""
 
 from pydantic import BaseModel, ConfigDict
 
@@ -6,6 +6,6 @@ MIB = 1024 * 1024
 
 
 class SettingsGroup(BaseModel):
-    """A frozen group of settings; a name that it does not have is an error."""
+    """A frozen group of settings; unknown names are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)

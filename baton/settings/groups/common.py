@@ -1,4 +1,4 @@
-"""Groups of every process, and of several."""
+"""Groups used by every process, or by several."""
 
 from pathlib import Path
 from typing import Literal
@@ -84,7 +84,7 @@ class GrpcSettings(SettingsGroup):
 class LivenessSettings(SettingsGroup):
     """When another process of the cluster counts as lost, and its work fails over.
 
-    A pause of this process itself never counts.
+    Pauses of this process itself never count.
     """
 
     ping_seconds: float = Field(
@@ -96,7 +96,7 @@ class LivenessSettings(SettingsGroup):
 
     @property
     def patience_seconds(self) -> float:
-        """Return after how many seconds of silence a process counts as gone."""
+        """Return the seconds of silence after which a process counts as gone."""
         return self.ping_seconds + self.answer_seconds
 
 

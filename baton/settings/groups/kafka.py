@@ -1,4 +1,4 @@
-"""The group of the request log's broker."""
+"""Settings of the Kafka brokers for the request log."""
 
 import re
 from pathlib import Path

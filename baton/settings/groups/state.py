@@ -11,7 +11,7 @@ _SCHEMES = ("postgresql", "postgres")
 
 
 def _postgres_url(value: SecretStr) -> SecretStr:
-    """Check a URL without showing any of it: it may hold a password."""
+    """Check a URL without revealing any of it: it may contain a password."""
     url = value.get_secret_value()
     if not url:
         return value
@@ -32,7 +32,7 @@ def _postgres_url(value: SecretStr) -> SecretStr:
 
 
 def _port(host: str) -> str:
-    """Return the port behind a host, which may be an IPv6 address in brackets; empty: none."""
+    """Return the port after a host, which may be an IPv6 address in brackets; empty: none."""
     return host.rpartition("]")[2].partition(":")[2]
 
 
