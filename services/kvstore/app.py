@@ -40,7 +40,7 @@ log = get_logger(__name__)
 TICK_SECONDS = 0.05
 IDLE_TICK_SECONDS = 0.5
 DISK_PART = "baton.kv.disk"
-"""In health: not serving means that memory serves alone. The store itself stays ready."""
+"""In health: not serving means that only memory is used. The store itself stays ready."""
 
 
 async def compose(process: Process, settings: KvStoreSettings) -> None:
@@ -96,7 +96,7 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
     server.add(KvEventService(events, settings.events).register, EVENTS_NAME)
     await server.start()
     if nixl is not None:
-        # After the server: peers take a refused connection as proof that nothing is written.
+        # After the server: to peers, a refused connection proves that nothing is written.
         stack.push_async_callback(nixl.close)
     if own.disk_bytes and own.disk_path is not None:
         server.set_part(DISK_PART, True)
@@ -128,8 +128,8 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
     process.ready_when("registration", registration.wait_registered())
 
     async def drain() -> None:
-        # KV is a cache, and clients carry on without the store: but what workers hand over as they
-        # stop is worth fetching.
+        # KV is a cache, and clients continue without the store: but the KV that workers hand over
+        # as they stop is worth fetching.
         await registration.update(draining=True)
         await wait_unused(store, own.drain_quiet_seconds)
 
@@ -137,10 +137,10 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
 
 
 def uses_nixl(settings: StoreSettings, *, encrypted: bool) -> bool:
-    """Return whether KV may travel by NIXL, which encrypts nothing: beside TLS only if asked for.
+    """Return whether KV may use NIXL, which does not encrypt: with TLS only if enabled explicitly.
 
     Args:
-        settings: of the store.
+        encrypted: whether the cluster uses TLS.
         encrypted: the cluster speaks TLS.
     """
     asked = "peer_transports" in settings.model_fields_set
@@ -155,12 +155,12 @@ def uses_nixl(settings: StoreSettings, *, encrypted: bool) -> bool:
 
 
 def nixl_thread(arena: Arena, store_id: str, incarnation: str) -> NixlThread:
-    """Return the store's NIXL agent, which is made when it is first needed."""
+    """Return the store's NIXL agent, which is created on first use."""
     return NixlThread(lambda: NixlAgent(agent_name(store_id, incarnation), arena.file))
 
 
 async def keep_time(store: Store) -> None:
-    """Let expire what is due, for as long as the store lives; seldom while nothing is under way."""
+    """Expire what is due, for the lifetime of the store; seldom while it is idle."""
     while True:
         store.activity.clear()
         await asyncio.sleep(TICK_SECONDS)
@@ -172,10 +172,10 @@ async def keep_time(store: Store) -> None:
 
 
 async def touch_arena(store: Store, on_usable: Callable[[], None]) -> None:
-    """Put memory behind the arena in the background, step by step.
+    """Allocate memory for the arena in the background, step by step.
 
     Args:
-        store: whose arena.
+        store: the owner of the arena.
         on_usable: called after each step.
     """
     loop = asyncio.get_running_loop()
@@ -185,7 +185,7 @@ async def touch_arena(store: Store, on_usable: Callable[[], None]) -> None:
             try:
                 more = await asyncio.shield(step)
             except asyncio.CancelledError:
-                await asyncio.wait([step])  # the file must not be closed under it
+                await asyncio.wait([step])  # the file must not be closed during it
                 raise
             if not more:
                 return

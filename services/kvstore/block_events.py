@@ -1,4 +1,4 @@
-"""Publishes what the tiers hold to the event stream."""
+"""Publishes the contents of the tiers to the event stream."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
@@ -11,7 +11,7 @@ from services.kvstore.memory.slot import Slot
 
 
 class BlockEventPublisher:
-    """Turns changes of objects into events of blocks: each block is in the best tier that has it.
+    """Turns changes of objects into block events: each block is in the best tier that has it.
 
     Owned by the store, on its event loop; follows the object table and the disk tier.
     """
@@ -19,20 +19,20 @@ class BlockEventPublisher:
     def __init__(self, log: EventLog) -> None:
         self._log = log
         self.in_memory: Callable[[ObjectId], bool] = lambda _: False
-        """Whether memory has an object."""
+        """Returns whether memory has an object."""
         self.on_disk: Callable[[ObjectId], bool] | None = None
-        """Whether the disk has an object; None where there is no disk."""
+        """Returns whether the disk has an object; None: there is no disk."""
         self.spilled = 0
-        """Objects that left memory and stay on disk."""
+        """Number of objects that left memory and stay on disk."""
 
     def stored(self, slots: Sequence[Slot]) -> None:
-        """Publish that memory has these now."""
+        """Publish slots that memory now has."""
         for (layout_id, on_disk), run in self._runs(slots):
             publish = self._log.moved if on_disk else self._log.stored
             publish(layout_id, kvevents_pb2.TIER_DRAM, *_blocks(run))
 
     def removed(self, slots: Sequence[Slot]) -> None:
-        """Publish that memory has these no longer."""
+        """Publish slots that memory no longer has."""
         for (layout_id, on_disk), run in self._runs(slots):
             objects = list(run)
             if on_disk:
@@ -42,19 +42,19 @@ class BlockEventPublisher:
                 self._log.evicted(layout_id, kvevents_pb2.TIER_DRAM, *_blocks(objects))
 
     def stored_on_disk(self, object_id: ObjectId) -> None:
-        """Publish that the disk has this, from before this process began."""
+        """Publish an object that the disk has from an earlier process."""
         if object_id.is_block and not self.in_memory(object_id):
             self._log.stored(object_id.layout_id, kvevents_pb2.TIER_DISK, object_id.key)
 
     def removed_from_disk(self, object_id: ObjectId) -> None:
-        """Publish that the disk has this no longer."""
+        """Publish an object that the disk no longer has."""
         if object_id.is_block and not self.in_memory(object_id):
             self._log.evicted(object_id.layout_id, kvevents_pb2.TIER_DISK, object_id.key)
 
     def _runs(
         self, slots: Sequence[Slot]
     ) -> Iterator[tuple[tuple[bytes, bool], Iterator[ObjectId]]]:
-        """Yield neighbours of one layout, with whether the disk has them."""
+        """Yield adjacent slots of one layout, with whether the disk has them."""
         on_disk = self.on_disk
         for layout_id, run in groupby([slot.object_id for slot in slots], itemgetter(0)):
             if on_disk is None:
@@ -65,5 +65,5 @@ class BlockEventPublisher:
 
 
 def _blocks(object_ids: Iterable[ObjectId]) -> list[bytes]:
-    """Return the keys of those that stand for their block."""
+    """Return the keys of the objects that represent their blocks."""
     return [key for _, key, group, shard, part in object_ids if not (group or shard or part)]

@@ -1,4 +1,4 @@
-"""Keeps the disk tier up beside a store that serves already."""
+"""Keeps the disk tier open, in the background of a running store."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -44,18 +44,18 @@ async def keep_disk(
     *,
     verify: bool,
 ) -> None:
-    """Open the file, take in what it holds, add the disk tier; again after it failed. Endless.
+    """Open the file, read its records, add the disk tier; repeat after it failed. Endless.
 
-    Making a large file and reading its records takes seconds: meanwhile memory serves alone, as
-    after a failure until the file can be opened and its disk has let go of the threads that used
-    it. What was on the disk when it failed is there again, but for what was dropped meanwhile.
+    Creating a large file and reading its records takes seconds: meanwhile only memory is used, as
+    after a failure until the file can be opened and its disk has released the threads that used it.
+    Objects on the disk at its failure are available again, except those dropped meanwhile.
 
     Args:
-        store: whose tier it will be.
+        store: receives the tier.
         path: the file.
-        settings: how many bytes it has for objects, when it counts as failed, and when to retry.
-        on_change: told whether the disk is used, when that changes.
-        verify: whether what is loaded is checked.
+        settings: bytes for objects, when the disk counts as failed, and when to retry.
+        on_change: called with whether the disk is used, when that changes.
+        verify: whether loaded objects are checked.
     """
     backoff = Backoff(settings.disk_retry_seconds, settings.disk_max_retry_seconds)
     before: DiskTier | None = None
@@ -103,13 +103,13 @@ def add_disk(
     """Add the disk tier to a store, which closes it with `Store.close_disk`.
 
     Args:
-        store: whose tier it will be.
-        file: where objects go.
-        records: what it holds already.
+        store: receives the tier.
+        file: where objects are stored.
+        records: its existing contents.
         on_failed: called once when the disk is switched off; `Store.disk_failed` says why.
-        settings: when it counts as failed.
-        before: the tier that used the file and failed; its counters go on.
-        verify: whether what is loaded is checked.
+        settings: when the disk counts as failed.
+        before: the failed tier that used the file; its counters continue.
+        verify: whether loaded objects are checked.
     """
 
     def failed(reason: str) -> None:
@@ -152,7 +152,7 @@ async def _open_beside(path: Path, settings: StoreSettings) -> tuple[DiskFile, l
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
-        await asyncio.wait([opening])  # the file must not be left locked
+        await asyncio.wait([opening])  # the file must not stay locked
         if opening.exception() is None:
             opening.result()[0].close()
         raise

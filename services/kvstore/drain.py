@@ -1,4 +1,4 @@
-"""When a store that stops is not needed any more."""
+"""Decides when a stopping store is no longer needed."""
 
 import asyncio
 
@@ -8,10 +8,10 @@ _LOOK_SECONDS = 0.05
 
 
 async def wait_unused(store: Store, quiet_seconds: float) -> None:
-    """Return once nothing was read or written, and nobody came or went, for so long.
+    """Return after this many seconds without a read, a write, or a client joining or leaving.
 
-    Workers of the store's host may stop with it: they write what others go on with and leave, and
-    those read it a moment later, through stores of their own that may only connect then.
+    Workers of the store's host may stop with it: they write KV for others to continue with and
+    leave, and those read it a moment later, through other stores that may connect only then.
     """
     last, quiet_since = (store.uses, store.streams), store.clock()
     while True:

@@ -1,4 +1,4 @@
-"""The store's metrics, read from its state whenever they are scraped."""
+"""The store's metrics, read from its state on every scrape."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -50,7 +50,7 @@ MAX_TENANT_LABELS = 100
 class StoreMetrics(Collector):
     """Families `baton_kv_*`. Use as a context manager: registered while the store lives.
 
-    Scraped on another thread: a count may be one event old, and none is torn.
+    Scraped on another thread: a count may be one event old, but is never torn.
     """
 
     def __init__(self, store: Store) -> None:
@@ -119,7 +119,7 @@ def _by_tier(stat: pb.StatResponse) -> Iterable[Metric]:
 
 
 def _by_tenant(stat: pb.StatResponse) -> Metric:
-    """Return the largest tenants by name and the others together, so that labels are bounded."""
+    """Return the largest tenants by name and the others together, to bound the labels."""
     family = GaugeMetricFamily(
         "baton_kv_tenant_bytes", "Bytes held by a tenant, by tier.", labels=["tenant", "tier"]
     )

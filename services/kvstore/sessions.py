@@ -13,10 +13,10 @@ class ClientSession:
 
 
 class Sessions:
-    """Sessions by id, at most `limit`: the least recently used one goes first.
+    """Sessions by id, at most `limit`: the least recently used one is dropped first.
 
-    Owned by KvStoreService, on the event loop. A client whose session is gone attaches again
-    before it opens another stream; streams that are open stay open.
+    Owned by KvStoreService, on the event loop. A client whose session is gone attaches again before
+    it opens another stream; open streams stay open.
     """
 
     def __init__(self, limit: int) -> None:
@@ -32,7 +32,7 @@ class Sessions:
         return session_id
 
     def find(self, session_id: str) -> ClientSession | None:
-        """Return a session, and count it as used; None where it is unknown."""
+        """Return a session, and count it as used; None if it is unknown."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._sessions[session_id] = session

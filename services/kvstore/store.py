@@ -1,4 +1,4 @@
-"""The store: its tiers, the reads that wait, its peers, and its writers' proofs of life."""
+"""The store: its tiers, the waiting reads, its peers, and its writers' proofs of life."""
 
 import asyncio
 import time
@@ -23,9 +23,9 @@ from services.kvstore.reads.wait_table import WaitTable
 from services.kvstore.writers import EndedWriters
 
 PUT = "put"
-"""Bytes that writers sent."""
+"""Bytes sent by writers."""
 GET = "get"
-"""Bytes that readers were sent."""
+"""Bytes sent to readers."""
 PEER = "peer"
 """Bytes fetched from other stores."""
 
@@ -34,11 +34,11 @@ class PeerStores(PeerFetcher, Protocol):
     """The connections to other stores, as the store drives them."""
 
     def flush(self, now: float) -> None:
-        """Send what was decided since the last time."""
+        """Send pending frames."""
 
 
 SHRINK_PER_TICK = 512
-"""Objects of a tenant that are evicted at a time, where its quota became less."""
+"""Most objects of a tenant evicted at a time, after its quota was lowered."""
 
 
 def _soon(call: Callable[[], None]) -> None:
@@ -46,20 +46,20 @@ def _soon(call: Callable[[], None]) -> None:
 
 
 class Store:
-    """The state of one store. One event loop owns all of it; there are no locks.
+    """The state of one store. Owned by one event loop; there are no locks.
 
-    Whatever changes schedules one `flush`, which delivers results to readers, begins disk batches
-    and sends frames to peers: many changes of one turn of the loop are flushed together.
+    Every change schedules one `flush`, which delivers results to readers, begins disk batches and
+    sends frames to peers: changes within one turn of the loop are flushed together.
 
     Args:
         store_id: instance id.
-        arena: where bytes are.
-        log: records what tiers hold; its epoch is the store's.
-        reservation_seconds: time to commit.
-        lease_seconds: time to copy.
+        arena: holds the bytes.
+        log: records the contents of tiers; its epoch is the store's.
+        reservation_seconds: time for a writer to commit.
+        lease_seconds: time for a reader to copy.
         partial_seconds: how long partial blocks are kept.
-        quotas: most bytes of tenants in a tier, to begin with.
-        clock: returns seconds that only go forward.
+        quotas: initial most bytes of tenants in a tier.
+        clock: returns monotonic seconds.
         call_soon: calls a function in the loop's next turn.
     """
 
@@ -83,14 +83,14 @@ class Store:
         self._call_soon = call_soon
         self._flush_scheduled = False
         self.activity = asyncio.Event()
-        """Set by whatever may have begun."""
+        """Set by whatever may have started activity."""
         self._slabs = SlabAllocator(
             arena.header.data_bytes, STEP_BYTES, arena.touched_bytes, arena.carve
         )
         self.quotas = dict(quotas or {})
         """Most bytes of tenants in a tier; changed by `set_quota`."""
         self._over_quota: dict[str, None] = {}
-        """Tenants that hold more than a quota that became less."""
+        """Tenants that hold more than their lowered quota."""
         self.events = BlockEventPublisher(log)
         self.table = ObjectTable(
             self._slabs,
@@ -105,7 +105,7 @@ class Store:
         self.disk: DiskTier | None = None
         """Set once the disk is ready, by `disk_setup`."""
         self.disk_failed = ""
-        """Why the disk that is configured is off; empty where all is well."""
+        """Why the configured disk is off; empty if it works."""
         self.waits = WaitTable(
             self.table, window_bytes=self.table.cap_bytes // 4, on_change=self.schedule_flush
         )
@@ -119,8 +119,8 @@ class Store:
                 0,
             )
         )
-        """Bytes by way and transport: those that went through this process, and through shared
-        memory those that were committed or leased."""
+        """Bytes by way and transport: those that passed through this process, and those committed
+        or leased through shared memory."""
         self.peer_failures: Counter[str] = Counter(dict.fromkeys(PEER_TRANSPORTS, 0))
         """Transfers from other stores that failed, by transport."""
         self._peers: PeerStores | None = None
@@ -128,7 +128,7 @@ class Store:
         """Until they are dead, their quarantined slots are not free."""
 
     def set_peers(self, peers: PeerStores) -> None:
-        """Fetch what is missing from other stores through these."""
+        """Set the connections that fetch missing objects from other stores."""
         self._peers = self.waits.peers = peers
 
     # Objects
@@ -143,7 +143,7 @@ class Store:
         tenant: str = "",
         recompute_seconds: float = 0.0,
     ) -> list[Slot | SlotRefusal]:
-        """Reserve as `ObjectTable.reserve`; `recompute_seconds` is of one object, 0: not known."""
+        """Reserve as `ObjectTable.reserve`; `recompute_seconds` is per object, 0: not known."""
         slots = self.table.reserve(
             object_ids,
             object_bytes,
@@ -160,14 +160,14 @@ class Store:
     def commit(
         self, slots: Sequence[Slot], digests: Sequence[bytes], recompute_seconds: float = 0.0
     ) -> int:
-        """Make written slots readable; free those that expired before.
+        """Make written slots readable; free those that have expired.
 
-        Returns how many of the objects are readable now, whichever writer they are from.
+        Returns how many of the objects are readable now, from any writer.
 
         Args:
             slots: the slots.
             digests: one per slot.
-            recompute_seconds: of one object, 0: not known.
+            recompute_seconds: per object, 0: not known.
         """
         now = self.clock()
         expired = [slot for slot in slots if slot.state is not SlotState.RESERVED]
@@ -188,7 +188,7 @@ class Store:
         return self.commit([slot], [digest]) == 1
 
     def abandon(self, slots: Iterable[Slot]) -> None:
-        """Free slots that their writer gave up."""
+        """Free slots released by their writer."""
         for slot in slots:
             self.table.reservations.abandon(slot)
             self.waits.fail_if_unavailable(slot.object_id, self.clock())
@@ -201,7 +201,7 @@ class Store:
                 self.waits.fail_if_unavailable(slot.object_id, self.clock())
 
     def drop(self, object_id: ObjectId) -> bool:
-        """Forget an object in every tier; return whether there was one."""
+        """Drop an object in every tier; return whether there was one."""
         slot = self.table.get(object_id)
         on_disk = self.disk is not None and self.disk.drop(object_id)
         if slot is not None:
@@ -210,9 +210,9 @@ class Store:
         return slot is not None or on_disk
 
     def set_quota(self, tenant: str, most_bytes: int | None) -> None:
-        """Bound what a tenant may hold in each tier, from now on; None: by its share alone.
+        """Bound what a tenant may hold in each tier, from now on; None: only by its share.
 
-        What it holds beyond it is evicted, some hundred objects at a time.
+        Excess objects are evicted, some hundred at a time.
         """
         if self.quotas.get(tenant) == most_bytes:
             return
@@ -224,14 +224,14 @@ class Store:
         self.activity.set()
 
     def check_quotas(self) -> None:
-        """Evict what tenants hold beyond their quotas: a tier came that holds something."""
+        """Evict what tenants hold beyond their quotas, after a tier with contents was added."""
         self._over_quota.update(dict.fromkeys(self.quotas))
         self.activity.set()
 
     # Time
 
     def schedule_flush(self) -> None:
-        """Let `flush` run in the loop's next turn."""
+        """Schedule `flush` for the loop's next turn."""
         self.activity.set()
         if not self._flush_scheduled:
             self._flush_scheduled = True
@@ -249,17 +249,17 @@ class Store:
 
     @property
     def uses(self) -> int:
-        """Counts what was read and written; for comparing it with itself."""
+        """Count of reads and writes, for comparison with earlier values."""
         return self.waits.hits + self.waits.misses + self.moved_bytes.total()
 
     @property
     def in_use(self) -> bool:
-        """Whether a read or a write is under way."""
+        """Whether a read or a write is in progress."""
         return bool(self.table.pinned_bytes or self.waits.waiters)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way that expires soon: then `tick` may be called seldom."""
+        """Whether nothing in progress expires soon: then `tick` may be called seldom."""
         table = self.table
         under_way = (
             table.pinned_bytes
@@ -270,7 +270,7 @@ class Store:
         return self.disk is None and not under_way and not self.activity.is_set()
 
     def tick(self) -> None:
-        """Let expire what is due; to be called some twenty times a second."""
+        """Expire what is due; to be called some twenty times a second."""
         now = self.clock()
         slots, leases = self.table.expire(now)
         for slot in slots:
@@ -291,7 +291,7 @@ class Store:
             del self._over_quota[tenant]
 
     def grow(self) -> None:
-        """Use the memory that the arena has by now."""
+        """Use the memory that the arena has allocated by now."""
         self._slabs.grow(self.arena.touched_bytes)
 
     async def close_disk(self) -> None:

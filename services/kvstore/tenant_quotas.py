@@ -1,4 +1,4 @@
-"""Quotas of tenants as their records in etcd have them, in force as soon as they are changed."""
+"""Quotas of tenants from their records in etcd, applied as soon as they change."""
 
 from collections.abc import Mapping
 
@@ -16,8 +16,8 @@ class TenantQuotas:
     whose record is deleted, or has no quota, gets that of the settings.
 
     Args:
-        store: whose quotas they are.
-        settings: most bytes of tenants in a tier, where the record says nothing.
+        store: applies the quotas.
+        settings: most bytes of tenants in a tier, if the record has none.
     """
 
     def __init__(self, store: Store, settings: Mapping[str, int]) -> None:

@@ -19,12 +19,12 @@ class EndedWriters:
         self._locks: set[WriterLockProbe] = set()
 
     def add(self, lock: WriterLockProbe) -> None:
-        """Begin to watch a writer; the probe is closed here."""
+        """Watch a writer; the probe is closed here."""
         self._locks.add(lock)
         self.probe()
 
     def probe(self) -> None:
-        """Look which writers are dead by now."""
+        """Check which writers are dead by now."""
         for lock in [lock for lock in self._locks if lock.is_free()]:
             self._locks.remove(lock)
             self._on_dead(lock)

@@ -1,4 +1,4 @@
-"""How many requests run, and whether another one may."""
+"""Counts and bounds the running requests."""
 
 import asyncio
 
@@ -9,15 +9,15 @@ _RETRY_SECONDS = 1.0
 
 
 def stopping() -> BatonError:
-    """Return the error of a request that comes to, or is left at, a frontend that stops."""
+    """Return the error of a request that arrives at, or is left on, a stopping frontend."""
     return BatonError(Reason.DRAINING, "this frontend is shutting down", retry_after=_RETRY_SECONDS)
 
 
 class ActiveRequests:
-    """Counts the requests that run. Lives on the event loop.
+    """Counts running requests. Lives on the event loop.
 
     Args:
-        most: that may run.
+        most: the most that may run.
     """
 
     def __init__(self, most: int) -> None:
@@ -30,7 +30,7 @@ class ActiveRequests:
         """Count a request.
 
         Raises:
-            BatonError: OVERLOADED, as many run as may.
+            BatonError: OVERLOADED: the limit is reached.
         """
         if self._count >= self._most:
             raise BatonError(
@@ -43,7 +43,7 @@ class ActiveRequests:
         ACTIVE.set(self._count)
 
     def leave(self) -> None:
-        """Count one less: a request ended."""
+        """Record that a request ended."""
         self._count -= 1
         if not self._count:
             self._idle.set()

@@ -1,4 +1,4 @@
-"""What every API asks of the frontend: to run a request."""
+"""The interface of every API to the frontend: running a request."""
 
 import asyncio
 from collections.abc import Sequence
@@ -42,8 +42,8 @@ from services.frontend.workers.workers import Workers
 
 _STOP_SECONDS = 1.0
 _BEGIN_PER_TURN = 32
-"""Requests. Fewer would give a burst of 64 its first tokens little earlier, and cost each of them
-more: what goes to the router and the workers together would go in pieces."""
+"""Requests per turn. Fewer would give a burst of 64 its first tokens little earlier, and cost each
+of them more: messages to the router and the workers would be split."""
 
 
 class Inference:
@@ -64,25 +64,25 @@ class Inference:
         request_limits: RequestLimits | None = None,
         prices: PriceTable | None = None,
     ) -> None:
-        """Put it together.
+        """Connect the parts.
 
         Args:
             registry: the models.
             pool: connections to workers.
             placement_finder: decides where requests run.
-            waiting: holds those that no worker can take now.
-            suspects: remembers those that workers were lost of.
-            claims: knows those that run under an execution id of their clients.
+            waiting: holds requests while no worker is available.
+            suspects: tracks requests that may have crashed workers.
+            claims: tracks requests that run under an execution id of their clients.
             cache_salts: secrets of tenants for KV keys.
             threads: where long prompts are tokenized.
             settings: limits of requests, and how they are placed.
-            metering: records what requests use; None: nothing is recorded.
+            metering: records the usage of requests; None: nothing is recorded.
             request_limits: of keys, projects and tenants; None: there are no keys.
             prices: of requests, in force when they begin; None: there are none.
         """
         self.registry = registry
         self.draining = False
-        """The process is about to stop: new requests had better go elsewhere."""
+        """Whether the process is about to stop: new requests should go elsewhere."""
         self._pool = pool
         self._placement_finder = placement_finder
         self._waiting = waiting
@@ -95,15 +95,15 @@ class Inference:
         self._request_limits = request_limits
         self._prices = prices or PriceTable({})
         self.limits = settings.limits
-        """What clients may ask for."""
+        """The bounds of clients' parameters."""
         self._active = ActiveRequests(settings.limits.max_requests)
         self._running: set[Generation] = set()
         self.turns = LoopTurns(_BEGIN_PER_TURN)
-        """For what begins many at once."""
+        """Spreads bursts of work over turns of the loop."""
         prompts = PromptEncoder(threads, self.turns, settings.text.special_tokens)
         models = ModelFinder(registry, waiting)
         self.tokenization = Tokenization(registry, models, prompts, threads, settings.limits)
-        """Serves requests about tokens."""
+        """Serves tokenize and detokenize requests."""
         self._resolver = RequestResolver(models, prompts, Answers(settings.text), settings.limits)
 
     async def idle(self) -> None:
@@ -111,12 +111,12 @@ class Inference:
         await self._active.wait_idle()
 
     async def stop(self) -> None:
-        """End what still runs with an error; return when its clients have been told."""
+        """End running requests with an error; return when their clients have received it."""
         error = stopping()
         for generation in list(self._running):
             generation.end(error)
         self._waiting.fail_all(error)
-        with suppress(TimeoutError):  # the servers cut those that do not even read this
+        with suppress(TimeoutError):  # the servers disconnect clients that do not even read this
             async with asyncio.timeout(_STOP_SECONDS):
                 await self._active.wait_idle()
 
@@ -126,12 +126,12 @@ class Inference:
         """Admit a request.
 
         Args:
-            request: what the client sent.
+            request: the client's request.
             record: filled in.
             seconds: until its deadline; None: the default.
 
         Raises:
-            BatonError: it is refused.
+            BatonError: it is rejected.
         """
         return (await self._start(request, record, seconds, 1))[0]
 
@@ -141,11 +141,11 @@ class Inference:
         """Admit requests that are one for the client: all of them or none.
 
         Args:
-            requests: what the client sent.
+            requests: the client's requests.
             record: of all, filled in.
 
         Raises:
-            BatonError: one is refused.
+            BatonError: one is rejected.
         """
         started: list[Generation] = []
         counted: LimitReservation | None = None
@@ -170,7 +170,7 @@ class Inference:
         seconds: float | None,
         count: int,
     ) -> tuple[Generation, LimitReservation | None]:
-        """Admit a request, which counts as so many for limits."""
+        """Admit a request, which counts as the given number of requests for limits."""
         arrived = monotonic()
         record.name_model(request.model)
         record.principal.require(Scope.INFERENCE)
@@ -208,7 +208,7 @@ class Inference:
                 f"{record.operation} {resolved.model.name}", kind=trace.SpanKind.SERVER
             )
             record.follow(span)
-            # Nothing is awaited from here on: what is claimed has its generation.
+            # Nothing is awaited from here on: every claim gets its generation.
             claim = self._claims.begin(request, resolved.context.tenant)
             context = GenerationContext(
                 pool=self._pool,
@@ -227,7 +227,7 @@ class Inference:
                 buffer_bytes=limits.buffer_bytes,
             )
             ended = partial(self._ended, record, reservation)
-            # Of several prompts none may run in the end: one begins when it is followed.
+            # Of several prompts none may run in the end: a generation begins when it is followed.
             meter = None
             if metering is not None:
                 meter = partial(metering.begin, resolved, record, arrived)
@@ -240,7 +240,7 @@ class Inference:
             raise
 
     def limits_of(self, record: RequestRecord) -> KeyLimits | None:
-        """Return the limits of who asks, and note them for what is told with the answer.
+        """Return the limits of the caller, and record them for the response's headers.
 
         Returns:
             None: there are no keys, and no limits.

@@ -1,4 +1,4 @@
-"""The model of a request, which may have to wait for it."""
+"""Finds the model of a request, waiting for it if necessary."""
 
 import asyncio
 from time import monotonic
@@ -24,10 +24,10 @@ class ModelFinder:
         self._waiting = waiting
 
     async def find(self, name: str, adapter: str, prompt: Prompt, deadline: float) -> ResolvedModel:
-        """Return the model of a request, which waits while only workers or a tokenizer are missing.
+        """Return the model of a request; wait while only workers or a tokenizer are missing.
 
         Raises:
-            BatonError: as of `Registry.get` and `WorkerWaitQueue.enter`, or DEADLINE.
+            BatonError: as for `Registry.get` and `WorkerWaitQueue.enter`, or DEADLINE.
         """
         while True:
             try:

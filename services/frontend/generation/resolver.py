@@ -1,4 +1,4 @@
-"""From what a client asks to what runs: the model, its parameters, a grammar and tokens."""
+"""Resolves a client's request to what runs: the model, its parameters, a grammar and tokens."""
 
 import secrets
 
@@ -16,13 +16,13 @@ from services.frontend.requests.validate import check
 
 
 class RequestResolver:
-    """Validates requests and resolves what they name, in a fixed order. Lives on the event loop.
+    """Validates requests and resolves their names, in a fixed order. Lives on the event loop.
 
     Args:
         models: finds models.
         prompts: makes tokens of prompts.
-        answers: knows how models write answers.
-        limits: what clients may ask for.
+        answers: knows how models write their outputs.
+        limits: bounds of clients' parameters.
     """
 
     def __init__(
@@ -40,16 +40,16 @@ class RequestResolver:
         deadline: float,
         limits: KeyLimits | None,
     ) -> ResolvedRequest:
-        """Return the request that runs.
+        """Return the resolved request.
 
         Args:
-            request: what the client sent.
+            request: the client's request.
             record: filled in.
-            deadline: until when it waits for a model, by `monotonic`.
-            limits: of who asks; None: there are no keys.
+            deadline: end of the wait for a model, by `monotonic`.
+            limits: of the caller; None: there are no keys.
 
         Raises:
-            BatonError: the first thing that is wrong, or as of `ModelFinder.find`.
+            BatonError: the first error found, or as for `ModelFinder.find`.
         """
         check(request, self._limits, record.principal)
         found = await self._models.find(request.model, request.adapter, request.prompt, deadline)

@@ -1,4 +1,4 @@
-"""Requests about tokens, which run nowhere: of a prompt, of a conversation, and their text."""
+"""Tokenize and detokenize requests, which run on no worker."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -30,8 +30,8 @@ class Tokenization:
         registry: the models.
         models: finds them.
         prompts: makes tokens of prompts.
-        threads: where long texts are made.
-        limits: what clients may ask for.
+        threads: where long texts are processed.
+        limits: bounds of clients' parameters.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class Tokenization:
         """Return the model and the ids of a prompt.
 
         Args:
-            model_name: as the client gave it.
+            model_name: the client's name for it.
             prompt: what to tokenize.
             record: filled in.
-            options: how to.
+            options: how to tokenize it.
 
         Raises:
-            BatonError: it is refused.
+            BatonError: it is rejected.
         """
         check_prompt(prompt, self._limits)
         model = await self.model(model_name, prompt, record)
@@ -74,8 +74,8 @@ class Tokenization:
     async def detokenize(
         self, model_name: str, token_ids: Sequence[int], record: RequestRecord, field: str
     ) -> str:
-        """Return the text of token ids, special tokens included; `field` is what the client calls
-        them, and the rest as of `tokenize`."""
+        """Return the text of token ids, including special tokens; `field` is the client's name for
+        them; otherwise as `tokenize`."""
         prompt = TokenPrompt(token_ids)
         model = await self.model(model_name, prompt, record)
         context = RequestContextLimit.of(model, None)
@@ -84,7 +84,7 @@ class Tokenization:
         return await self._threads.run(decode, len(token_ids))
 
     async def model(self, model_name: str, prompt: Prompt, record: RequestRecord) -> ServedModel:
-        """Return the model of a request about tokens; the only one may be left unnamed, as of vLLM.
+        """Return the model of a request about tokens; the only one may be left unnamed, as in vLLM.
 
         Raises:
             BatonError: it is not served, or not named and one of several.

@@ -33,13 +33,13 @@ _OPERATIONS = {
     f"/{SERVICE}/Detokenize": "tokenize",
     f"/{SERVICE}/ListModels": "list_models",
 }
-"""What is recorded of a call to a method."""
+"""The operation recorded for a call of each method."""
 
 Response = type[inference_pb2.GenerateResponse] | type[inference_pb2.ChatResponse]
 
 
 class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
-    """Answers clients. Errors are BatonErrors, which the server's guard turns into status."""
+    """Serves clients. Errors are BatonErrors, which the server's guard turns into status."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
 
         Args:
             inference: what runs requests.
-            authenticator: tells who asks.
-            max_session_requests: that may be open on one session.
+            authenticator: identifies callers.
+            max_session_requests: most open requests per session.
         """
         self._inference = inference
         self._authenticator = authenticator
@@ -60,7 +60,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self._sessions: set[GrpcSession] = set()
 
     def drain(self) -> None:
-        """End each session after its last request; `inference` refuses new ones."""
+        """End each session after its last request; `inference` rejects new ones."""
         for session in list(self._sessions):
             session.drain()
 
@@ -88,7 +88,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         try:
             await session.serve()
         except BatonError as error:
-            await abort(context, error)  # behind what is still to be read
+            await abort(context, error)  # after frames that are still to be read
         except asyncio.CancelledError:
             _count_cut(context.failure)
             raise
@@ -151,10 +151,10 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         )
 
     def _begin(self, method: str, context: ServerCall) -> RequestRecord:
-        """Return the record of a call, whose principal is known.
+        """Return the record of a call, with its principal.
 
         Raises:
-            BatonError: the call is refused.
+            BatonError: the call is rejected.
         """
         record = begin("grpc")
         record.operation = _OPERATIONS[f"/{SERVICE}/{method}"]
@@ -163,10 +163,10 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         return record
 
     def _session_admission(self, context: ServerCall) -> Callable[[], Principal]:
-        """Return what tells who asks with each request of a session: its key may be revoked.
+        """Return the check of a session's principal, called per request: its key may be revoked.
 
         Raises:
-            BatonError: the session is refused, which is recorded.
+            BatonError: the session is rejected, which is recorded.
         """
         try:
             admit = partial(self._authenticator.admit, self._authenticator.read(context.fields))
@@ -194,7 +194,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             asked = generation_request(request, identity, self._inference.limits.max_messages)
             generation = await self._inference.start(asked, record, context.time_remaining())
         finally:
-            if record.limits is not None:  # it says what is left once this one has its part
+            if record.limits is not None:  # what is left after this request's part
                 context.send_head((*head, *rate_limits(record.limits)))
         send = context.send
 
@@ -212,7 +212,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             generation.failed(error.reason)
             raise
         except asyncio.CancelledError:
-            if isinstance(context.failure, BatonError):  # its deadline, or it did not read
+            if isinstance(context.failure, BatonError):  # its deadline passed, or it did not read
                 generation.failed(context.failure.reason)
             _count_cut(context.failure)
             raise
@@ -227,7 +227,7 @@ def _count_cut(failure: Exception | None) -> None:
 
 
 def record_call(end: CallEnd) -> None:
-    """Record the end of a call, unless it is of health or reflection: no client's request."""
+    """Record the end of a call, except for health and reflection: no client's requests."""
     operation = _OPERATIONS.get(end.method)
     if operation is None and end.method != UNKNOWN_METHOD:
         return
@@ -235,7 +235,7 @@ def record_call(end: CallEnd) -> None:
         identify()
     try:
         record = current()
-    except LookupError:  # refused before any method
+    except LookupError:  # rejected before any method
         record = RequestRecord("grpc")
         record.operation = operation or record.operation
     record.error = end.error

@@ -137,7 +137,7 @@ class Handlers:
         """Return the routes of these handlers.
 
         Args:
-            metrics: one of them is for metrics.
+            metrics: whether to include the route for metrics.
         """
         none, free = record.OPERATOR, ()
         found = [
@@ -199,7 +199,7 @@ def _names(scope: Scope) -> RequestNames:
 
 
 def _model(model: ServedModel, adapter: str) -> dict[str, Any]:
-    """An adapter is a model whose parent is the one that it changes, as vLLM has it."""
+    """Describe a model; an adapter is a model whose parent is its base model, as in vLLM."""
     return {
         "id": adapter or model.name,
         "object": "model",

@@ -60,10 +60,10 @@ _IN_PATH = re.compile(r"{(\w+)}")
 
 
 class OpenApi:
-    """Serves the document of some routes, made when it is first asked for."""
+    """Serves the document of a set of routes, built on the first request."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
-        """Take the routes; those that are added later are in it too."""
+        """Keep the routes; those added later are included."""
         self._routes = routes
         self._document = b""
 
@@ -118,7 +118,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
 
 
 def _describe(properties: dict[str, dict[str, Any]], body: Body) -> None:
-    """Add what the table of fields and the limits of parameters say."""
+    """Add descriptions from the table of fields and the limits of parameters."""
     for field in FIELDS:
         if field.belongs_to(body):
             what = "" if field.treatment is Treatment.SERVED else f"{field.treatment.value}: "

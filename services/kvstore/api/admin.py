@@ -1,4 +1,4 @@
-"""Stat, List and Drop: what operators and metrics see of a store."""
+"""Stat, List and Drop: a store's state for operators and metrics."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from services.kvstore.api.fields import tenant_of
 from services.kvstore.store import Store
 
 MAX_TENANTS = 1000
-"""Tenants in a Stat; the largest."""
+"""Most tenants in a Stat, the largest ones."""
 MAX_PAGE = 10_000
 DEFAULT_PAGE = 1000
 
@@ -68,7 +68,7 @@ def stat(store: Store) -> pb.StatResponse:
 
 
 def list_objects(store: Store, request: pb.ListRequest) -> pb.ListResponse:
-    """Return a page of objects. Costs a walk over all that the store holds.
+    """Return a page of objects. Walks over all objects of the store.
 
     Raises:
         BatonError: a field is out of its range.
@@ -97,7 +97,7 @@ def list_objects(store: Store, request: pb.ListRequest) -> pb.ListResponse:
 
 
 def drop_objects(store: Store, request: pb.DropRequest) -> pb.DropResponse:
-    """Forget objects in every tier.
+    """Drop objects in every tier.
 
     Raises:
         BatonError: a field is out of its range.

@@ -1,4 +1,4 @@
-"""Checks of fields that several frames and requests have."""
+"""Checks of fields that several frames and requests share."""
 
 import re
 from collections.abc import Iterable
@@ -25,10 +25,10 @@ class NamesObjects(Protocol):
 
 
 def objects_of(message: NamesObjects, limit: int) -> list[ObjectId]:
-    """Return the objects that a message names, at most `limit`.
+    """Return the objects named by a message, at most `limit`.
 
     Raises:
-        BatonError: layout, keys or part are malformed, or there are none or too many keys.
+        BatonError: layout, keys or part are malformed, or there are no or too many keys.
     """
     try:
         return parse_object_ids(message.layout_id, message.keys, message.part, limit)
@@ -37,7 +37,7 @@ def objects_of(message: NamesObjects, limit: int) -> list[ObjectId]:
 
 
 def tenant_of(tenant: str) -> str:
-    """Return the tenant that a message names.
+    """Return the tenant named by a message.
 
     Raises:
         BatonError: its name is too long.
@@ -48,7 +48,7 @@ def tenant_of(tenant: str) -> str:
 
 
 def sources_of(messages: Iterable[pb.KvSource]) -> list[ReadSource]:
-    """Return the sources that a message names.
+    """Return the sources named by a message.
 
     Raises:
         BatonError: there are too many, or one is malformed.

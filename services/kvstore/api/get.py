@@ -20,22 +20,22 @@ from services.kvstore.reads.read_request import ReadRequest, ReadResult
 from services.kvstore.store import GET, Store
 
 INSTANT_SECONDS = 5.0
-"""How long a read without a wait may take to fetch what sources hold."""
+"""Most seconds that a read without a wait may fetch from sources."""
 _READY_OBJECTS = 4096
-"""Objects in one Ready, some 200 KiB."""
+"""Most objects in one Ready, some 200 KiB."""
 
 
 class GetStream:
-    """Handles a reader's frames, and queues what it is sent. The Reader of its requests.
+    """Handles a reader's frames, and queues its responses. The Reader of its requests.
 
-    Owned by the call's handler, on the event loop; `close` gives back everything that it holds.
+    Owned by the call's handler, on the event loop; `close` releases everything that it holds.
 
     Args:
         store: the store.
-        limits: how many reads there may be at a time, and how long they may wait.
-        shared: the reader maps the arena, and needs no bytes.
-        pushes: makes the part for NIXL: what this reader, if it is a store, asks to be written
-            into its memory.
+        limits: most concurrent reads, and how long they may wait.
+        shared: whether the reader maps the arena, and needs no bytes.
+        pushes: makes the NIXL part, for a reader that is a store and has objects written into its
+            memory.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class GetStream:
         self._limits = limits
         self._shared = shared
         self._reads: dict[int, ReadRequest] = {}
-        """Requests that are not answered in full or still have leases, by correlation id."""
+        """Requests that are not fully answered or still have leases, by correlation id."""
         self._spans: dict[ReadRequest, Span] = {}
         self._sending: set[ReadRequest] = set()
         """Requests whose objects are sent as soon as they are leased."""
@@ -80,10 +80,10 @@ class GetStream:
         store.streams += 1
 
     def handle(self, frame: pb.GetRequest) -> None:
-        """Take one frame in. A bad one is answered by an error and changes nothing.
+        """Handle one frame. An invalid one is answered with an error and changes nothing.
 
         Raises:
-            BatonError: the frame is of a kind that does not belong here; the stream ends.
+            BatonError: the kind of frame is not allowed here; the stream ends.
         """
         kind = frame.WhichOneof("frame")
         handler = self._handlers.get(kind or "")
@@ -172,7 +172,7 @@ class GetStream:
     def _replace_sources(self, frame: pb.ReplaceSources) -> None:
         request = self._reads.get(frame.correlation_id)
         if request is None or not request.unreported:
-            return  # it was answered while the frame travelled
+            return  # it was answered while the frame was in flight
         sources, now = sources_of(frame.sources), self._store.clock()
         self._store.waits.replace_sources(request, sources, self._store.store_id, now)
 
@@ -196,7 +196,7 @@ class GetStream:
     def _release(self, lease_ids: Iterable[int], *, bad: bool) -> None:
         for number in self._leases.checked(lease_ids):
             held = self._leases.pop(number)
-            if held is not None:  # else it expired
+            if held is not None:  # otherwise it has expired
                 lease, request = held
                 self._store.waits.release(lease, bad=bad)
                 self._forget_if_over(request)
@@ -205,7 +205,7 @@ class GetStream:
         ids = objects_of(frame, MAX_READ_KEYS)
         self._store.moved_bytes[GET, SHM] += self._store.waits.count_reads(ids)
 
-    # Inside
+    # Internal
 
     def _ready(self, request: ReadRequest, results: Sequence[tuple[int, Lease]]) -> pb.Ready:
         """Number leases, and describe them."""

@@ -1,4 +1,4 @@
-"""The leases of one reader's stream, as its frames name them, and the bytes that it fetches."""
+"""The leases of one reader's stream, by number, and the bytes that it fetches."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -11,9 +11,9 @@ from services.kvstore.memory.slot import Lease, Slot
 from services.kvstore.reads.read_request import ReadRequest
 
 MAX_FETCHES = 65_536
-"""Leases of one stream whose bytes are still to be sent."""
+"""Most leases of one stream with bytes still to be sent."""
 _CHUNK_OBJECTS = 4096
-"""Objects in one ReadChunk."""
+"""Most objects in one ReadChunk."""
 
 
 class StreamLeases:
@@ -34,32 +34,32 @@ class StreamLeases:
         return numbers
 
     def get(self, number: int) -> Lease | None:
-        """Return a lease; None where it has ended."""
+        """Return a lease; None if it has ended."""
         return self._by_number.get(number, (None, None))[0]
 
     def pop(self, number: int) -> tuple[Lease, ReadRequest] | None:
-        """Forget, and return, a lease and its request; None where it has ended."""
+        """Remove and return a lease and its request; None if it has ended."""
         held = self._by_number.pop(number, None)
         if held is not None:
             del self._numbers[held[0]]
         return held
 
     def discard(self, lease: Lease) -> None:
-        """Forget a lease that ended."""
+        """Remove a lease that ended."""
         number = self._numbers.pop(lease, None)
         if number is not None:
             del self._by_number[number]
 
     def clear(self) -> None:
-        """Forget every lease."""
+        """Remove every lease."""
         self._by_number.clear()
         self._numbers.clear()
 
     def checked(self, numbers: Iterable[int]) -> list[int]:
-        """Return the numbers of leases that a frame names.
+        """Return the numbers of leases named by a frame.
 
         Raises:
-            BatonError: the stream was never given one of them.
+            BatonError: one of them was never issued on the stream.
         """
         checked = list(numbers)
         if not all(0 < number <= self._last for number in checked):
@@ -67,10 +67,10 @@ class StreamLeases:
         return checked
 
     def slots(self, numbers: Iterable[int]) -> list[Slot] | None:
-        """Return the slots of leases that a frame names; None where one of them has ended.
+        """Return the slots of leases named by a frame; None if one of them has ended.
 
         Raises:
-            BatonError: the stream was never given one of them.
+            BatonError: one of them was never issued on the stream.
         """
         leases = [self.get(number) for number in self.checked(numbers)]
         slots = [lease.slot for lease in leases if lease is not None]
@@ -78,7 +78,7 @@ class StreamLeases:
 
 
 class ChunkQueue:
-    """Leases whose bytes a stream is to send, made into chunks only as they are sent.
+    """Leases whose bytes a stream is to send, encoded into chunks only when they are sent.
 
     Owned by one GetStream, which bounds it by MAX_FETCHES and the windows of its requests.
     """
@@ -86,24 +86,24 @@ class ChunkQueue:
     def __init__(self, leases: StreamLeases) -> None:
         self._leases = leases
         self._sent: dict[int, int] = {}
-        """Leases to send, with how many bytes of each are sent: none but of the first one."""
+        """Leases to send, with the bytes of each already sent: 0 except for the first one."""
 
     def __len__(self) -> int:
         return len(self._sent)
 
     def add(self, numbers: Iterable[int]) -> None:
-        """Queue leases; those that are queued already stay where they are."""
+        """Queue leases; those queued already keep their positions."""
         for number in numbers:
             self._sent.setdefault(number, 0)
 
     def clear(self) -> None:
-        """Send nothing more."""
+        """Drop the queue."""
         self._sent.clear()
 
     def next_chunk(self, data_of: Callable[[Slot], memoryview]) -> tuple[Parts, int] | None:
-        """Return a serialized ReadChunk and how many bytes of objects it has; None: none waits.
+        """Return a serialized ReadChunk and its bytes of objects; None: the queue is empty.
 
-        Leases that ended have no bytes in it.
+        Leases that ended contribute no bytes.
         """
         head = pb.ReadChunk()
         parts: list[memoryview] = []

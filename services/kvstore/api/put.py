@@ -29,25 +29,25 @@ class _Upload:
 
 
 class _Reservation:
-    """Slots of one Reserve that are not committed or given back, by index."""
+    """Slots of one Reserve that are neither committed nor released, by index."""
 
     def __init__(self, slots: dict[int, Slot], recompute_seconds: float, span: Span | None) -> None:
         self.slots = slots
         self.recompute_seconds = recompute_seconds
-        """Of one object; 0: not known."""
+        """Seconds for one object; 0: not known."""
         self.uploads: dict[int, _Upload] = {}
         self.span = span
 
 
 class PutStream:
-    """Handles a writer's frames, and queues what it is sent.
+    """Handles a writer's frames, and queues its responses.
 
-    Owned by the call's handler, on the event loop; `close` gives back everything that it holds,
-    which the table's cap bounds.
+    Owned by the call's handler, on the event loop; `close` releases everything that it holds, which
+    is bounded by the table's cap.
 
     Args:
         store: the store.
-        writer: proof of the writer's life where it writes through shared memory; None: it sends
+        writer: proof of the writer's life if it writes through shared memory; None: it sends
             bytes, in order for each object.
     """
 
@@ -66,10 +66,10 @@ class PutStream:
         store.streams += 1
 
     def handle(self, frame: pb.PutRequest | WriteBulk) -> None:
-        """Take one frame in. A bad one is answered by an error and changes nothing.
+        """Handle one frame. An invalid one is answered with an error and changes nothing.
 
         Raises:
-            BatonError: the error can be correlated with nothing; the stream ends.
+            BatonError: the error has no correlation id to be reported with; the stream ends.
         """
         kind = "write_chunk" if isinstance(frame, WriteBulk) else frame.WhichOneof("frame") or ""
         inner: Any = frame if isinstance(frame, WriteBulk) else getattr(frame, kind, None)
@@ -140,7 +140,7 @@ class PutStream:
             raise invalid_field("write_chunk", "is only supported on streams without shared memory")
         if not 0 < data.nbytes <= MAX_CHUNK_BYTES:
             raise invalid_field("data", f"must be 1 to {MAX_CHUNK_BYTES} bytes")
-        # Checked as a whole before anything is written: a bad frame changes nothing.
+        # Checked completely before anything is written: an invalid frame changes nothing.
         pieces: list[tuple[Slot, _Upload, memoryview]] = []
         offset = head.offset_bytes
         for index in head.indexes:
@@ -157,7 +157,7 @@ class PutStream:
         if data.nbytes or len(set(head.indexes)) < len(pieces) or not pieces[-1][2].nbytes:
             raise invalid_field("indexes", "must name each object of these bytes once")
         for slot, upload, piece in pieces:
-            if slot.state is SlotState.RESERVED:  # else it expired, as the commit will tell
+            if slot.state is SlotState.RESERVED:  # else it expired, as the commit will report
                 view = self._store.arena.view(slot)
                 view[upload.written : upload.written + piece.nbytes] = piece
                 upload.digest.update(piece)
@@ -214,7 +214,7 @@ class PutStream:
         """Return a reservation that has a slot for each of the indexes.
 
         Raises:
-            BatonError: it has not.
+            BatonError: it does not.
         """
         reservation = self._reservations.get(correlation_id)
         for index in indexes:
@@ -224,7 +224,7 @@ class PutStream:
                     f"key {index} of reservation {correlation_id} has no slot in this store",
                     field="index",
                 )
-        assert reservation is not None  # there was an index
+        assert reservation is not None  # there was at least one index
         return reservation
 
     def _forget_if_empty(self, correlation_id: int) -> None:

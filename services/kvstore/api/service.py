@@ -30,7 +30,7 @@ from services.kvstore.sessions import ClientSession, Sessions
 from services.kvstore.store import Store
 
 _BULK_BYTES = 4 * 1024 * 1024
-"""Of objects that are sent and not taken yet, on a stream."""
+"""Bytes of objects in flight on a stream."""
 SERVICE_NAME = "baton.internal.v1.KvStoreService"
 MAX_NAME = 256
 
@@ -38,13 +38,13 @@ Request = TypeVar("Request")
 
 
 class _Methods:
-    """Takes a service's handlers from the generated code, as a server would."""
+    """Collects a service's handlers from the generated code, as a server would."""
 
     def __init__(self) -> None:
         self.handlers: dict[str, Any] = {}
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """The same handlers in another shape."""
+        """The same handlers in another form."""
 
     def add_registered_method_handlers(self, _service: str, handlers: dict[str, Any]) -> None:
         self.handlers.update(handlers)
@@ -55,8 +55,8 @@ class KvStoreService(KvStoreServiceServicer):
 
     Args:
         store: the store.
-        nixl: writes into the memory of stores that ask for it.
-        limits: what clients may hold, and how long they may take.
+        nixl: writes into the memory of stores on request.
+        limits: what clients may hold, and their deadlines.
     """
 
     def __init__(self, store: Store, nixl: NixlSender, limits: StoreLimits = StoreLimits()) -> None:
@@ -69,7 +69,7 @@ class KvStoreService(KvStoreServiceServicer):
         """Add the service to a server: `Server.add(service.register, SERVICE_NAME)`."""
         methods = _Methods()
         add_KvStoreServiceServicer_to_server(self, cast(grpc.aio.Server, methods))
-        # The streams carry bulk data, which is not to be copied into messages and out of them.
+        # The streams carry bulk data, which must not be copied into and out of messages.
         methods.handlers["Put"] = grpc.stream_stream_rpc_method_handler(
             self.Put,
             request_deserializer=bulk.decode_put_request,
@@ -164,10 +164,10 @@ class KvStoreService(KvStoreServiceServicer):
     def _open(self, opening: pb.GetRequest | pb.PutRequest) -> tuple[ClientSession, bool]:
         """Return a stream's session, and whether the client shares memory with the store.
 
-        Only the arena's secret proves the latter: with a wrong one the client sends bytes.
+        Only the arena's secret proves the latter: a client with a wrong one sends bytes.
 
         Raises:
-            BatonError: it is no open frame, or of no session.
+            BatonError: it is not an open frame, or names no session.
         """
         if not opening.HasField("open"):
             raise invalid_field("open", "must be the first frame")

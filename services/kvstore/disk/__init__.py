@@ -1,1 +1,1 @@
-"""The disk tier: what memory spills, and how it is loaded again."""
+"""The disk tier: objects spilled from memory, and loaded again."""

@@ -11,12 +11,12 @@ from services.kvstore.memory.arena import Arena
 from services.kvstore.memory.object_table import ObjectTable
 
 MAX_JOB_BYTES = 8 * 1024 * 1024
-"""One batch of a thread; one object at least."""
+"""Most bytes in one batch of a thread; at least one object."""
 
 
 @dataclass(slots=True)
 class DiskCounts:
-    """What the tier has done, however often its file was opened. Bytes are those of the objects."""
+    """Counters of the tier, across openings of its file. Bytes are those of the objects."""
 
     read_bytes: int = 0
     written_bytes: int = 0
@@ -26,7 +26,7 @@ class DiskCounts:
 
 @dataclass(frozen=True, slots=True)
 class DiskContext:
-    """Memory above, disk below. The event loop owns them, but for the bytes."""
+    """Memory above, disk below. Owned by the event loop, except for the bytes."""
 
     table: ObjectTable
     arena: Arena
@@ -34,11 +34,11 @@ class DiskContext:
     file: DiskFile
     clock: Callable[[], float]
     verify: bool
-    """Whether bytes are checked against their digest before they move on."""
+    """Whether bytes are checked against their digests before they are moved."""
     counts: DiskCounts = field(default_factory=DiskCounts)
 
     def is_right(self, object_id: ObjectId, digest: bytes, data: memoryview) -> bool:
-        """Return whether bytes are the object's, or True where none are checked. Any thread."""
+        """Return whether bytes match the object; always True without checks. Any thread."""
         if not self.verify:
             return True
         found = start_digest(object_id, data.nbytes)

@@ -1,13 +1,13 @@
-"""The disk tier's file: a header, a record per granule, data. Blocks its caller; knows no policy.
+"""The disk tier's file: a header, a record per granule, data. Blocking; contains no policy.
 
     header:  magic ‖ version ‖ data bytes
     records: one per granule of data; that of a slot's first granule says what lies there
     data:    slots, each of whole granules
 
 What survives a crash: a slot's record is cleared before its bytes change and written after they
-did, so that a killed process leaves no record of bytes that are not whole. A machine that loses
-power may write them in another order: hence readers check the digest that the record holds, which
-covers the object's name, length and bytes. Nothing is synced: KV is a cache.
+did, so that a killed process leaves no record of incomplete bytes. A machine that loses power may
+write them in another order: therefore readers check the digest in the record, which covers the
+object's name, length and bytes. Nothing is synced: KV is a cache.
 """
 
 import fcntl
@@ -38,13 +38,13 @@ _SCAN_BYTES = 4096 * RECORD_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What lies in one slot."""
+    """The contents of one slot."""
 
     object_id: ObjectId
     object_bytes: int
     slot_bytes: int
     offset: int
-    """From the beginning of the data."""
+    """Offset from the beginning of the data."""
     span_start: int
     """Where the allocator's span of slots of this size begins."""
     digest: bytes
@@ -52,7 +52,7 @@ class Record:
     cost: float
 
     def pack(self) -> bytes:
-        """Return the record as it lies in the file, RECORD_BYTES long."""
+        """Return the record as stored in the file, RECORD_BYTES long."""
         layout_id, key, group, shard, part = self.object_id
         tenant = self.tenant.encode()
         body = _RECORD.pack(
@@ -73,7 +73,7 @@ class Record:
 
     @classmethod
     def unpack(cls, data: bytes, offset: int) -> "Record | None":
-        """Return the record of the granule at an offset; None where none is, or a broken one."""
+        """Return the record of the granule at an offset; None if there is none, or a broken one."""
         body, check = data[: _RECORD.size], data[_RECORD.size : _RECORD.size + _CHECK_BYTES]
         if _check(body, offset) != check:
             return None
@@ -93,11 +93,11 @@ class DiskFile:
     has one user at a time.
 
     Args:
-        path: the file; made, or made anew where it is of another size or version.
+        path: the file; created, or recreated if it has another size or version.
         data_bytes: for objects, a multiple of SLAB_BYTES.
 
     Raises:
-        OSError: it cannot be made or locked, or there is no room for all of it.
+        OSError: it cannot be created or locked, or the disk has too little space.
     """
 
     def __init__(self, path: Path, data_bytes: int) -> None:
@@ -125,11 +125,11 @@ class DiskFile:
 
     @property
     def is_direct(self) -> bool:
-        """Return whether data goes past the page cache."""
+        """Return whether data bypasses the page cache."""
         return self._direct != self._file
 
     def records(self) -> Iterator[Record]:
-        """Yield every whole record, in order of offset.
+        """Yield every valid record, in order of offset.
 
         Raises:
             OSError: the file cannot be read.
@@ -147,7 +147,7 @@ class DiskFile:
                         yield record
 
     def clear(self, offset: int) -> None:
-        """Clear a slot's record: what lies there is void.
+        """Clear a slot's record, which invalidates its contents.
 
         Raises:
             OSError: the disk fails.
@@ -155,7 +155,7 @@ class DiskFile:
         self._write_record(offset, bytes(RECORD_BYTES))
 
     def write(self, record: Record, pages: memoryview) -> None:
-        """Put an object into a slot whose record is clear; `pages` are whole pages of memory.
+        """Write an object into a slot whose record is clear; `pages` are whole pages of memory.
 
         Raises:
             OSError: the disk fails.
@@ -172,22 +172,22 @@ class DiskFile:
         _all(os.preadv, self._direct, pages, self._data_at + offset)
 
     def close(self) -> None:
-        """Close the file and let go of its lock."""
+        """Close and unlock the file."""
         for file in {self._file, self._direct} - {-1}:
             os.close(file)
         self._file = self._direct = -1
 
     def _allocate(self, size: int) -> None:
-        """Give the file all of its room; where that fails it keeps what it had."""
+        """Allocate the whole file; on failure it keeps its previous size."""
         had = os.fstat(self._file).st_size
         try:
             os.posix_fallocate(self._file, 0, size)
         except OSError:
-            os.ftruncate(self._file, had)  # half a file would only keep a full disk full
+            os.ftruncate(self._file, had)  # a partial file would only keep a full disk full
             raise
 
     def _open_direct(self) -> int:
-        with suppress(OSError):  # some file systems have none
+        with suppress(OSError):  # some file systems do not support it
             return os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT)
         return self._file
 
@@ -197,7 +197,7 @@ class DiskFile:
 
 
 def _check(body: bytes, offset: int) -> bytes:
-    """Return what tells a record from noise and from one that belongs elsewhere."""
+    """Return the check bytes that distinguish a record from noise and from misplaced ones."""
     return xxh64_digest(body + offset.to_bytes(8, "little"))
 
 

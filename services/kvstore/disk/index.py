@@ -1,4 +1,4 @@
-"""Which objects lie on disk, where, and which are evicted."""
+"""Which objects are on disk, where, and which are evicted."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,14 +12,14 @@ from services.kvstore.memory.space import SpaceAllocator
 
 
 class DiskEntry(Entry, eq=False, gc=False, kw_only=True):
-    """One object on disk, or on its way there."""
+    """One object on disk, or being written."""
 
     object_bytes: int
     digest: bytes
     readable: bool = False
-    """Its bytes are there. Until then it is pinned."""
+    """Whether its bytes are written. Until then it is pinned."""
     reads: int = 0
-    """Reads under way. While there are any it is pinned."""
+    """Reads in progress; it is pinned while there are any."""
 
 
 class DiskIndex:
@@ -37,15 +37,15 @@ class DiskIndex:
         self._objects: dict[ObjectId, DiskEntry] = {}
         self.evictions = 0
         self.cleared: list[int] = []
-        """Offsets whose records are to be cleared before anything else is written."""
+        """Offsets whose records must be cleared before anything else is written."""
         self.dropped: list[ObjectId] = []
-        """Objects that were readable and are gone, for whoever announces that."""
+        """Objects that were readable and are gone, to be announced by the caller."""
 
     def __len__(self) -> int:
         return len(self._objects)
 
     def __contains__(self, object_id: ObjectId) -> bool:
-        """Whether it can be read."""
+        """Return whether an object can be read."""
         entry = self._objects.get(object_id)
         return entry is not None and entry.readable
 
@@ -65,7 +65,7 @@ class DiskIndex:
         return list(self._objects.values())
 
     def restore(self, record: Record) -> bool:
-        """Take in what an earlier process left; False where it contradicts what is there."""
+        """Add an object left by an earlier process; return False if it contradicts another one."""
         if record.object_id in self._objects or record.slot_bytes != disk_size(record.object_bytes):
             return False
         entry = DiskEntry(
@@ -85,9 +85,9 @@ class DiskIndex:
         return True
 
     def place(self, slot: Slot) -> tuple[DiskEntry, Record] | None:
-        """Make room for an object of memory, not readable yet; return None where it gets none.
+        """Reserve space for an object of memory, not readable yet; return None if there is none.
 
-        What is evicted for it stands in `cleared` and `dropped`.
+        Objects evicted for it are added to `cleared` and `dropped`.
         """
         size = disk_size(slot.object_bytes)
         offset = self._space.find(size, slot.tenant, self._evict)
@@ -120,16 +120,16 @@ class DiskIndex:
         return entry, record
 
     def written(self, entry: DiskEntry) -> None:
-        """The bytes of a placed entry are there."""
+        """Mark a placed entry readable: its bytes are written."""
         entry.readable = True
         self.policy.unpin(entry)
 
     def use(self, entry: DiskEntry) -> None:
-        """Somebody asked for it."""
+        """Count a use of an entry."""
         self.policy.use(entry)
 
     def begin_read(self, entry: DiskEntry) -> None:
-        """Keep it where it is until `end_read`."""
+        """Pin an entry until `end_read`."""
         entry.reads += 1
         if entry.reads == 1:
             self.policy.pin(entry)
@@ -140,7 +140,7 @@ class DiskIndex:
             self.policy.unpin(entry)
 
     def drop(self, entry: DiskEntry, *, evicted: bool = False) -> None:
-        """Forget an entry that nobody reads; its record goes with the next write."""
+        """Drop an entry without reads; its record is cleared with the next write."""
         del self._objects[entry.object_id]
         self.policy.remove(entry, evicted=evicted)
         self._space.give_back(entry)
@@ -149,7 +149,7 @@ class DiskIndex:
             self.dropped.append(entry.object_id)
 
     def shrink(self, tenant: str, most: int) -> bool:
-        """Evict as `SpaceAllocator.shrink`."""
+        """Evict as `SpaceAllocator.shrink` does."""
 
         def evict(entries: Sequence[DiskEntry]) -> None:
             for entry in entries:
@@ -163,5 +163,5 @@ class DiskIndex:
 
 
 def disk_size(object_bytes: int) -> int:
-    """Return the room that an object takes on disk, in bytes: whole granules."""
+    """Return the bytes that an object occupies on disk: whole granules."""
     return -(-object_bytes // GRANULE_BYTES) * GRANULE_BYTES

@@ -1,4 +1,4 @@
-"""Loads what reads wait for from disk into the arena; it stays on disk too."""
+"""Loads objects that reads wait for from disk into the arena; they stay on disk too."""
 
 from collections import deque
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from services.kvstore.disk.index import DiskEntry
 from services.kvstore.memory.slot import Slot, SlotRefusal, SlotState
 
 FRESH_SECONDS = 1.0
-"""How long what came back may wait to be leased before it counts as wanted no more."""
+"""Seconds for which a loaded object counts as wanted without being leased."""
 
 
 class Waiters(Protocol):
@@ -22,7 +22,7 @@ class Waiters(Protocol):
         """Return whether a read waits for an object."""
 
     def not_on_disk(self, object_id: ObjectId, now: float) -> None:
-        """Take note that the disk does not have an object, or has it no longer."""
+        """Record that the disk does not have an object, or no longer has it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -36,11 +36,11 @@ class _Read:
 class Loader:
     """Reads objects into reserved slots, a batch at a time, on one thread.
 
-    Owned by DiskTier, on the event loop. Bounded: one batch under way, and what reads wait for.
+    Owned by DiskTier, on the event loop. Bounded by one batch, and by what reads wait for.
 
     Args:
         context: memory and disk.
-        waiters: the reads that wait.
+        waiters: the waiting reads.
         commit: makes a loaded object readable.
         ended: called after each batch with its first error and the time.
     """
@@ -60,35 +60,35 @@ class Loader:
         self._ended = ended
         self._reading: list[_Read] = []
         self._due: dict[ObjectId, str] = {}
-        """Wanted back, with whose share each is counted on."""
+        """Objects to load, with the tenant charged for each."""
         self._turns: dict[str, dict[ObjectId, None]] = {}
-        """The same by tenant, in order; they take turns."""
+        """The same by tenant, in order; tenants take turns."""
         self._flying: set[ObjectId] = set()
         self._fresh: deque[tuple[Slot, float, float]] = deque()
-        """Came back and is not leased yet: with its rank, and until when that counts."""
+        """Loaded slots that are not leased yet, with rank and time limit."""
 
     def load(self, entry: DiskEntry) -> None:
-        """Load an object that lies on disk."""
+        """Load an object from disk."""
         if entry.object_id not in self._flying and entry.object_id not in self._due:
             self._due[entry.object_id] = entry.tenant
             self._turns.setdefault(entry.tenant, {})[entry.object_id] = None
 
     def is_loading(self, object_id: ObjectId) -> bool:
-        """Return whether an object is on its way."""
+        """Return whether an object is being loaded."""
         return object_id in self._due or object_id in self._flying
 
     @property
     def waiting(self) -> bool:
-        """Whether something is wanted that is not on its way yet."""
+        """Whether an object is wanted that is not being loaded yet."""
         return bool(self._due)
 
     def tick(self, now: float) -> None:
-        """Forget what was loaded and not leased in time."""
+        """Unmark loaded objects that were not leased in time."""
         while self._fresh and self._fresh[0][2] <= now:
             self._fresh.popleft()
 
     def begin(self, now: float) -> None:
-        """Begin a batch, if an object is due and no batch is under way."""
+        """Begin a batch, if an object is due and no batch is in progress."""
         if self.busy_since is not None or not self._due:
             return
         batch = self._choose(now)
@@ -98,12 +98,12 @@ class Loader:
             self.thread.submit(lambda: self._read(batch))
 
     def stop(self, now: float) -> None:
-        """Give up what is due and under way: the disk is off."""
+        """Cancel due and current loads: the disk is off."""
         due, self._due, self._turns = list(self._due), {}, {}
         flying, self._flying = list(self._flying), set()
         for read in self._reading:
             if read.slot.state is SlotState.RESERVED:
-                # It is free once the thread lets go of it.
+                # It is freed once the thread releases it.
                 self._context.table.reservations.expire_slot(read.slot)
         for object_id in (*due, *flying):
             self._waiters.not_on_disk(object_id, now)
@@ -114,7 +114,7 @@ class Loader:
         waiting = sum(slot.slot_bytes for slot, _, _ in self._fresh)
         batch: list[_Read] = []
         size = 0
-        # What came back and nobody could lease yet must not push itself out again.
+        # Loaded objects that could not be leased yet must not evict themselves.
         turns = deque(self._turns)
         while turns and size < MAX_JOB_BYTES:
             if size + waiting and size + waiting >= table.cap_bytes // 4:
@@ -137,7 +137,7 @@ class Loader:
                     cost=entry.cost,
                 )
                 if slot is SlotRefusal.EXHAUSTED:
-                    continue  # what has no room now does not hold up the other tenants
+                    continue  # a load without space now does not delay the other tenants
                 self._not_due(object_id)
                 if isinstance(slot, Slot):
                     self._flying.add(object_id)
@@ -156,14 +156,14 @@ class Loader:
             self._turns[tenant] = turn  # its next turn comes after those of the others
 
     def _read(self, batch: list[_Read]) -> Callable[[], None]:
-        """On the thread."""
+        """Read a batch, on the thread."""
         for read in batch:
             entry = read.entry
             try:
                 self._context.file.read(entry.offset, self._context.arena.pages(read.slot))
                 data = self._context.arena.view(read.slot)
                 read.wrong = not self._context.is_right(entry.object_id, entry.digest, data)
-            except Exception as error:  # noqa: BLE001  # told below: the thread must go on
+            except Exception as error:  # noqa: BLE001  # reported below: the thread must continue
                 read.error = error
         return lambda: self._came(batch)
 
@@ -184,7 +184,7 @@ class Loader:
                     continue
             else:
                 table.reservations.abandon(read.slot)
-                if entry.held:  # else it was dropped, and its place may be another's by now
+                if entry.held:  # otherwise it was dropped, and its place may be another's by now
                     counts.bad_objects += read.wrong
                     index.drop(entry)
             self._waiters.not_on_disk(object_id, now)

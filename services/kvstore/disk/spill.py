@@ -1,4 +1,4 @@
-"""Writes what is evicted next to disk, a little before its room is needed."""
+"""Writes objects that are next to be evicted to disk, shortly before their space is needed."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from services.kvstore.disk.index import DiskEntry
 from services.kvstore.memory.slot import Lease, SlotState
 
 HEADROOM_PART = 8
-"""Memory is kept this part emptier than full."""
+"""Memory is kept at least this part empty."""
 MAX_HEADROOM_BYTES = 64 * 1024 * 1024
 
 
@@ -18,7 +18,7 @@ MAX_HEADROOM_BYTES = 64 * 1024 * 1024
 class _Write:
     lease: Lease
     rank: float
-    """Of the slot when it was chosen: another one means that it was used since."""
+    """Rank of the slot when it was chosen: a different one means that it was used since."""
     entry: DiskEntry
     record: Record
     wrong: bool = False
@@ -28,8 +28,8 @@ class _Write:
 class Spiller:
     """Spills objects, a batch at a time, on one thread.
 
-    Owned by DiskTier, on the event loop, which places objects; the thread checks and writes them in
-    one turn per batch. Bounded: one batch.
+    Owned by DiskTier, on the event loop, which places objects; the thread checks and writes each
+    batch in one run. Bounded by one batch.
 
     Args:
         context: memory and disk.
@@ -47,7 +47,7 @@ class Spiller:
         self._headroom = min(MAX_HEADROOM_BYTES, data_bytes // HEADROOM_PART)
 
     def begin(self, now: float) -> None:
-        """Begin a batch, if there is something to write and no batch is under way."""
+        """Begin a batch, if there is something to write and no batch is in progress."""
         if self.busy_since is not None:
             return
         batch = self._choose(now)
@@ -81,14 +81,14 @@ class Spiller:
         return batch
 
     def _write(self, batch: list[_Write], cleared: Iterable[int]) -> Callable[[], None]:
-        """On the thread."""
+        """Write a batch, on the thread."""
         file, arena = self._context.file, self._context.arena
         unclear: Exception | None = None
         try:
             for offset in cleared:
                 file.clear(offset)
-        except Exception as error:  # noqa: BLE001  # told below: the thread must go on
-            # What should have been cleared may be overwritten by nothing: digests still tell.
+        except Exception as error:  # noqa: BLE001  # reported below: the thread must continue
+            # Records that failed to be cleared must not be overwritten: digests still detect them.
             unclear = error
         for write in batch:
             slot = write.lease.slot
@@ -108,7 +108,7 @@ class Spiller:
         index, counts = self._context.index, self._context.counts
         for write in batch:
             entry, lease = write.entry, write.lease
-            # The place of a lease that lapsed may have been overwritten meanwhile.
+            # The place of an expired lease may have been overwritten meanwhile.
             good = lease.live and write.error is None and not write.wrong and entry.held
             good = good and lease.slot.state is SlotState.COMMITTED  # else it was dropped meanwhile
             if good:

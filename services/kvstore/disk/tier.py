@@ -1,4 +1,4 @@
-"""The disk tier: objects that memory has no room for go to disk, and are loaded when asked for."""
+"""The disk tier: objects that do not fit in memory go to disk, and are loaded on request."""
 
 from collections import deque
 from collections.abc import Callable
@@ -15,41 +15,41 @@ from services.kvstore.memory.slot import Slot
 log = get_logger(__name__)
 
 ERROR_SECONDS = 60.0
-"""Errors that are further apart have nothing to do with each other."""
+"""Errors further apart than this count as unrelated."""
 MAX_TICK_SECONDS = 0.5
-"""More between two ticks is time in which this process did not run."""
+"""A longer time between two ticks is one in which this process was suspended."""
 
 
 class DiskListener(Protocol):
-    """Follows what can be read from disk."""
+    """Follows which objects can be read from disk."""
 
     def stored_on_disk(self, object_id: ObjectId) -> None:
-        """Take note of an object that an earlier process wrote."""
+        """Record an object written by an earlier process."""
 
     def removed_from_disk(self, object_id: ObjectId) -> None:
-        """Take note that an object is no longer there."""
+        """Record that an object is no longer on disk."""
 
 
 class DiskTier:
-    """Moves objects between memory and disk: two threads, one each way, a batch at a time.
+    """Moves objects between memory and disk: two threads, one per direction, a batch at a time.
 
-    Made by `disk_setup`, closed by the store; the event loop owns and decides. Memory is kept a
-    little emptier than full: what would be evicted next is spilled first, so that reserving a slot
-    still waits for nothing. Where the disk is slower than the writers, what is evicted is lost, as
-    without a disk. What is loaded stays on disk too, so that evicting it again costs nothing.
+    Made by `disk_setup`, closed by the store; owned and controlled by the event loop. Memory is
+    kept a little emptier than full: what would be evicted next is spilled first, so that reserving
+    a slot still never waits. If the disk is slower than the writers, evicted objects are lost, as
+    without a disk. Loaded objects stay on disk too, so that evicting them again costs nothing.
 
-    A disk that fails or hangs is switched off, for good as far as this object goes, and memory
-    serves alone until `disk_setup` has opened the file anew. Slots that its threads still use stay
-    reserved for them until they let go.
+    A disk that fails or hangs is switched off, permanently for this object, and only memory is used
+    until `disk_setup` has opened the file again. Slots in use by its threads stay reserved until
+    they release them.
 
     Args:
         context: memory and disk.
-        waiters: the reads that wait.
-        listener: told what can be read from disk.
+        waiters: the waiting reads.
+        listener: notified of what can be read from disk.
         commit: makes a loaded object readable.
         on_failed: called once with a sentence when the disk is switched off.
-        on_change: called after each batch; `flush` is to follow.
-        settings: how many errors, and how long a batch, mean that the disk fails or hangs.
+        on_change: called after each batch; the caller then calls `flush`.
+        settings: number of errors, and duration of a batch, after which the disk counts as failed.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class DiskTier:
         self.failed = ""
         """Why the disk is off; empty while it works."""
         self.kept: dict[ObjectId, bytes] = {}
-        """Digests of what lies on a disk that is off, but for what was dropped since."""
+        """Digests of objects on a disk that is off, except those dropped since."""
         self._failed_at = deque[float](maxlen=settings.disk_max_errors)
-        """When the last batches failed."""
+        """When the last failed batches ended."""
         self._silent_seconds = 0.0
-        """How long the batch under way has kept the disk, in time in which this process ran."""
+        """Seconds that the current batch has taken, in time in which this process ran."""
         self._ticked_at = context.clock()
         self._waits_since: float | None = None
         self._file = context.file
@@ -87,11 +87,11 @@ class DiskTier:
 
     @property
     def busy(self) -> bool:
-        """Whether a batch is under way, or an object waits to be loaded."""
+        """Whether a batch is in progress, or an object waits to be loaded."""
         return self._busy_since() is not None or self._loader.waiting
 
     def load(self, object_id: ObjectId) -> bool:
-        """Load an object into memory; return False where it is not on disk."""
+        """Load an object into memory; return False if it is not on disk."""
         entry = self.index.get(object_id)
         if entry is None or not entry.readable:
             return False
@@ -100,11 +100,11 @@ class DiskTier:
         return True
 
     def is_loading(self, object_id: ObjectId) -> bool:
-        """Return whether an object is on its way into memory."""
+        """Return whether an object is being loaded into memory."""
         return self._loader.is_loading(object_id)
 
     def drop(self, object_id: ObjectId) -> bool:
-        """Forget an object; return whether it was on disk."""
+        """Drop an object; return whether it was on disk."""
         if self.failed:
             return self.kept.pop(object_id, None) is not None
         entry = self.index.get(object_id)
@@ -114,14 +114,14 @@ class DiskTier:
         return True
 
     def flush(self, now: float) -> None:
-        """Begin the batches that can be begun."""
+        """Begin all possible batches."""
         if not self.failed:
             self._spiller.begin(now)
             self._loader.begin(now)
         self._publish()
 
     def tick(self, now: float) -> None:
-        """Notice a disk that hangs. A pause of this process is none of the disk's."""
+        """Detect a disk that hangs. Time in which this process was suspended does not count."""
         self._loader.tick(now)
         ran, self._ticked_at = min(now - self._ticked_at, MAX_TICK_SECONDS), now
         since = self._busy_since()
@@ -133,10 +133,10 @@ class DiskTier:
             self._switch_off(f"no response for {self._stall_seconds:g} s", now)
 
     async def close(self, *, wait: bool = False) -> None:
-        """End the threads and close the file, which keeps what was written. Idempotent.
+        """End the threads and close the file, which keeps its contents. Idempotent.
 
         Args:
-            wait: for threads that hang, as long as they do; else they keep the file open.
+            wait: wait for threads that hang, without limit; otherwise they keep the file open.
         """
         self.failed = self.failed or "closed"
         seconds = None if wait else self._stall_seconds

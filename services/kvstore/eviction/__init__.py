@@ -1,1 +1,1 @@
-"""What leaves a tier to make room: pure objects, no I/O and no clock but a count of uses."""
+"""What is evicted from a tier to free space: pure, without I/O or a clock except a use count."""

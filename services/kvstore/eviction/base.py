@@ -1,4 +1,4 @@
-"""What an eviction policy knows of an object, and what an order of eviction is."""
+"""An eviction policy's view of an object, and the interface of an eviction order."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -9,35 +9,35 @@ from baton.kv.objects import ObjectId
 
 
 class Entry(msgspec.Struct, eq=False, gc=False, kw_only=True):
-    """An object as a policy sees it. The fields below the line belong to the policy.
+    """An object as seen by a policy. The fields below the line belong to the policy.
 
-    A struct because there are very many: it is made six times as fast as a dataclass, and the
-    garbage collector need not look at it; nothing that it refers to refers back.
+    A struct because there are very many: creation is six times as fast as a dataclass's, and the
+    garbage collector can skip it; nothing that it refers to refers back.
     """
 
     object_id: ObjectId
     slot_bytes: int
-    """Bytes taken in its tier."""
+    """Bytes occupied in its tier."""
     offset: int = 0
-    """Where it begins in the data of its tier."""
+    """Its offset in the data of its tier."""
     tenant: str = ""
-    """Charged for it."""
+    """The tenant charged for it."""
     cost: float = 1.0
-    """Relative cost per byte of computing it again; 1 is typical of the tier."""
+    """Relative cost per byte of recomputing it; 1 is typical of the tier."""
     partial: bool = False
-    """Holds a partial block: evicted before all others."""
+    """Whether it holds a partial block: evicted before all others."""
     # ---
     held: bool = False
-    """The policy holds it."""
+    """Whether the policy holds it."""
     pinned: bool = False
-    """In use: not evicted now."""
+    """Whether it is in use and cannot be evicted now."""
     uses: int = 0
     counted: int = 0
     """When `uses` last changed, in uses of the whole tier."""
     rank: float = 0.0
-    """Least first; comparable between orders that share a count of uses."""
+    """Lowest first; comparable between orders that share a count of uses."""
     place: int = 0
-    """Number of its place in the order; 0: it has none."""
+    """Number of its place in the order; 0: none."""
 
 
 class Order(ABC):
@@ -51,7 +51,7 @@ class Order(ABC):
 
     @abstractmethod
     def add(self, entry: Entry, now: int) -> None:
-        """Take in an entry that became readable."""
+        """Add an entry that became readable."""
 
     @abstractmethod
     def use(self, entry: Entry, now: int) -> None:
@@ -59,24 +59,24 @@ class Order(ABC):
 
     @abstractmethod
     def remove(self, entry: Entry, now: int, *, evicted: bool) -> None:
-        """Let go of an entry; `evicted`: to make room, so that it may come back."""
+        """Remove an entry; `evicted`: to free space, so that it may come back."""
 
     @abstractmethod
     def unpin(self, entry: Entry) -> None:
-        """Take an entry back into the order, in its turn, if it was taken out for being pinned."""
+        """Return an entry to its place in the order, if it was removed for being pinned."""
 
     @abstractmethod
     def first(self) -> Entry | None:
-        """Return what is evicted next; None where there is nothing, or all of it is pinned.
+        """Return what is evicted next; None if there is nothing, or everything is pinned.
 
-        An entry that is pinned when its turn comes is taken out of the order until `unpin`: nobody
-        looks at it again meanwhile.
+        An entry that is pinned when its turn comes is removed from the order until `unpin`, so that
+        it is not visited again meanwhile.
         """
 
     def next_ones(self, count: int, before: float) -> Sequence[Entry]:  # noqa: ARG002
-        """Return as `first`, and what follows: at most `count`, with ranks below `before`.
+        """Return `first`, and what follows: at most `count`, with ranks below `before`.
 
-        The rank of the first one may be anything. An order may return fewer than there are.
+        The first one may have any rank. An order may return fewer than there are.
         """
         entry = self.first()
         return [] if entry is None else [entry]

@@ -1,20 +1,20 @@
-"""The order of recency, frequency and cost of computing again, in one number.
+"""The order by recency, frequency and cost of recomputing, in one number.
 
     rank = now + horizon × log2(uses × cost)
 
-Least first. One use more keeps an entry for another part of the horizon, which is learnt:
-the typical (geometric mean) distance between two uses of the same object, counted in uses of the
-tier. It follows from what is used, and not from the size of the tier: a tier far smaller than the
-horizon keeps what was used often (it could not keep what was used last for long enough), and one
-far larger is as good as LRU.
+Lowest first. One more use keeps an entry for another part of the horizon, which is learned: the
+typical (geometric mean) distance between two uses of the same object, counted in uses of the tier.
+It depends on what is used, and not on the size of the tier: a tier far smaller than the horizon
+keeps what was used often (it could not keep what was used last for long enough), and one far larger
+is as good as LRU.
 
-A hand-over from prefill to decode reads what was just written. Uses that follow the one before by
-less than a sixteenth of the horizon are such echoes: they make an entry recent, and count nothing.
+A hand-over from prefill to decode reads what was just written. Uses that follow the previous one by
+less than a sixteenth of the horizon are such echoes: they make an entry recent, but do not count.
 
-What comes in the order of its rank, as new objects do, waits in a queue, what does not in a heap:
-to take the next of tens of thousands out of a heap touches much memory that is in no cache. What is
-pinned when its turn comes leaves both until it is unpinned, at the rank that it has: being read or
-written is no use, and what stands before all others for long must not be looked at each time.
+Entries that arrive in the order of rank, as new objects do, wait in a queue, others in a heap:
+removing the next of tens of thousands from a heap touches much uncached memory. An entry that is
+pinned when its turn comes leaves both until it is unpinned, at its existing rank: being read or
+written is not a use, and a pinned head must not be visited every time.
 
 Names of what was evicted are remembered with their uses, four times as many as there are entries:
 an object that comes back is known, and distances beyond the tier's own size are learnt. Exactly the
@@ -37,17 +37,17 @@ MIN_GHOSTS = 1024
 FIRST_HORIZON = 1024.0
 MIN_COST = 1 / 16
 MAX_COST = 16.0
-"""Costs come from writers: an absurd one must not keep an object for ever."""
+"""Costs come from writers: an absurd one must not keep an object forever."""
 
 
 Item = tuple[float, int, Entry]
-"""The rank of an entry when it was queued, and the number of its place."""
+"""The rank of an entry when it was queued, the number of its place, and the entry."""
 
 
 class CostAwareOrder(Order):
-    """Evicts the least rank first: recency, frequency and cost. O(log n) per operation, amortized.
+    """Evicts the lowest rank first: recency, frequency and cost. O(log n) per operation, amortized.
 
-    Bounded: entries, and four times as many names of evicted ones.
+    Bounded by the entries, and four times as many names of evicted ones.
     """
 
     def __init__(self) -> None:
@@ -56,9 +56,9 @@ class CostAwareOrder(Order):
         self._heap: list[Item] = []
         self._numbers = count(1)
         self._out: list[Item] = []
-        """Returned by `next_ones`, and not queued since; as a rule it is removed next."""
+        """Returned by `next_ones`, and not queued since; usually removed next."""
         self._ghosts: OrderedDict[ObjectId, tuple[int, int]] = OrderedDict()
-        """`uses` and `counted` of what was evicted, the oldest first."""
+        """`uses` and `counted` of evicted objects, the oldest first."""
         self._log_horizon = math.log(FIRST_HORIZON)
         self.horizon = FIRST_HORIZON
         """Typical distance between two uses of one object."""
@@ -122,7 +122,7 @@ class CostAwareOrder(Order):
             if entry.pinned:
                 entry.place = 0
             elif entry.rank > rank:
-                # Ranks only grow, which is noticed when the entry's turn comes.
+                # Ranks only grow, which is detected when the entry's turn comes.
                 self._push((entry.rank, number, entry))
             elif found and rank >= before:
                 heapq.heappush(heap, item)

@@ -1,7 +1,7 @@
-"""Relative costs of computing objects again."""
+"""Relative costs of recomputing objects."""
 
 _KEEP = 0.999
-"""Weight of the past beside one new object."""
+"""Weight of the mean when a new object is added."""
 
 
 class Costs:
@@ -16,7 +16,7 @@ class Costs:
     def relative(self, seconds: float, size: int, count: int) -> float:
         """Return `Entry.cost` of `count` objects of `size` bytes that took `seconds` each.
 
-        It is 1 where `seconds` is 0: not known.
+        It is 1 if `seconds` is 0: not known.
         """
         if not seconds:
             return 1.0

@@ -17,15 +17,15 @@ class EvictionGroup:
         """Entries that are not pinned."""
 
     def order(self, entry: Entry) -> Order:
-        """Return the order that an entry belongs to."""
+        """Return the order of an entry."""
         return self.partial if entry.partial else self.full
 
     def first(self) -> Entry | None:
-        """Return what is evicted next; None where all are pinned."""
+        """Return what is evicted next; None if all are pinned."""
         return next(iter(self.next_ones(1)), None)
 
     def next_ones(self, count: int, before: float = math.inf) -> Sequence[Entry]:
-        """Return as `Order.next_ones`; none where all are pinned."""
+        """Return as `Order.next_ones`; empty if all are pinned."""
         if not self.free:
             return []
         return (len(self.partial) and self.partial.next_ones(count, before)) or (

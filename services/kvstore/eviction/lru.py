@@ -11,7 +11,7 @@ class Lru(Order):
     def __init__(self) -> None:
         self._entries: OrderedDict[Entry, None] = OrderedDict()
         self._pinned: set[Entry] = set()
-        """Taken out of the order until they are unpinned."""
+        """Entries removed from the order until they are unpinned."""
 
     def __len__(self) -> int:
         return len(self._entries) + len(self._pinned)

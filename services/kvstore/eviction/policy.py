@@ -1,11 +1,11 @@
-"""Eviction by shares: tenants over their share pay for room first, each in its own order.
+"""Eviction by shares: tenants over their share give up space first, each in its own order.
 
-Every tenant that holds something has an equal share of the tier, or its quota if that is less. What
-others do not use, any tenant may; it is taken back when they come. Invariants, held by the tests:
+Every tenant that holds something has an equal share of the tier, or its quota if that is less. Any
+tenant may use what others do not; it is reclaimed when they need it. Invariants, held by the tests:
 
 - a request of a tenant that is over its share evicts only entries of tenants over their share;
 - a request of a tenant within its share evicts from the tenant furthest over its share;
-- a tenant never holds more than its quota, but for what was pinned when the quota became less.
+- a tenant never holds more than its quota, except what was pinned when the quota was lowered.
 """
 
 import math
@@ -26,13 +26,13 @@ _SIZE_AND_TENANT = attrgetter("slot_bytes", "tenant")
 class EvictionPolicy(Generic[E]):
     """Chooses the entries, of type E, that are evicted from one tier.
 
-    Owned by the tier, on the event loop. No I/O, and no clock but a count of uses. Bounded by the
-    tier's entries.
+    Owned by the tier, on the event loop. No I/O, and no clock except a count of uses. Bounded by
+    the tier's entries.
 
     Args:
         capacity_bytes: of the tier.
         order: makes the order of one tenant's entries of one size.
-        quotas: most bytes of tenants that may not use all that is free; may change at any time.
+        quotas: most bytes of tenants with a limit below the free space; may change at any time.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class EvictionPolicy(Generic[E]):
         self._sizes: dict[int, dict[str, EvictionGroup]] = {}
         self._now = 0
         self.held_bytes: dict[str, int] = {}
-        """Bytes of each tenant that holds any, whatever their state."""
+        """Bytes of each tenant that holds any, in any state."""
 
     def charge(self, tenant: str, size: int) -> None:
         """Charge bytes to a tenant."""
         self.held_bytes[tenant] = self.held_bytes.get(tenant, 0) + size
 
     def refund(self, tenant: str, size: int) -> None:
-        """Give bytes back to a tenant."""
+        """Refund bytes to a tenant."""
         left = self.held_bytes[tenant] - size
         if left:
             self.held_bytes[tenant] = left
@@ -62,11 +62,11 @@ class EvictionPolicy(Generic[E]):
             del self.held_bytes[tenant]
 
     def excess(self, tenant: str, size: int) -> int:
-        """Return by how much `size` bytes more exceed a tenant's quota; below 0: they do not."""
+        """Return by how much `size` more bytes exceed a tenant's quota; below 0: they do not."""
         return self.held_bytes.get(tenant, 0) + size - self._quotas.get(tenant, self._capacity)
 
     def share(self, tenant: str, asking: str | None = None) -> float:
-        """Return the bytes that no other tenant takes from one, while `asking` is present too."""
+        """Return the bytes of a tenant's share, with `asking` counted as present."""
         present = tenant if asking is None else asking
         tenants = len(self.held_bytes) + (present not in self.held_bytes)
         return min(self._capacity / max(tenants, 1), self._quotas.get(tenant, self._capacity))
@@ -80,7 +80,7 @@ class EvictionPolicy(Generic[E]):
         return entry.held and not entry.pinned
 
     def add(self, *entries: E) -> None:
-        """Take in entries that became readable."""
+        """Add entries that became readable."""
         for (size, tenant), run in groupby(entries, _SIZE_AND_TENANT):
             groups = self._sizes.setdefault(size, {})
             group = groups.get(tenant)
@@ -98,19 +98,19 @@ class EvictionPolicy(Generic[E]):
         self._group(entry).order(entry).use(entry, self._now)
 
     def pin(self, entry: E) -> None:
-        """Keep an entry until `unpin`."""
+        """Pin an entry until `unpin`."""
         entry.pinned = True
         self._group(entry).free -= 1
 
     def unpin(self, entry: E) -> None:
-        """Let an entry be evicted again."""
+        """Make an entry evictable again."""
         entry.pinned = False
         group = self._group(entry)
         group.free += 1
         group.order(entry).unpin(entry)
 
     def remove(self, *entries: E, evicted: bool) -> None:
-        """Let go of entries; `evicted`: to make room."""
+        """Remove entries; `evicted`: to free space."""
         for (size, tenant), run in groupby(entries, _SIZE_AND_TENANT):
             group = self._sizes[size][tenant]
             for entry in run:
@@ -127,16 +127,17 @@ class EvictionPolicy(Generic[E]):
         spans: Callable[[], Iterable[Sequence[E]]],
         count: int = 1,
     ) -> Sequence[E]:
-        """Return entries whose eviction makes room for one of `size` bytes; empty: none was found.
+        """Return entries whose eviction frees space for one of `size` bytes; empty: none was found.
 
-        Or for up to `count`, where entries of that size and of the asking tenant are next anyway.
+        Or for up to `count`, if entries of that size and of the asking tenant are next anyway.
 
         Args:
             size: bytes of the slot.
             asking: the tenant that needs it.
-            span: returns all that must go before the place of an entry of another size can be used.
-            spans: returns some such sets of entries of other sizes, others with each call: what is
-                looked at for one slot must not grow with the tier.
+            span: returns all entries to evict before the place of an entry of another size can be
+                used.
+            spans: returns some such sets of entries of other sizes, different ones on each call:
+                the work for one slot must not grow with the tier.
         """
         same = self._candidate(size, asking, size)
         others = [self._candidate(other, asking, size) for other in self._sizes if other != size]
@@ -151,9 +152,9 @@ class EvictionPolicy(Generic[E]):
         return next((whole for whole in wholes if whole), [])
 
     def choose_own(self, tenant: str, size: int) -> Sequence[E]:
-        """Return the tenant's entries to evict first, of any size, of `size` bytes or less in all.
+        """Return the tenant's entries to evict first, of any size, at most `size` bytes in total.
 
-        One at least; none where none can be evicted.
+        At least one; empty if none can be evicted.
         """
         groups = [groups[tenant] for groups in self._sizes.values() if tenant in groups]
         entries = [e for e in (group.first() for group in groups) if e is not None]
@@ -166,12 +167,12 @@ class EvictionPolicy(Generic[E]):
         return cast("Sequence[E]", self._group(first).next_ones(count, before))
 
     def coldest(self) -> E | None:
-        """Return what is evicted next of all, from the tenant furthest over its share."""
+        """Return what is evicted next overall, from the tenant furthest over its share."""
         heads = (self._candidate(size, None, 0) for size in self._sizes)
         return min((e for e in heads if e is not None), key=self._turn, default=None)
 
     def _run(self, first: E, count: int, other: E | None) -> Sequence[E]:
-        """Return what is next in the group of `first`, until it is the turn of `other`."""
+        """Return the next entries in the group of `first`, until it is the turn of `other`."""
         before = math.inf
         if other is not None and self._turn(other)[:2] == self._turn(first)[:2]:
             before = other.rank
@@ -181,7 +182,7 @@ class EvictionPolicy(Generic[E]):
         return self._sizes[entry.slot_bytes][entry.tenant]
 
     def _over(self, tenant: str, asking: str | None, extra: int) -> float:
-        """Return the bytes that a tenant has beyond its share, with what it asks for."""
+        """Return the bytes that a tenant has beyond its share, including what it asks for."""
         held = self.held_bytes.get(tenant, 0) + (extra if tenant == asking else 0)
         return held - self.share(tenant, asking)
 
@@ -189,7 +190,7 @@ class EvictionPolicy(Generic[E]):
         return asking in (None, tenant) or self._over(tenant, asking, extra) > 0
 
     def _candidate(self, size: int, asking: str | None, extra: int) -> E | None:
-        """Return the first entry of one size, of the tenant that is to pay."""
+        """Return the first entry of one size, of the tenant that has to give up space."""
         groups = self._sizes.get(size, {})
         for tenant in [t for t, g in groups.items() if not len(g.full) and not len(g.partial)]:
             if tenant not in self.held_bytes:
@@ -207,7 +208,7 @@ class EvictionPolicy(Generic[E]):
     def _last_resort(
         self, groups: Mapping[str, EvictionGroup], asking: str | None, extra: int
     ) -> E | None:
-        """Break into another tenant's share, for one within its own, where sizes leave no way."""
+        """Evict from another tenant's share, for one within its own, if sizes require it."""
         if asking is None or self._over(asking, asking, extra) > 0:
             return None
         entries = [group.first() for group in groups.values()]

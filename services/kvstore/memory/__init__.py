@@ -1,1 +1,1 @@
-"""The DRAM tier: the object table, its slots, and where they lie in the arena."""
+"""The DRAM tier: the object table, its slots, and their placement in the arena."""

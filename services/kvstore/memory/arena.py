@@ -34,13 +34,13 @@ class Arena:
     """The file `baton-kv-….arena`, mapped. Use as a context manager; leaving it removes the file.
 
     Owned by the store. The file is locked while its owner lives; files of dead owners, and writers'
-    lock files beside them, are removed when a store starts. It is created sparse: slots are only
+    lock files next to them, are removed when a store starts. It is created sparse: slots are only
     placed where pages were touched before, and a thread touches the rest in small steps, so that
     neither start-up nor a first write waits for memory, and no process is killed for touching
-    memory that is not there.
+    memory that is not available.
 
     Args:
-        directory: where the file goes; memory-backed to be fast.
+        directory: of the file; memory-backed to be fast.
         data_bytes: for objects; a multiple of `STEP_BYTES`.
 
     Raises:
@@ -58,7 +58,7 @@ class Arena:
             raise _unusable(directory, error) from error
         try:
             os.ftruncate(self._file, self.header.file_bytes)
-            # What lies before the data gets its memory at once.
+            # What precedes the data gets its memory immediately.
             os.posix_fallocate(self._file, 0, self.header.data_at)
             os.pwrite(self._file, self.header.pack(), 0)
             mapping = mmap.mmap(self._file, self.header.file_bytes)
@@ -70,7 +70,7 @@ class Arena:
         self.generations = generations(self._view, self.header)
         self._counters = np.frombuffer(self.generations, dtype=np.int64)
         self.index = self._view[self.header.index_at : self.header.data_at]
-        """The table of readable objects, which SharedIndex writes."""
+        """The table of readable objects, written by SharedIndex."""
         self._touched = touched_bytes(self._view)
 
     def __enter__(self) -> "Arena":
@@ -82,12 +82,12 @@ class Arena:
 
     @property
     def touched_bytes(self) -> int:
-        """Bytes of the data that have memory behind them; clients see the number too."""
+        """Bytes of the data with allocated memory; clients see the number too."""
         return self._touched[0]
 
     @property
     def shm_domain(self) -> str:
-        """Names the memory that the file lies in: equal in processes that can map it."""
+        """Identifies the memory of the file: equal in processes that can map it."""
         where = os.fstat(self._file)
         boot = Path("/proc/sys/kernel/random/boot_id")
         text = f"{boot.read_text().strip() if boot.exists() else ''}/{where.st_dev}"
@@ -95,7 +95,7 @@ class Arena:
 
     @property
     def file(self) -> memoryview:
-        """The whole file, writable, for transports that read and write it by themselves."""
+        """The whole file, writable, for transports that access it directly."""
         return self._view
 
     def file_offset(self, slot: Slot) -> int:
@@ -103,23 +103,23 @@ class Arena:
         return self.header.data_at + slot.offset
 
     def view(self, slot: Slot) -> memoryview:
-        """Return an object's bytes, writable, to the holder of a reservation or a lease."""
+        """Return an object's writable bytes, for the holder of a reservation or a lease."""
         start = self.file_offset(slot)
         return self._view[start : start + slot.object_bytes]
 
     def pages(self, slot: Slot) -> memoryview:
-        """Return as `view`, to the end of the last page: what direct I/O reads and writes."""
+        """Return as `view`, up to the end of the last page: what direct I/O reads and writes."""
         start = self.file_offset(slot)
         return self._view[start : start + slot.slot_bytes]
 
     def carve(self, offset: int, size: int) -> None:
-        """Change the generations of a range that gets new slots: readers of old ones notice."""
+        """Change the generations of a range that gets new slots, which readers detect."""
         self._counters[offset // PAGE_BYTES : (offset + size) // PAGE_BYTES] += 1
 
     def touch_next(self) -> bool:
-        """Put memory behind the next step of the data; return False where all has some.
+        """Allocate memory for the next step of the data; return False if all has some.
 
-        Blocks for milliseconds, on any thread. Fills with zeros: no slot may lie there yet.
+        Blocks for milliseconds, on any thread. Fills with zeros: no slot may be there yet.
 
         Raises:
             OSError: there is no more memory.
@@ -136,15 +136,15 @@ class Arena:
 def check_room(
     directory: Path, needed: int, limits: Callable[[Path], dict[str, int]] | None = None
 ) -> None:
-    """Check that there is room for an arena.
+    """Check that there is space for an arena.
 
     Args:
-        directory: where it goes.
+        directory: of the file.
         needed: bytes of the whole file.
-        limits: returns what bounds it; None: `memory_limits`.
+        limits: returns its bounds; None: `memory_limits`.
 
     Raises:
-        StartupError: it does not fit; the text says what bounds it.
+        StartupError: it does not fit; the text names the bound.
     """
     for name, free in (limits or memory_limits)(directory).items():
         if needed > free:

@@ -1,4 +1,4 @@
-"""Entries that expire, each the same time after it was added."""
+"""Entries that expire, all the same time after they were added."""
 
 from collections.abc import Hashable
 from typing import Generic, Protocol, TypeVar

@@ -8,13 +8,13 @@ from services.kvstore.memory.slot import Lease, Slot, SlotState
 
 
 class Leases:
-    """Leases by deadline. While a slot has one it is neither evicted nor given to a writer.
+    """Leases by deadline. A slot with a lease is neither evicted nor given to a writer.
 
     Owned by ObjectTable, which bounds them by its cap on pinned bytes.
 
     Args:
-        policy: told which slots are pinned.
-        seconds: time to copy.
+        policy: notified which slots are pinned.
+        seconds: time for a reader to copy.
         free: frees the place of a slot that was dropped while it was leased.
     """
 
@@ -41,7 +41,7 @@ class Leases:
         return lease
 
     def release(self, lease: Lease) -> None:
-        """Give a lease back; one that expired changes nothing."""
+        """Release a lease; one that expired changes nothing."""
         if not lease.live:
             return
         lease.live = False

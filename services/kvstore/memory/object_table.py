@@ -1,12 +1,12 @@
-"""The object table: which slot holds which object, and who may write, read or evict it.
+"""The object table: which slot holds which object, and when it is written, read or evicted.
 
 Invariants, held by the tests:
 - a place in the arena belongs to at most one slot, and its generation changes with every new one;
 - pinned bytes (reserved slots, and slots with a lease) never exceed the cap, half of the arena;
 - reserving never waits; the first commit of an object wins;
-- an expired reservation gives its quota back at once, and its place only once its writer is proven
-  dead or has given it up;
-- whatever is taken is given back exactly once.
+- an expired reservation returns its quota immediately, and its place only once its writer is proven
+dead or has released it;
+- everything taken is released exactly once.
 """
 
 from collections.abc import Hashable, Sequence
@@ -26,25 +26,25 @@ class TableListener(Protocol):
     """Follows which slots are readable. Called in the order of the changes, as they happen."""
 
     def stored(self, slots: Sequence[Slot]) -> None:
-        """Take note that slots became readable."""
+        """Record that slots became readable."""
 
     def removed(self, slots: Sequence[Slot]) -> None:
-        """Take note that slots are about to become unreadable."""
+        """Record that slots are about to become unreadable."""
 
 
 class ObjectTable:
     """Reserves, commits, leases and evicts the slots of one arena.
 
-    Owned by the store, on its event loop. No I/O and no clock: time comes as an argument. Bounded
-    by the arena: each slot takes at least one page of it.
+    Owned by the store, on its event loop. No I/O and no clock: time is an argument. Bounded by the
+    arena: each slot takes at least one page of it.
 
     Args:
-        slabs: places slots; the table is its only user.
-        generations: one counter per page of data, which readers see.
-        listeners: told of every change, in this order.
-        policy: what is evicted to make room; None: one without quotas.
-        reservation_seconds: time to commit.
-        lease_seconds: time to copy.
+        slabs: places slots; used by the table only.
+        generations: one counter per page of data, visible to readers.
+        listeners: notified of every change, in this order.
+        policy: decides what is evicted; None: a policy without quotas.
+        reservation_seconds: time for a writer to commit.
+        lease_seconds: time for a reader to copy.
         partial_seconds: how long partial blocks are kept.
     """
 
@@ -88,14 +88,14 @@ class ObjectTable:
         tenant: str = "",
         cost: float = 1.0,
     ) -> list[Slot | SlotRefusal]:
-        """Return, per object, a slot, PRESENT or EXHAUSTED; several may write the same object.
+        """Return a slot, PRESENT or EXHAUSTED per object; several may write the same object.
 
         Args:
             object_ids: the objects.
             object_bytes: the length of each, above 0.
             now: the time.
-            partial: the last one holds a partial block.
-            writer: who may write at any time; None: only the event loop itself writes.
+            partial: whether the last one holds a partial block.
+            writer: a process that may write at any time; None: only the event loop itself writes.
             tenant: charged for the objects.
             cost: as `Entry.cost`.
         """
@@ -148,14 +148,14 @@ class ObjectTable:
         return self._objects.get(object_id)
 
     def use(self, object_id: ObjectId) -> Slot | None:
-        """Count a read without a lease as a use; return the slot, None where it is gone."""
+        """Count a read without a lease as a use; return the slot, None if it is gone."""
         slot = self._objects.get(object_id)
         if slot is not None:
             self.policy.use(slot)
         return slot
 
     def lease(self, object_id: ObjectId, now: float, *, use: bool = True) -> Lease | SlotRefusal:
-        """Hold a committed object; ABSENT, or EXHAUSTED where the cap leaves no room.
+        """Lease a committed object; ABSENT, or EXHAUSTED if the cap is reached.
 
         `use` counts it as a use of the object: False for the store's own purposes.
         """
@@ -169,13 +169,13 @@ class ObjectTable:
         return self._leases.add(slot, now)
 
     def release(self, lease: Lease) -> None:
-        """Give a lease back; one that expired changes nothing."""
+        """Release a lease; one that expired changes nothing."""
         self._leases.release(lease)
 
     def report_bad(self, lease: Lease) -> None:
         """Drop an object whose leased copy failed verification, and release the lease.
 
-        One that expired changes nothing: the place may have been overwritten rightfully.
+        One that expired changes nothing: the place may have been overwritten legitimately.
         """
         if not lease.live:
             return
@@ -185,7 +185,7 @@ class ObjectTable:
         self.release(lease)
 
     def evict(self, slot: Slot) -> None:
-        """Drop a committed object to make room, or because its time is over."""
+        """Drop a committed object to free space, or because it expired."""
         self._evict_all([slot])
 
     def drop(self, slots: Sequence[Slot], *, evicted: bool = False) -> None:
@@ -204,7 +204,7 @@ class ObjectTable:
         self._free(*[slot for slot in slots if not slot.leases])
 
     def expire(self, now: float) -> tuple[list[Slot], list[Lease]]:
-        """End what is due; return the reservations and the leases among it."""
+        """Expire what is due; return the reservations and the leases among it."""
         slots, leases = self.reservations.expire(now), self._leases.expire(now)
         self._evict_all(self._partials.due(now))
         return slots, leases
@@ -233,11 +233,11 @@ class ObjectTable:
 
     @property
     def free_bytes(self) -> int:
-        """Bytes without a slot, in whatever pieces."""
+        """Bytes without a slot, in pieces of any size."""
         return self._space.free_bytes
 
     def shrink(self, tenant: str, most: int) -> bool:
-        """Evict as `SpaceAllocator.shrink`."""
+        """Evict as `SpaceAllocator.shrink` does."""
         return self._space.shrink(tenant, most, self._evict_all)
 
     def _evict_all(self, slots: Sequence[Slot]) -> None:

@@ -11,12 +11,12 @@ from services.kvstore.memory.slot import Slot, SlotState
 class Reservations:
     """Slots that are not committed, by deadline, by object and by writer. Owned by ObjectTable.
 
-    An expired slot stays in quarantine until its writer is proven dead or gives it up: the place
-    belongs to no other slot before. Bounded by the table's cap and by the size of the arena.
+    An expired slot stays in quarantine until its writer is proven dead or releases it: no other
+    slot uses its place before. Bounded by the table's cap and by the size of the arena.
 
     Args:
-        generations: one counter per page of data, which readers see.
-        seconds: time to commit.
+        generations: one counter per page of data, visible to readers.
+        seconds: time for a writer to commit.
         free: frees the places of slots.
     """
 
@@ -34,7 +34,7 @@ class Reservations:
         """Slots in quarantine."""
         self._reserved = Deadlines[Slot]()
         self._writing: dict[ObjectId, int] = {}
-        """Reserved slots of each object that has any."""
+        """Number of reserved slots of each object that has any."""
         self._quarantine: dict[Hashable, set[Slot]] = {}
 
     def __len__(self) -> int:
@@ -78,7 +78,7 @@ class Reservations:
         return slots
 
     def remove(self, slots: Sequence[Slot]) -> None:
-        """Let go of slots that are committed, given up or expired.
+        """Remove slots that are committed, released or expired.
 
         Raises:
             ValueError: one is not reserved.
@@ -98,7 +98,7 @@ class Reservations:
         return object_id in self._writing
 
     def abandon(self, slot: Slot) -> None:
-        """Free a slot at once that its writer gave up; no error for one that is free already."""
+        """Free a slot immediately that its writer released; no error if it is free already."""
         if slot.state is SlotState.RESERVED:
             self.remove([slot])
         elif slot.state is SlotState.QUARANTINED:
@@ -112,7 +112,7 @@ class Reservations:
         self._free(slot)
 
     def expire_slot(self, slot: Slot) -> None:
-        """End a reservation whose writer went silent: its quota is back, not yet its place."""
+        """End a silent writer's reservation: returns its quota, but not its place yet."""
         self.remove([slot])
         if slot.writer is None:
             self._free(slot)

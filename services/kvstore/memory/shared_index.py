@@ -1,4 +1,4 @@
-"""Writes what is readable into the arena's index, where clients look objects up themselves."""
+"""Writes the arena's index of readable objects, in which clients look up objects themselves."""
 
 from collections.abc import Sequence
 

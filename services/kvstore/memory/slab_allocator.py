@@ -1,8 +1,8 @@
 """Placement of slots in the arena.
 
-The data is cut into slabs. A span of one or more neighbouring slabs is carved into slots of one
-size; when its last slot comes back the slabs are free again for any size. Objects of one layout
-have one size, so a span has no holes; layouts of different sizes live side by side.
+The data is divided into slabs. A span of one or more adjacent slabs is carved into slots of one
+size; when its last slot is freed the slabs are free again for any size. Objects of one layout have
+one size, so a span has no holes; layouts of different sizes share the data.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from baton.kv.arena.file import PAGE_BYTES
 
 MAX_WASTE = 8
-"""A span loses at most one part in this many to its end, where that is possible."""
+"""A span loses at most one part in this many at its end, if possible."""
 MAX_LOOKS = 16
-"""Slabs that one call of `next_spans` looks at."""
+"""Most slabs that one call of `next_spans` visits."""
 
 
 @dataclass(eq=False, slots=True)
 class Span:
-    """Neighbouring slabs carved into slots of one size."""
+    """Adjacent slabs carved into slots of one size."""
 
     first_slab: int
     slabs: int
@@ -32,12 +32,12 @@ class Span:
 class SlabAllocator:
     """Places slots in `total_bytes` of data; offsets count from the beginning of the data.
 
-    Owned by one tier's SpaceAllocator. Pure bookkeeping: it touches no memory.
+    Owned by one tier's SpaceAllocator. Pure bookkeeping: it does not access the memory.
 
     Args:
         total_bytes: size of the data, a multiple of slab_bytes.
         slab_bytes: size of a slab, a multiple of the page.
-        usable_bytes: how much of the data may be used until `grow` says more.
+        usable_bytes: how much of the data may be used until `grow` is called.
         on_carve: called with (offset, bytes) when a range gets new slots.
     """
 
@@ -63,7 +63,7 @@ class SlabAllocator:
         self._looked = 0
         """The slab that `next_spans` begins at."""
         self.wasted_bytes = 0
-        """Ends of spans that no slot fits into."""
+        """Bytes at the ends of spans that no slot fits into."""
         self.grow(total_bytes if usable_bytes is None else usable_bytes)
 
     @property
@@ -71,7 +71,7 @@ class SlabAllocator:
         return self._usable_slabs * self.slab_bytes
 
     def grow(self, usable_bytes: int) -> None:
-        """Allow slots in the first `usable_bytes` of the data; less than before changes nothing."""
+        """Allow slots in the first `usable_bytes` of the data; a lower value changes nothing."""
         slabs = min(usable_bytes, self.total_bytes) // self.slab_bytes
         for slab in range(self._usable_slabs, slabs):
             self._taken[slab] = 0
@@ -94,7 +94,7 @@ class SlabAllocator:
         return offsets
 
     def adopt(self, start: int, slot_bytes: int, offset: int) -> bool:
-        """Take a slot that an earlier allocator had placed; return False where it does not fit.
+        """Take a slot placed by an earlier allocator; return False if it does not fit.
 
         Args:
             start: of its span.
@@ -136,7 +136,7 @@ class SlabAllocator:
                 self._open.setdefault(span.slot_bytes, {})[span] = None
 
     def span(self, offset: int) -> Span:
-        """Return the span that a slot lies in.
+        """Return the span that contains a slot.
 
         Raises:
             KeyError: none lies there.
@@ -148,7 +148,7 @@ class SlabAllocator:
         return (span for slab, span in self._span_of.items() if slab == span.first_slab)
 
     def next_spans(self) -> Iterator[Span]:
-        """Yield a few spans: each call goes on where the last one was left, and begins anew."""
+        """Yield a few spans: each call continues where the last one stopped, and wraps around."""
         slabs = len(self._taken)
         for _ in range(min(MAX_LOOKS, slabs)):
             slab, self._looked = self._looked, (self._looked + 1) % slabs
@@ -206,5 +206,5 @@ class SlabAllocator:
 
 
 def slot_size(object_bytes: int) -> int:
-    """Return the bytes that an object takes in the arena: whole pages."""
+    """Return the bytes that an object occupies in the arena: whole pages."""
     return -(-object_bytes // PAGE_BYTES) * PAGE_BYTES

@@ -14,16 +14,16 @@ from services.kvstore.eviction.base import Entry
 
 
 class SlotState(Enum):
-    """Where a slot is in its life."""
+    """The state of a slot."""
 
     RESERVED = "reserved"
     """A writer may write to it."""
     COMMITTED = "committed"
     """Readable under its object's id."""
     PENDING_FREE = "pending free"
-    """No longer readable, and still leased by readers from before."""
+    """No longer readable, but still leased by earlier readers."""
     QUARANTINED = "quarantined"
-    """Its reservation expired, and its writer may write to it still."""
+    """Its reservation expired, but its writer may still write to it."""
     FREE = "free"
     """Freed; the place may belong to another Slot by now."""
 
@@ -37,7 +37,7 @@ class Slot(Entry, eq=False, gc=False, kw_only=True):
     object_bytes: int
     generation: int
     writer: Hashable | None
-    """Identifies the process that may write to it; None: only the store itself writes."""
+    """The process that may write to it; None: only the store itself writes."""
     deadline: float
     """RESERVED: when it expires. COMMITTED and partial: when it is evicted."""
     state: SlotState = SlotState.RESERVED
@@ -57,7 +57,7 @@ class Lease:
 
 
 class SlotRefusal(Enum):
-    """Why a slot or a lease was refused."""
+    """Why a slot or a lease was not granted."""
 
     PRESENT = "present"
     """The object is committed already: there is nothing to write."""
@@ -69,7 +69,7 @@ class SlotRefusal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TableStats:
-    """What a table holds now, and its counters since it was made."""
+    """The current contents of a table, and its counters since it was made."""
 
     capacity_bytes: int
     committed_bytes: int

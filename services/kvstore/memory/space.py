@@ -1,4 +1,4 @@
-"""Space for objects in a tier: free places first, then those of entries that the policy evicts."""
+"""Allocates space for objects in a tier: free places first, then by eviction."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -19,8 +19,8 @@ class SpaceAllocator(Generic[E]):
     Owned by one tier, on the event loop. Bounded by the slabs.
 
     Args:
-        slabs: places slots; this is its only user.
-        policy: chooses what is evicted. It is charged bytes here, and told of entries by the tier.
+        slabs: places slots; used by this object only.
+        policy: chooses what is evicted. Charged bytes here; the tier adds entries to it.
     """
 
     def __init__(self, slabs: SlabAllocator, policy: EvictionPolicy[E]) -> None:
@@ -44,10 +44,10 @@ class SpaceAllocator(Generic[E]):
         """Take places, charged to the tenant, for the caller to `put` entries at.
 
         Args:
-            count: how many; fewer where nothing can be evicted, or the tenant's quota is full.
+            count: how many; fewer if nothing can be evicted, or the tenant's quota is reached.
             size: as `slot_size` returns.
             tenant: charged for them.
-            evict: drops entries and gives their places back.
+            evict: drops entries and frees their places.
         """
         found: list[int] = []
         while len(found) < count:
@@ -55,7 +55,7 @@ class SpaceAllocator(Generic[E]):
             excess = self._policy.excess(tenant, wanted * size)
             if excess > 0:
                 victims = self._policy.choose_own(tenant, excess)
-                if not victims:  # the quota has room for less
+                if not victims:  # the quota has space for less
                     count -= min(wanted, -(-excess // size))
                     continue
             else:
@@ -72,12 +72,12 @@ class SpaceAllocator(Generic[E]):
         return found
 
     def shrink(self, tenant: str, most: int, evict: Callable[[Sequence[E]], None]) -> bool:
-        """Evict what a tenant holds beyond its quota; return whether there is more of it.
+        """Evict what a tenant holds beyond its quota; return whether some is left.
 
         Args:
-            tenant: whose quota may have become less.
-            most: entries that are evicted, about: it is called again for the rest.
-            evict: as of `find_all`.
+            tenant: a tenant whose quota may have been lowered.
+            most: approximate number of entries to evict; called again for the rest.
+            evict: as for `find_all`.
         """
         while (excess := self._policy.excess(tenant, 0)) > 0:
             victims = self._policy.choose_own(tenant, excess)[:most]
@@ -90,7 +90,7 @@ class SpaceAllocator(Generic[E]):
         return False
 
     def adopt(self, entry: E, start: int) -> bool:
-        """Put an entry where an earlier process had it; return False where it does not fit."""
+        """Put an entry at its place from an earlier process; return False if it does not fit."""
         fits = self._slabs.adopt(start, entry.slot_bytes, entry.offset)
         if fits:
             self._policy.charge(entry.tenant, entry.slot_bytes)
@@ -120,12 +120,12 @@ class SpaceAllocator(Generic[E]):
 
     @property
     def free_bytes(self) -> int:
-        """Bytes without an entry, in whatever pieces, except those that no slot fits into."""
+        """Bytes without an entry, in pieces of any size, except those that no slot fits into."""
         return self._slabs.usable_bytes - self.used_bytes - self._slabs.wasted_bytes
 
     @property
     def capacity_bytes(self) -> int:
-        """Bytes that can be used now: those with memory behind them."""
+        """Bytes that can be used now: those with allocated memory."""
         return self._slabs.usable_bytes
 
     def _beside(self, entry: E) -> Sequence[E]:

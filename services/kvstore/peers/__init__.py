@@ -1,1 +1,1 @@
-"""Objects of other stores: who is asked for what, and what is under way."""
+"""Objects fetched from other stores: requests, and transfers in flight."""

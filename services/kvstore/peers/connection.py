@@ -20,16 +20,16 @@ FIRST_RETRY_SECONDS = 0.05
 
 
 class PeerConnection:
-    """Keeps a stream to one peer, and opens it again, after growing pauses, when it breaks.
+    """Keeps a stream to one peer, and reopens it when it breaks, after growing pauses.
 
     Owned by PeerPool, which cancels `task`; on the event loop.
 
     Args:
-        requests: what is wanted of the peer.
-        nixl: the transport `nixl` among those of `requests`, if there is one.
-        store: flushed when the peer answered.
+        requests: what is requested from the peer.
+        nixl: the transport `nixl` among those of `requests`, if any.
+        store: flushed when the peer responds.
         incarnation: of this store's process.
-        settings: how long the peer may take.
+        settings: deadlines of the peer.
     """
 
     def __init__(
@@ -50,13 +50,13 @@ class PeerConnection:
         self.task = asyncio.create_task(self._run(), name="kv-peer")
 
     def flush(self, now: float) -> None:
-        """Send what is to be sent, if there is a stream."""
+        """Send pending frames, if there is a stream."""
         if self._stream is not None:
             for frame in self.requests.frames(now):
                 self._stream.send(frame)
 
     def idle_for(self, now: float) -> float:
-        """Return the seconds since something was awaited of the peer."""
+        """Return the seconds since something was last requested from the peer."""
         if not self.requests.idle:
             self._idle_since = None
         elif self._idle_since is None:
@@ -114,7 +114,7 @@ class PeerConnection:
 async def is_refused(address: str, seconds: float) -> bool:
     """Return whether a host refuses connections to an address: the process there is dead.
 
-    No answer proves nothing: the host, or the way to it, may come back.
+    No response proves nothing: the host, or the network, may recover.
     """
     host, _, port = address.rpartition(":")
     try:

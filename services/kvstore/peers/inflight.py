@@ -1,4 +1,4 @@
-"""Transfers that have a slot in this store's arena."""
+"""Transfers with a slot in this store's arena."""
 
 from collections.abc import Hashable, Sequence
 from itertools import compress
@@ -12,14 +12,14 @@ from services.kvstore.store import PEER, Store
 
 
 class InFlight:
-    """The transfers under way from all peers: each object once, however many reads wait for it.
+    """The transfers in flight from all peers: each object once, for any number of reads.
 
     Owned by PeerPool, on the event loop. Bounded by a window of bytes.
 
     Args:
-        store: where objects go.
-        window_bytes: how much may be under way at once; one object at least.
-        verify: whether received bytes are checked against their digest.
+        store: receives the objects.
+        window_bytes: most bytes in flight; at least one object.
+        verify: whether received bytes are checked against their digests.
     """
 
     def __init__(self, store: Store, window_bytes: int, *, verify: bool = True) -> None:
@@ -38,19 +38,19 @@ class InFlight:
 
     @property
     def room_bytes(self) -> int:
-        """How much more may be under way; above 0 if nothing is."""
+        """Bytes that may still be put in flight; above 0 if nothing is."""
         return max(self.window_bytes - self._bytes, 0 if self._transfers else 1)
 
     def begin(
         self, transfers: Sequence[Transfer], object_bytes: int, tenant: str, writer: Hashable | None
     ) -> tuple[list[Transfer], list[Transfer]]:
-        """Reserve slots for leased objects that are not under way; return those begun and refused.
+        """Reserve slots for leased objects not in flight; return those begun and those rejected.
 
         Args:
             transfers: of different objects.
             object_bytes: the length of each.
             tenant: charged for them.
-            writer: identifies what writes them into the arena; None: this process does.
+            writer: identifies the external writer to the arena; None: this process writes.
         """
         begun, refused = [], []
         ids = [transfer.object_id for transfer in transfers]
@@ -72,7 +72,7 @@ class InFlight:
         return self._store.arena.file_offset(_slot(transfer))
 
     def write(self, transfer: Transfer, offset: int, data: memoryview) -> bool:
-        """Write the next bytes; return False where they do not fit, or the slot expired."""
+        """Write the next bytes; return False if they do not fit, or the slot expired."""
         slot, at = _slot(transfer), transfer.received_bytes
         end = at + data.nbytes
         if slot.state is not SlotState.RESERVED or offset != at or end > slot.object_bytes:
@@ -86,7 +86,7 @@ class InFlight:
         return True
 
     def finish(self, transfers: Sequence[Transfer]) -> None:
-        """End transfers that no more chunks arrive for: WRONG unless all bytes are right."""
+        """End transfers without further chunks: WRONG unless all bytes are right."""
         right = []
         for transfer in transfers:
             slot, found = _slot(transfer), transfer.hash
@@ -97,7 +97,7 @@ class InFlight:
         self._end(transfers, right)
 
     def check(self, transfers: Sequence[Transfer]) -> list[bool]:
-        """Return whether objects that a peer has written are right. Slow, and on any thread."""
+        """Return whether objects written by a peer are right. Slow; runs on any thread."""
         right = []
         for transfer in transfers:
             layout_id, key, group, shard, part = transfer.object_id
@@ -107,25 +107,25 @@ class InFlight:
         return right
 
     def finish_written(self, transfers: Sequence[Transfer], right: Sequence[bool]) -> None:
-        """End transfers that a peer has written: WRONG unless their bytes were found right."""
+        """End transfers written by a peer: WRONG unless their bytes were found right."""
         arrived = compress(transfers, right)
         self._store.moved_bytes[PEER, NIXL] += sum(_slot(one).object_bytes for one in arrived)
         self._end(transfers, right)
 
     def fail(self, transfers: Sequence[Transfer]) -> None:
-        """End transfers that will not arrive, and that nothing writes any more."""
+        """End transfers that will not arrive, and that are no longer written to."""
         self._forget(transfers, TransferOutcome.FAILED)
         self._store.abandon([_slot(transfer) for transfer in transfers])
 
     def quarantine(self, transfers: Sequence[Transfer]) -> list[Slot]:
-        """End transfers that the peer may write still; return their slots, for `release`."""
+        """End transfers that the peer may still write to; return their slots, for `release`."""
         self._forget(transfers, TransferOutcome.FAILED)
         slots = [_slot(transfer) for transfer in transfers]
         self._store.expire_slots(slots)
         return slots
 
     def release(self, slots: Sequence[Slot]) -> None:
-        """Free slots in quarantine: the peer does not write them any more."""
+        """Free slots in quarantine: the peer no longer writes to them."""
         self._store.abandon(slots)
 
     def _end(self, transfers: Sequence[Transfer], right: Sequence[bool]) -> None:
@@ -135,7 +135,7 @@ class InFlight:
         for transfer, is_right in zip(transfers, right, strict=True):
             if not is_right:
                 others.append(_slot(transfer))
-            elif _slot(transfer).state is not SlotState.RESERVED:  # expired since
+            elif _slot(transfer).state is not SlotState.RESERVED:  # expired meanwhile
                 transfer.outcome = TransferOutcome.FAILED
                 others.append(_slot(transfer))
             else:
@@ -152,10 +152,10 @@ class InFlight:
 
 
 def _slot(transfer: Transfer) -> Slot:
-    assert transfer.slot is not None  # it is under way
+    assert transfer.slot is not None  # it is in flight
     return transfer.slot
 
 
 def _digest(transfer: Transfer) -> bytes:
-    assert transfer.leased is not None  # it is under way
+    assert transfer.leased is not None  # it is in flight
     return transfer.leased.digest

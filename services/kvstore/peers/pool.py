@@ -23,16 +23,16 @@ log = get_logger(__name__)
 
 
 class PeerPool:
-    """Requests from other stores what is missing here. Use as an async context manager.
+    """Requests missing objects from other stores. Use as an async context manager.
 
-    Owned by the process, on the event loop; one thread checks what peers have written. Bounded
-    by `max_peers` connections, each with one stream, and one window of bytes under way for all.
+    Owned by the process, on the event loop; one thread checks objects written by peers. Bounded by
+    `max_peers` connections, each with one stream, and one window of bytes in flight for all.
 
     Args:
-        store: where objects go.
+        store: receives the objects.
         incarnation: of this store's process.
         nixl: this store's agent; None: all objects come over gRPC.
-        verify: whether received bytes are checked against their digest.
+        verify: whether received bytes are checked against their digests.
         settings: of the connections and transports.
     """
 
@@ -70,7 +70,7 @@ class PeerPool:
 
     @property
     def quarantined(self) -> int:
-        """Slots that peers may still write to though no transfer waits for that."""
+        """Slots that peers may still write to after their transfers were given up."""
         receivers = [connection.nixl for connection in self._connections.values()]
         return sum(nixl.quarantined for nixl in receivers if nixl is not None)
 
@@ -92,7 +92,7 @@ class PeerPool:
                 connection.requests.cancel(request, object_id)
 
     def flush(self, now: float) -> None:
-        """Send what was decided since the last time, and close connections that are idle."""
+        """Send pending frames, and close idle connections."""
         for source, connection in list(self._connections.items()):
             connection.flush(now)
             if connection.idle_for(now) > self._settings.idle_seconds:
@@ -120,7 +120,7 @@ class PeerPool:
         return connection
 
     def _on_notification(self, agent: str, message: bytes) -> None:
-        """Take in that an agent says that it has written a push."""
+        """Handle an agent's notification that it has written a push."""
         if len(message) != NOTIFICATION.size:
             return
         (push_id,) = NOTIFICATION.unpack(message)

@@ -1,4 +1,4 @@
-"""Read frames at one peer store, and the leases that it gave for them."""
+"""Read frames at one peer store, and the leases granted for them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,25 +11,25 @@ from baton.kv.wire.lease import parse_leases
 from services.kvstore.peers.transfer import PeerRead, Transfer, TransferOutcome, TransferState
 
 READ_KEYS = 16_384
-"""Keys in one Read."""
+"""Most keys in one Read."""
 
 
 class PeerReads:
-    """What is requested on one stream to a peer. Owned by PeerRequests; no I/O, no clock.
+    """The requests on one stream to a peer. Owned by PeerRequests; no I/O, no clock.
 
-    Every lease is given back once, and a read whose objects no read here waits for is cancelled.
+    Every lease is released once, and a read whose objects no read here waits for is cancelled.
     """
 
     def __init__(self) -> None:
         self._reads: dict[int, PeerRead] = {}
-        """Reads that are not answered in full."""
+        """Reads that are not fully answered."""
         self._number = 0
         self._out: list[pb.GetRequest] = []
         self._release: pb.Release | None = None
-        """The frame of `_out` that gives leases back."""
+        """The frame of `_out` that releases leases."""
 
     def closed(self) -> None:
-        """Forget everything: the stream is gone, and all leases with it."""
+        """Drop everything: the stream is gone, with all leases."""
         self._reads.clear()
         self._out.clear()
         self._release = None
@@ -51,16 +51,16 @@ class PeerReads:
                 self._request(alike[at : at + READ_KEYS], now)
 
     def cancel(self, transfer: Transfer) -> None:
-        """End the interest in a requested object that the peer has not answered for."""
+        """Withdraw a request that the peer has not answered."""
         if transfer.read is not None:
             transfer.read.open -= 1
             self._cancel_if_unneeded(transfer.read)
 
     def take_ready(self, ready: pb.Ready) -> list[Transfer]:
-        """Take in leases; return their transfers, LEASED. Leases that none needs are released.
+        """Handle leases; return their transfers, LEASED. Unneeded leases are released.
 
         Raises:
-            BatonError: the frame makes no sense.
+            BatonError: the frame is invalid.
         """
         read = self._reads.get(ready.correlation_id)
         if read is None:
@@ -78,10 +78,10 @@ class PeerReads:
         return transfers
 
     def take_missing(self, missing: pb.Missing) -> tuple[list[Transfer], list[Transfer]]:
-        """Take in what the peer does not have; return what will not come, and what timed out.
+        """Handle objects that the peer does not have; return unavailable ones, and timed-out ones.
 
         Raises:
-            BatonError: the frame makes no sense.
+            BatonError: the frame is invalid.
         """
         read = self._reads.get(missing.correlation_id)
         if read is None:
@@ -92,12 +92,12 @@ class PeerReads:
         return [one for one in will_not_come if one], [one for one in timed_out if one]
 
     def take_error(self, error: pb.CorrelatedError) -> list[Transfer]:
-        """Take in that the peer refused a read; return the transfers that it was to answer."""
+        """Handle a rejected read; return the transfers that it was to answer."""
         read = self._reads.pop(error.correlation_id, None)
         return [one for one in read.transfers if _is_open(one, read)] if read is not None else []
 
     def release(self, transfer: Transfer) -> None:
-        """Give back the lease of a transfer that ended; one that is WRONG is dropped there."""
+        """Release the lease of a transfer that ended; a WRONG object is dropped at the peer."""
         if transfer.read is None or transfer.leased is None:
             return
         if transfer.outcome is TransferOutcome.WRONG:
@@ -109,7 +109,7 @@ class PeerReads:
         self._cancel_if_unneeded(transfer.read)
 
     def _request(self, transfers: Sequence[Transfer], now: float) -> None:
-        """Send a Read for objects that differ in nothing but their keys."""
+        """Send a Read for objects that differ only in their keys."""
         self._number += 1
         read = PeerRead(self._number, transfers, len(transfers), len(transfers))
         self._reads[self._number] = read
@@ -130,7 +130,7 @@ class PeerReads:
         self._out.append(pb.GetRequest(read=frame))
 
     def _answered(self, read: PeerRead, index: int) -> Transfer | None:
-        """Note an answer for one object; return None where no read here waits for it any more."""
+        """Record an answer for one object; return None if no read here waits for it any more."""
         if not 0 <= index < len(read.transfers):
             raise BatonError(
                 Reason.INTERNAL, f"the peer's response has key {index}, which is out of range"
@@ -155,7 +155,7 @@ class PeerReads:
         self._release.lease_ids.append(lease_id)
 
     def _cancel_if_unneeded(self, read: PeerRead) -> None:
-        """End a read that only has objects left that no read here waits for."""
+        """End a read if no read here waits for its remaining objects."""
         if read.open or read.leased or not read.unanswered:
             return
         if self._reads.pop(read.number, None) is not None:

@@ -1,4 +1,4 @@
-"""What reads of this store want from one peer, and how far it is."""
+"""What reads of this store request from one peer, and its progress."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -14,25 +14,25 @@ from services.kvstore.reads.read_request import ReadRequest, ReadSource
 from services.kvstore.reads.wait_table import WaitTable
 
 RETRY_SECONDS = 0.1
-"""After an object found no room here, or the peer refused."""
+"""Pause after an object found no space here, or the peer rejected the request."""
 MAX_FAILURES = 3
-"""Bad or broken transfers of one object after which this peer counts as not having it."""
+"""Failed transfers of one object after which the peer counts as not having it."""
 
 
 class PeerRequests:
     """The transfers of one peer. Owned by its connection, on the event loop. No I/O, no clock.
 
-    An object that reads wait for is requested once, however many reads there are, separately with
-    and without a wait. What the peer leases is brought by the first transport that is up, unless
-    another peer brings it already, and committed here, which answers the reads. When the stream
-    breaks everything is requested anew on the next one; until then reads stay as they are. Bounded
-    by the reads of this store.
+    An object that reads wait for is requested once, for any number of reads, separately with and
+    without a wait. Leased objects are transferred by the first transport that is up, unless another
+    peer already transfers them, and committed here, which answers the reads. When the stream breaks
+    everything is requested again on the next one; until then reads are unchanged. Bounded by the
+    reads of this store.
 
     Args:
         source: the peer.
-        in_flight: the transfers under way from all peers.
-        waits: told what the peer does not have.
-        transports: ways for objects to come, best first; the last one is always up.
+        in_flight: the transfers in flight from all peers.
+        waits: notified of what the peer does not have.
+        transports: transports for objects, best first; the last one is always up.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class PeerRequests:
         self._transports = transports
         self._reads = PeerReads()
         self._transfers: tuple[dict[ObjectId, Transfer], ...] = ({}, {})
-        """With a wait, and without: those that reads wait for, or that are under way."""
+        """With a wait, and without: transfers that reads wait for, or that are in flight."""
         self._due: dict[Transfer, None] = {}
         self._leased: deque[Transfer] = deque()
         self._retries: deque[tuple[float, Transfer]] = deque()
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is awaited of the peer."""
+        """Whether nothing is requested from the peer."""
         return not any(self._transfers) and all(one.idle for one in self._transports)
 
     def fetch(self, request: ReadRequest, object_id: ObjectId) -> None:
@@ -86,10 +86,10 @@ class PeerRequests:
             self._reads.cancel(transfer)
 
     def opened(self, epoch: str, now: float) -> None:
-        """Begin on a new stream to the peer.
+        """Start on a new stream to the peer.
 
         Args:
-            epoch: changes when the peer starts anew.
+            epoch: changes when the peer restarts.
             now: the time.
         """
         for transport in self._transports:
@@ -98,7 +98,7 @@ class PeerRequests:
     def closed(self, now: float) -> None:
         """Start over: the stream is gone, or could not be opened.
 
-        To reads without a wait, which do not wait for the next stream, the peer has nothing.
+        For reads without a wait, which do not wait for the next stream, the peer has nothing.
         """
         self._reads.closed()
         self._leased.clear()
@@ -109,7 +109,7 @@ class PeerRequests:
         for transfers in self._transfers:
             for object_id, old in list(transfers.items()):
                 del transfers[object_id]
-                if old.requests:  # the old one may still be under way
+                if old.requests:  # the old one may still be in flight
                     new = transfers[object_id] = Transfer(object_id, old.instant, old.requests)
                     self._due[new] = None
         for transfer in list(self._transfers[True].values()):
@@ -134,10 +134,10 @@ class PeerRequests:
         return out
 
     def handle(self, response: pb.GetResponse | ReadBulk, now: float) -> None:
-        """Take in one frame of the peer; `frames` are to be sent afterwards.
+        """Handle one frame of the peer; send `frames` afterwards.
 
         Raises:
-            BatonError: the frame makes no sense.
+            BatonError: the frame is invalid.
         """
         for transport in self._transports:
             self.end(transport.handle(response, now), now)
@@ -160,7 +160,7 @@ class PeerRequests:
                 self._retry(transfer, now)
 
     def end(self, transfers: Iterable[Transfer], now: float) -> None:
-        """Give back the leases of transfers that ended, and request those again that failed."""
+        """Release the leases of transfers that ended, and request failed ones again."""
         for transfer in transfers:
             current = self._transfers[transfer.instant]
             if current.get(transfer.object_id) is not transfer:
@@ -179,7 +179,7 @@ class PeerRequests:
                 self._retry(transfer, now)
 
     def _begin_leased(self, now: float) -> None:
-        """Begin as many leased transfers as there is room for."""
+        """Begin as many leased transfers as fit in the window."""
         transport = next(one for one in self._transports if one.is_up or one.undecided(now))
         if not transport.is_up:
             return

@@ -13,35 +13,35 @@ from services.kvstore.reads.read_request import ReadRequest
 
 
 class TransferState(Enum):
-    """How far a transfer is."""
+    """The state of a transfer."""
 
     DUE = "due"
     """To be requested from the peer with the next frames."""
     REQUESTED = "requested"
     """In a Read at the peer, which has not answered for it."""
     LEASED = "leased"
-    """The peer leased it to this store; it waits for room among the transfers under way."""
+    """Leased by the peer to this store; it waits for space in the window."""
     RECEIVING = "receiving"
-    """It has a slot, and a transport brings its bytes."""
+    """It has a slot, and a transport receives its bytes."""
     RETRYING = "retrying"
     """To be requested again a little later."""
     UNAVAILABLE = "unavailable"
     """The peer does not have it, or too many transfers failed."""
     CANCELLED = "cancelled"
-    """No read waits for it any more, and nothing is under way."""
+    """No read waits for it any more, and nothing is in flight."""
 
 
 class TransferOutcome(Enum):
-    """How the bytes of a leased object ended."""
+    """How the transfer of a leased object ended."""
 
     KEPT = "kept"
     """Committed: it is readable here."""
     WRONG = "wrong"
-    """The bytes are not the object's, or the peer says that it is gone."""
+    """The bytes are not the object's, or the peer reported it gone."""
     FAILED = "failed"
     """They did not arrive."""
     REFUSED = "refused"
-    """They were not asked for: there is no room, or another peer brings them, or no read waits."""
+    """Not requested: there is no space, another peer transfers them, or no read waits."""
 
 
 @dataclass(eq=False, slots=True)
@@ -61,13 +61,13 @@ class Transfer:
     state: TransferState = TransferState.DUE
     failures: int = 0
     read: "PeerRead | None" = None
-    """The latest Read that it was requested with."""
+    """The latest Read that requested it."""
     leased: LeasedObject | None = None
     """What the peer leased; set from LEASED on."""
     slot: Slot | None = None
-    """Where it goes; set while RECEIVING."""
+    """Its slot; set while RECEIVING."""
     hash: xxh3_128 | None = None
-    """Of the bytes received in chunks."""
+    """Hash of the bytes received in chunks."""
     received_bytes: int = 0
     outcome: TransferOutcome = TransferOutcome.FAILED
     """Set by the transport when it ends."""
@@ -81,7 +81,7 @@ class PeerRead:
     transfers: Sequence[Transfer]
     """By index of the frame's keys."""
     open: int
-    """Those not answered that reads still wait for."""
+    """Unanswered transfers that reads still wait for."""
     unanswered: int
     leased: int = 0
-    """Leases that are not given back: cancelling the read would end them."""
+    """Leases that are not released: cancelling the read would end them."""

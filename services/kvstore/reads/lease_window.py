@@ -1,4 +1,4 @@
-"""The pace at which read requests get leases."""
+"""The rate at which read requests get leases."""
 
 from services.kvstore.memory.object_table import ObjectTable
 from services.kvstore.memory.slot import Lease, SlotRefusal
@@ -8,12 +8,12 @@ from services.kvstore.reads.read_request import ReadRequest
 class LeaseWindow:
     """Leases objects to requests within the table's cap and a window per request.
 
-    Owned by WaitTable; no clock. One slow reader cannot take the room of all others: a request
-    that holds its window gets more once it gives leases back.
+    Owned by WaitTable; no clock. One slow reader cannot take the capacity of all others: a request
+    that has filled its window gets more leases once it releases some.
 
     Args:
         table: the objects.
-        window_bytes: what one request may hold leased at once; one object at least.
+        window_bytes: most bytes that one request may hold leased; at least one object.
     """
 
     def __init__(self, table: ObjectTable, window_bytes: int) -> None:
@@ -26,7 +26,7 @@ class LeaseWindow:
     def lease_ready(self, request: ReadRequest, now: float) -> tuple[int, list[int]]:
         """Lease what is ready, into the request's result.
 
-        Returns how many objects were leased, and the indexes of those that were evicted meanwhile.
+        Returns how many objects were leased, and the indexes of those evicted meanwhile.
         """
         count, evicted = 0, []
         while request.ready and (not request.leases or request.leased_bytes < self._window_bytes):
@@ -47,7 +47,7 @@ class LeaseWindow:
         return count, evicted
 
     def release(self, lease: Lease) -> ReadRequest | None:
-        """Forget a lease that was given back or expired; return its request."""
+        """Remove a lease that was released or expired; return its request."""
         request = self._request_of.pop(lease, None)
         if request is not None:
             request.leases.remove(lease)
@@ -58,10 +58,10 @@ class LeaseWindow:
         return request
 
     def forget(self, request: ReadRequest) -> None:
-        """Let a request starve no longer: it ended."""
+        """Remove an ended request from the starved ones."""
         self._starved.pop(request, None)
 
     def take_starved(self) -> list[ReadRequest]:
-        """Return the requests that may be leased more now, longest starved first."""
+        """Return the requests that may get more leases now, longest starved first."""
         starved, self._starved = list(self._starved), {}
         return starved

@@ -1,4 +1,4 @@
-"""What may bring objects into memory that a read waits for, as the wait table drives it."""
+"""Providers of objects that a read waits for, as the wait table drives them."""
 
 from typing import Protocol
 
@@ -20,7 +20,7 @@ class DiskLoader(Protocol):
     """Loads objects from disk."""
 
     def load(self, object_id: ObjectId) -> bool:
-        """Load an object into memory; return False where the disk does not have it."""
+        """Load an object into memory; return False if the disk does not have it."""
 
     def is_loading(self, object_id: ObjectId) -> bool:
-        """Return whether an object is on its way into memory."""
+        """Return whether an object is being loaded into memory."""

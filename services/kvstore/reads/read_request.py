@@ -1,4 +1,4 @@
-"""One reader's request, and how far it is answered."""
+"""One reader's request, and its progress."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from services.kvstore.memory.slot import Lease
 
 
 class ReadSource(NamedTuple):
-    """A peer store that holds, or may come to hold, what a request asks for."""
+    """A peer store that holds, or may come to hold, requested objects."""
 
     store_id: str
     address: str
@@ -31,17 +31,17 @@ class Reader(Protocol):
     """The stream that a request came on."""
 
     def deliver(self, request: "ReadRequest", result: ReadResult) -> None:
-        """Pass a result on. Leases in it belong to the request until they are released."""
+        """Deliver a result. Its leases belong to the request until they are released."""
 
     def lease_expired(self, request: "ReadRequest", lease: Lease) -> None:
-        """Forget a lease that expired."""
+        """Remove a lease that expired."""
 
 
 @dataclass(eq=False, slots=True)
 class ReadRequest:
-    """Objects asked for under one correlation id. Owned by its reader; WaitTable answers it.
+    """Objects requested under one correlation id. Owned by its reader; WaitTable answers it.
 
-    Bounded by the keys of one Read, and by the window of leases of the table.
+    Bounded by the keys of one Read, and by the table's window of leases.
     """
 
     reader: Reader
@@ -49,32 +49,32 @@ class ReadRequest:
     object_ids: list[ObjectId]
     deadline: float
     instant: bool
-    """Only for what is there now, here or at the sources; the deadline then bounds fetching."""
+    """Only what is available now, here or at sources; the deadline then bounds fetching."""
     sources: frozenset[ReadSource] = frozenset()
     local: bool = True
-    """Writers of this store may come to write what is missing."""
+    """Whether writers of this store may write what is missing."""
     tenant: str = ""
-    """Charged for objects that are fetched for it."""
+    """The tenant charged for objects that are fetched for it."""
     waiting: set[int] = field(default_factory=set)
     """Indexes whose object is not here."""
     ready: deque[int] = field(default_factory=deque)
-    """Indexes whose object is here, to be leased as soon as there is room."""
+    """Indexes whose object is here, to be leased as soon as there is capacity."""
     unavailable_at: dict[int, set[ReadSource]] = field(default_factory=dict)
-    """Sources that do not have an object and will not, by index."""
+    """By index, sources that do not have an object and will not get it."""
     leases: set[Lease] = field(default_factory=set)
     leased_bytes: int = 0
     unreported: int = 0
     """Indexes without a result yet."""
     result: ReadResult = field(default_factory=ReadResult)
-    """What is delivered next."""
+    """The next result to deliver."""
 
     def set_sources(self, sources: Iterable[ReadSource], own_store_id: str) -> None:
-        """Replace the sources. None, or this store among them: local writers count too."""
+        """Replace the sources. If there are none, or this store is one, local writers count too."""
         every = set(sources)
         self.sources = frozenset(s for s in every if s.store_id != own_store_id)
         self.local = len(self.sources) < len(every) or not every
         self.unavailable_at.clear()
 
     def unavailable_at_sources(self, index: int) -> bool:
-        """Return whether no source has an object, or will."""
+        """Return whether no source has an object, or will get it."""
         return self.sources <= self.unavailable_at.get(index, frozenset())

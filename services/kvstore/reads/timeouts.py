@@ -7,7 +7,7 @@ from services.kvstore.reads.read_request import ReadRequest
 
 
 class Timeouts:
-    """Requests that are not answered in full, by deadline. Owned by WaitTable; no clock.
+    """Requests that are not fully answered, by deadline. Owned by WaitTable; no clock.
 
     Bounded by the requests: entries of ended ones are removed before they outnumber the others.
     """
@@ -21,12 +21,12 @@ class Timeouts:
         return len(self._requests)
 
     def add(self, request: ReadRequest) -> None:
-        """Take in a request."""
+        """Add a request."""
         self._requests.add(request)
         heapq.heappush(self._heap, (request.deadline, next(self._order), request))
 
     def discard(self, request: ReadRequest) -> None:
-        """Let go of a request that ended."""
+        """Remove a request that ended."""
         self._requests.discard(request)
         if len(self._heap) > 2 * len(self._requests) + 64:
             self._heap = [entry for entry in self._heap if entry[2] in self._requests]

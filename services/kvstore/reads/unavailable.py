@@ -1,11 +1,11 @@
-"""Objects that a local writer said it will not write."""
+"""Objects that a local writer reported it will not write."""
 
 from collections.abc import Iterable
 
 from baton.kv.objects import ObjectId
 
 MAX_UNAVAILABLE = 262_144
-"""Objects remembered; the oldest go first."""
+"""Most objects remembered; the oldest are dropped."""
 
 
 class Unavailable:
@@ -37,7 +37,7 @@ class Unavailable:
         return self._until.get(object_id, now) > now
 
     def expire(self, now: float) -> None:
-        """Forget what was remembered for long enough."""
+        """Drop expired entries."""
         for object_id, until in list(self._until.items()):
             if until > now:
                 break

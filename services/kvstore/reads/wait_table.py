@@ -1,4 +1,4 @@
-"""Read requests that wait for objects, and the pace at which they get leases."""
+"""Read requests that wait for objects, and the rate at which they get leases."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -13,19 +13,19 @@ from services.kvstore.reads.unavailable import Unavailable
 
 
 class WaitTable:
-    """Gives each read request leases on its objects, as they become readable.
+    """Grants each read request leases on its objects, as they become readable.
 
     Owned by the store, on its event loop. No I/O and no clock. Waiting holds nothing. An object is
-    leased to a request, at commit where the request waited, as long as the table's cap and the
-    request's window allow it: a commit gives back as much as its lease takes, so waiting readers of
-    fresh objects never need more room than their writers had. What cannot be leased stays where it
-    is, evictable, and is leased once leases come back.
+    leased to a request, on commit if the request waited, as long as the table's cap and the
+    request's window allow it: a commit frees as much as its lease takes, so waiting readers of
+    fresh objects never need more capacity than their writers had. What cannot be leased stays in
+    place, evictable, and is leased once other leases are released.
 
     Args:
         table: the objects.
-        window_bytes: what one request may hold leased at once; one object at least.
-        unavailable_seconds: how long a local WillNotCome holds for requests that come after it.
-        on_change: called after a change that `flush` is to follow.
+        window_bytes: most bytes that one request may hold leased; at least one object.
+        unavailable_seconds: how long a local WillNotCome applies to later requests.
+        on_change: called after a change; the caller then calls `flush`.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class WaitTable:
 
     @property
     def waiters(self) -> int:
-        """Requests that are not answered in full."""
+        """Number of requests that are not fully answered."""
         return len(self._timeouts)
 
     def add(self, request: ReadRequest, now: float) -> None:
@@ -70,7 +70,7 @@ class WaitTable:
     def replace_sources(
         self, request: ReadRequest, sources: Iterable[ReadSource], own_id: str, now: float
     ) -> None:
-        """Change where else to look for what is still missing."""
+        """Replace the sources for what is still missing."""
         for index in request.waiting:
             self._cancel_fetch(request, request.object_ids[index])
         request.set_sources(sources, own_id)
@@ -80,7 +80,7 @@ class WaitTable:
         self._on_change()
 
     def cancel(self, request: ReadRequest) -> None:
-        """Stop answering, and give every lease of the request back."""
+        """Stop answering, and release every lease of the request."""
         for index in list(request.waiting):
             self._stop_waiting(request, index)
         request.ready.clear()
@@ -94,7 +94,7 @@ class WaitTable:
         self._on_change()
 
     def release(self, lease: Lease, *, bad: bool = False) -> None:
-        """Give a lease back, or report its object bad; one that expired changes nothing."""
+        """Release a lease, or report its object bad; one that expired changes nothing."""
         if bad:
             self._table.report_bad(lease)
         else:
@@ -103,7 +103,7 @@ class WaitTable:
         self._on_change()
 
     def count_reads(self, object_ids: Sequence[ObjectId]) -> int:
-        """Count objects as used that a reader copied without a lease; return their bytes."""
+        """Count uses of objects that a reader copied without a lease; return their bytes."""
         slots = [self._table.use(object_id) for object_id in object_ids]
         self.hits += len(object_ids)
         return sum(slot.object_bytes for slot in slots if slot is not None)
@@ -119,12 +119,12 @@ class WaitTable:
         self._on_change()
 
     def reserved(self, object_ids: Iterable[ObjectId]) -> None:
-        """Take note that a writer is about to write objects: an earlier WillNotCome is void."""
+        """Record that a writer is about to write objects, which voids an earlier WillNotCome."""
         self._unavailable.discard(object_ids)
         self._on_change()
 
     def mark_unavailable(self, object_ids: Sequence[ObjectId], now: float) -> None:
-        """Take note that a local writer will not write objects."""
+        """Record that a local writer will not write objects."""
         self._unavailable.add(object_ids, now)
         for object_id in object_ids:
             self.fail_if_unavailable(object_id, now)
@@ -132,7 +132,7 @@ class WaitTable:
     def mark_unavailable_at(
         self, request: ReadRequest, object_id: ObjectId, source: ReadSource, now: float
     ) -> None:
-        """Take note that a source of a request does not have an object, and will not."""
+        """Record that a source of a request does not have an object, and will not get it."""
         for waiter, index in list(self._waiting.get(object_id, ())):
             if waiter is request:
                 request.unavailable_at.setdefault(index, set()).add(source)
@@ -144,7 +144,7 @@ class WaitTable:
         return object_id in self._waiting
 
     def not_on_disk(self, object_id: ObjectId, now: float) -> None:
-        """Look elsewhere for an object that the disk does not load after all."""
+        """Try other providers for an object that the disk does not load after all."""
         for request, index in list(self._waiting.get(object_id, ())):
             self._fetch(request, index)
             self._fail_if_unavailable(request, index, now)
@@ -157,9 +157,9 @@ class WaitTable:
         self._on_change()
 
     def expire(self, leases: Iterable[Lease], now: float) -> None:
-        """Time requests out, and forget leases that the table let expire.
+        """Time out requests, and remove leases that the table expired.
 
-        Objects that are here and only wait for room are still leased as room comes.
+        Objects that are here and only wait for capacity are still leased when it becomes free.
         """
         for lease in leases:
             request = self._leases.release(lease)

@@ -1,4 +1,4 @@
-"""What a request may cost, which budgets reserve before it runs."""
+"""The most that a request may cost, which budgets reserve before it runs."""
 
 from baton.request.prices import Price, PriceTable
 from baton.tenancy.limits.limit_set import LimitSet
@@ -17,10 +17,10 @@ def price_of(prices: PriceTable, request: ResolvedRequest, record: RequestRecord
 
 
 def worst_case(request: ResolvedRequest, price: Price | None, limits: LimitSet) -> int:
-    """Return the most nano-dollars that a request may cost; 0 where nothing counts them.
+    """Return the most nano-dollars that a request may cost; 0 if no budget applies.
 
     Raises:
-        BatonError: FAILED_PRECONDITION, a budget limits them and the model has no price.
+        BatonError: FAILED_PRECONDITION: a budget applies and the model has no price.
     """
     if not limits.budgets:
         return 0

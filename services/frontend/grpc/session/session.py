@@ -1,4 +1,4 @@
-"""One session: its open requests, and what is said on its stream."""
+"""One session: its open requests, and the messages on its stream."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,15 +16,15 @@ from services.frontend.grpc.session.outgoing import Outgoing
 from services.frontend.grpc.session.running import RunningRequest
 
 MESSAGE_BYTES = 64 * 1024
-"""What a turn brought is split into messages of about this size: clients take 4 MiB at most."""
+"""Approximate size of messages that a turn's events are split into; clients accept 4 MiB."""
 BEGIN_PER_TURN = 32
-"""Requests of one message; also those that are refused are begun, and recorded."""
+"""Requests begun per turn, including rejected ones, which are recorded too."""
 MAX_CANCELS = 16_384
-"""Ids that one message may cancel."""
+"""Most ids that one message may cancel."""
 
 
 class SessionCall(Protocol):
-    """What a session uses of its call."""
+    """The part of a call that a session uses."""
 
     on_pause: Any
     """Called when the client does not read and 64 KiB wait for it; `on_resume` when it does."""
@@ -34,12 +34,12 @@ class SessionCall(Protocol):
 
     @property
     def retired(self) -> bool:
-        """Whether it was told so before."""
+        """Whether the client was told before."""
         ...
 
     @property
     def failure(self) -> Exception | None:
-        """Why it was cut from outside."""
+        """Why it was cut off from outside."""
         ...
 
     def time_remaining(self) -> float | None: ...
@@ -52,9 +52,9 @@ class SessionCall(Protocol):
 class GrpcSession:
     """Runs the requests of one stream. Lives on the event loop, ends with its call.
 
-    What one turn of the loop brings for all requests leaves as one message. While the client does
-    not read, all requests are paused: each is bounded by its own buffer, and so is what is told of
-    those that end meanwhile, since no more than `max_requests` may begin in that time.
+    All requests' events of one turn of the loop leave as one message. While the client does not
+    read, all requests are paused: each is bounded by its own buffer, and so are the events of those
+    that end meanwhile, since no more than `max_requests` may begin in that time.
     """
 
     def __init__(
@@ -66,18 +66,18 @@ class GrpcSession:
     ) -> None:
         """Serve a call with `inference`; `max_requests` may be open at once.
 
-        `admit` returns who asks, at each request's begin, or raises what it is refused with.
+        `admit` returns the principal, at each request's start, or raises its rejection.
         """
         self._inference = inference
         self._admit = admit
         self._call = call
         self._max_requests = max_requests
         self._open: dict[int, RunningRequest] = {}
-        """By id, until the last event of each is on its way."""
+        """Requests by id, until the last event of each is being sent."""
         self._running: set[RunningRequest] = set()
-        """Also those that were refused, and those whose last event is on its way."""
+        """All requests, including rejected ones and those whose last event is being sent."""
         self._message: inference_pb2.SessionRequest | None = None
-        """What the client said and is not all done yet; `_begun` of its starts are."""
+        """The client's message that is not fully processed; `_begun` of its starts are."""
         self._begun = 0
         self._outgoing = Outgoing()
         self._flushing = False
@@ -85,7 +85,7 @@ class GrpcSession:
         self._begun_while_paused = 0
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
-        """What each request begins in: the call's trace and scope."""
+        """Context of each request: the call's trace and scope."""
         self._end: BatonError | None = None
         """Why the call ends after its last request."""
         self._ending = False
@@ -118,11 +118,11 @@ class GrpcSession:
                 await asyncio.wait(tasks)
 
     def drain(self) -> None:
-        """End the call once no request is open; refuse new ones."""
+        """End the call once no request is open; reject new ones."""
         self._end = stopping()
         self._half_close()
 
-    # What the client says.
+    # Messages from the client.
 
     def _take(self, message: inference_pb2.SessionRequest) -> None:
         if self._ended.done():
@@ -134,7 +134,7 @@ class GrpcSession:
             )
         self._message, self._begun = message, 0
         if len(message.starts) > BEGIN_PER_TURN:
-            self._call.hold_requests()  # what the client says next comes behind all of it
+            self._call.hold_requests()  # the client's next messages come after all of this one
         self._go_on()
 
     def _go_on(self) -> None:
@@ -190,7 +190,7 @@ class GrpcSession:
         self._ending = True
         self._finish_if_idle()
 
-    # What happens to requests.
+    # Events of requests.
 
     def _on_events(self, request: RunningRequest, events: list[Event]) -> None:
         self._outgoing.add(request.id, events)
@@ -224,7 +224,7 @@ class GrpcSession:
         else:
             self._ended.set_exception(error)
 
-    # What the client is told.
+    # Messages to the client.
 
     def _retire(self) -> None:
         """Tell the client to begin new requests on another session."""
@@ -256,7 +256,7 @@ class GrpcSession:
     def _resume(self) -> None:
         self._paused, self._begun_while_paused = False, 0
         for request in list(self._open.values()):
-            if self._paused:  # again: those that are left come first next time
+            if self._paused:  # paused again: the remaining ones come first next time
                 return
             if self._open.pop(request.id, None) is request:
                 self._open[request.id] = request

@@ -1,1 +1,1 @@
-"""How bytes travel between stores."""
+"""Transports of bytes between stores."""

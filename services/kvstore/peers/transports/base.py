@@ -1,4 +1,4 @@
-"""What a way for objects between stores has to do."""
+"""The interface of a transport between stores."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
@@ -9,18 +9,18 @@ from services.kvstore.peers.transfer import Transfer
 
 
 class PeerTransport(ABC):
-    """One way in which the objects that one peer leased come into slots of this store.
+    """One way to move objects leased by one peer into slots of this store.
 
-    No I/O and no clock: the owner, PeerRequests, sends `frames`, hands in the peer's, and tells the
-    time. A transfer that was begun ends exactly once: in what `handle` or `overdue` returns, with
-    its outcome set and its slot committed, freed or in quarantine. Those that `closed` ends are not
+    No I/O and no clock: the owner, PeerRequests, sends `frames`, passes in the peer's frames, and
+    the time. A begun transfer ends exactly once: in the result of `handle` or `overdue`, with its
+    outcome set and its slot committed, freed or in quarantine. Those ended by `closed` are not
     returned: the leases that they were begun with are gone.
     """
 
     @property
     @abstractmethod
     def writer(self) -> Hashable | None:
-        """What writes into the slots from outside this process; None: nothing does."""
+        """The external writer to the slots; None: only this process writes."""
 
     @property
     @abstractmethod
@@ -29,24 +29,24 @@ class PeerTransport(ABC):
 
     @abstractmethod
     def undecided(self, now: float) -> bool:
-        """Return whether it is about to be known if the transport is up."""
+        """Return whether it will soon be known if the transport is up."""
 
     @property
     @abstractmethod
     def idle(self) -> bool:
-        """Whether nothing is awaited of the peer."""
+        """Whether nothing is requested from the peer."""
 
     @abstractmethod
     def opened(self, epoch: str, now: float) -> None:
-        """Begin on a new stream to the peer; another epoch than before is another process."""
+        """Start on a new stream to the peer; a changed epoch means another process."""
 
     @abstractmethod
     def closed(self, now: float) -> None:
-        """End all transfers: the stream is gone, and all leases with it."""
+        """End all transfers: the stream is gone, with all leases."""
 
     @abstractmethod
     def begin(self, transfers: Sequence[Transfer], now: float) -> None:
-        """Ask the peer for leased objects, which have slots."""
+        """Request leased objects, which have slots, from the peer."""
 
     @abstractmethod
     def frames(self, now: float) -> list[pb.GetRequest]:
@@ -54,8 +54,8 @@ class PeerTransport(ABC):
 
     @abstractmethod
     def handle(self, response: pb.GetResponse | ReadBulk, now: float) -> Sequence[Transfer]:
-        """Take in a frame of the peer, if it is for this transport; return what it ended."""
+        """Handle a frame of the peer, if it is for this transport; return the ended transfers."""
 
     @abstractmethod
     def overdue(self, now: float) -> Sequence[Transfer]:
-        """Give up, and return, transfers that took too long: other peers may bring the objects."""
+        """Give up, and return, overdue transfers: other peers may deliver the objects."""

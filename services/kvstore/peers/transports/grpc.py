@@ -15,17 +15,17 @@ class GrpcTransport(PeerTransport):
 
     Args:
         in_flight: the transfers of all peers, and their slots.
-        stall_seconds: without a chunk, while some are awaited, after which other peers may bring
-            the same objects.
+        stall_seconds: time without an awaited chunk after which other peers may deliver the same
+            objects.
     """
 
     def __init__(self, in_flight: InFlight, stall_seconds: float) -> None:
         self._stall_seconds = stall_seconds
         self._in_flight = in_flight
         self._receiving: dict[int, Transfer] = {}
-        """By the peer's lease."""
+        """Transfers by the peer's lease."""
         self._received_at = 0.0
-        """When the last chunk arrived, or the first was asked for."""
+        """When the last chunk arrived, or the first was requested."""
         self._out: list[pb.GetRequest] = []
 
     @property

@@ -1,1 +1,1 @@
-"""Writes straight into another store's arena, by NIXL."""
+"""Writes directly into another store's arena, by NIXL."""

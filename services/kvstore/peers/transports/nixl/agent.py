@@ -12,7 +12,7 @@ import numpy as np
 from services.kvstore.peers.transports.nixl.endpoint import Endpoint, NixlError, name_in
 
 LIBRARIES = ("nixl_cu12", "nixl_cu13")
-"""The first that is installed is used; both work without CUDA."""
+"""The first one installed is used; both work without CUDA."""
 _MEMORY = "DRAM"
 
 
@@ -20,13 +20,13 @@ class NixlAgent:
     """One agent of the NIXL library, and the checks that the library leaves to its user.
 
     Owned by NixlThread; every call is made on that one thread. Metadata is checked before it is
-    loaded: NIXL forgets a peer whose metadata is cut short, and cannot learn its name again. A
-    write is let go of only once it is over: letting go earlier looks like success and stops
-    nothing.
+    loaded: NIXL drops a peer with truncated metadata, and cannot add its name again. A write is
+    released only once it is complete: an earlier release looks like success and stops nothing.
 
     Args:
-        name: as `agent_name` returns.
-        memory: the arena's file, mapped and writable. It stays mapped as long as the process lives.
+        name: returned by `agent_name`.
+        memory: the arena's file, mapped and writable. It stays mapped for the lifetime of the
+            process.
 
     Raises:
         NixlError: NIXL is not installed, or does not work here.
@@ -36,7 +36,7 @@ class NixlAgent:
         library = _load()
         self._errors = _errors_of(library)
         try:
-            # Its own progress thread would spin for as long as the process lives.
+            # Its own progress thread would spin for the lifetime of the process.
             config = library.nixl_agent_config(enable_prog_thread=False)
             self._agent: Any = library.nixl_agent(name, config)
             address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -50,7 +50,7 @@ class NixlAgent:
         self._remote: dict[str, Endpoint] = {}
 
     def add(self, remote: Endpoint) -> None:
-        """Add another agent; one that is known already stays as it is.
+        """Add another agent; no effect if it is known already.
 
         Raises:
             NixlError: it cannot be added.
@@ -72,14 +72,14 @@ class NixlAgent:
                 raise NixlError(f"cannot remove {name}: {error}") from error
 
     def write(self, name: str, pieces: Sequence[tuple[int, int, int]]) -> "NixlWrite":
-        """Begin to write to another agent's arena.
+        """Start a write to another agent's arena.
 
         Args:
             name: the agent.
             pieces: (offset here, offset there, length), each from the arena files' beginnings.
 
         Raises:
-            NixlError: nothing was begun.
+            NixlError: nothing was started.
         """
         remote = self._remote.get(name)
         if remote is None:
@@ -112,7 +112,7 @@ class NixlAgent:
         """Let writes progress, in both directions; return notifications with their agents' names.
 
         Raises:
-            NixlError: NIXL is out of order.
+            NixlError: NIXL has failed.
         """
         try:
             told: dict[str, list[bytes]] = self._agent.get_new_notifs()
@@ -125,7 +125,7 @@ class NixlAgent:
 
 
 class NixlWrite:
-    """One write under way. Owned by NixlThread, which polls it until it is over."""
+    """One write in progress. Owned by NixlThread, which polls it until it is complete."""
 
     def __init__(self, agent: Any, handle: Any, errors: tuple[type[Exception], ...]) -> None:
         self._agent = agent
@@ -134,11 +134,11 @@ class NixlWrite:
         self._state = "PROC"
 
     def begin(self) -> None:
-        """Start it. If that fails it is over, as `poll` tells."""
+        """Start it. If that fails it has ended, as `poll` reports."""
         self._ask(self._agent.transfer)
 
     def poll(self) -> bool | None:
-        """Return None while it is under way, then whether every byte arrived."""
+        """Return None while it is in progress, then whether every byte arrived."""
         if self._state == "PROC":
             self._ask(self._agent.check_xfer_state)
         if self._state == "PROC":
@@ -156,7 +156,7 @@ class NixlWrite:
 
 
 def _merged(pieces: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Yield pieces, neighbours on both sides joined: long ones travel faster."""
+    """Yield pieces, with those adjacent on both sides joined: long ones are faster."""
     here = there = length = 0
     for next_here, next_there, size in sorted(pieces):
         if length and next_here == here + length and next_there == there + length:
@@ -177,7 +177,7 @@ def _load() -> ModuleType:
         except ImportError as error:
             reason = error
             continue
-        # It takes over logging of the process when it is imported, and prints to standard output.
+        # On import it takes over the process's logging, and prints to standard output.
         logging.raiseExceptions = raises
         log = logging.getLogger("nixl")
         log.handlers.clear()
@@ -188,7 +188,7 @@ def _load() -> ModuleType:
 
 
 def _errors_of(library: ModuleType) -> tuple[type[Exception], ...]:
-    """Return what the library raises: classes of its own, without a common base."""
+    """Return the exceptions that the library raises, which have no common base."""
     names = vars(importlib.import_module(f"{library.__name__}._bindings"))
     own = [names[name] for name in names if name.startswith("nixl") and name.endswith("Error")]
     return (RuntimeError, *own)

@@ -1,4 +1,4 @@
-"""How a store's memory is reached by NIXL, and the check of what another store says of its own."""
+"""The NIXL endpoint of a store's memory, and the check of another store's endpoint."""
 
 import struct
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ _LENGTH = struct.Struct("<Q")
 
 
 class NixlError(Exception):
-    """NIXL is not here, or did not do what it was asked."""
+    """NIXL is not available, or an operation failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A store's memory as other agents reach it, as `pb.NixlEndpoint`."""
+    """The NIXL address of a store's memory, as in `pb.NixlEndpoint`."""
 
     agent: str
     metadata: bytes
@@ -27,7 +27,7 @@ class Endpoint:
     size_bytes: int
 
     def message(self) -> pb.NixlEndpoint:
-        """Return it as it travels."""
+        """Return the endpoint as a message."""
         return pb.NixlEndpoint(
             agent=self.agent,
             metadata=self.metadata,
@@ -38,7 +38,7 @@ class Endpoint:
 
     @classmethod
     def checked(cls, message: pb.NixlEndpoint, agent: str) -> Self:
-        """Return the endpoint of a message that came from another process.
+        """Return the checked endpoint from another process's message.
 
         Args:
             message: the message.
@@ -60,12 +60,12 @@ class Endpoint:
 
 
 def agent_name(store_id: str, incarnation: str) -> str:
-    """Return the name of a store's agent: a store that starts again is another agent."""
+    """Return the name of a store's agent; a restarted store is another agent."""
     return f"{store_id}/{incarnation}"
 
 
 def name_in(metadata: bytes) -> str | None:
-    """Return the agent that metadata is of; None where it is not metadata."""
+    """Return the name of the agent in metadata; None if it is not metadata."""
     start = len(_HEAD) + _LENGTH.size
     if not metadata.startswith(_HEAD) or len(metadata) < start:
         return None

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from services.kvstore.peers.transfer import Transfer
 
 PUSH_BYTES = 32 * 1024 * 1024
-"""In one push, if its objects are smaller: one is checked while the next is written. Between two
-pushes the wire is silent for a round trip; shorter ones were measured to be slower."""
+"""Bytes of one push of small objects: one is checked while the next is written. Between two pushes
+the network is idle for a round trip; shorter ones were measured to be slower."""
 PUSH_OBJECTS = 1024
 NOTIFICATION = struct.Struct("<q")
-"""What the writing agent notifies once a push is written: its number."""
+"""The writing agent's notification of a completed push: its number."""
 
 
 @dataclass(eq=False, slots=True)
 class Push:
-    """Transfers that a peer is asked to write together. Owned by its NixlReceiver."""
+    """Transfers that a peer is to write together. Owned by its NixlReceiver."""
 
     push_id: int
     transfers: Sequence[Transfer]
@@ -25,7 +25,7 @@ class Push:
 
 
 def in_pushes(transfers: Sequence[Transfer]) -> Iterator[list[Transfer]]:
-    """Cut transfers into those of one push each."""
+    """Split transfers into pushes."""
     part: list[Transfer] = []
     size = 0
     for transfer in transfers:

@@ -1,4 +1,4 @@
-"""The transport `nixl`: the peer writes objects into slots of this store by itself."""
+"""The transport `nixl`: the peer writes objects directly into slots of this store."""
 
 from collections.abc import Hashable, Iterator, Sequence
 
@@ -14,24 +14,24 @@ from services.kvstore.peers.transports.nixl.push import Push, in_pushes, size_of
 from services.kvstore.peers.transports.nixl.thread import NixlThread
 
 SLOWEST_BYTES_PER_SECOND = 16 * 1024 * 1024
-"""What is under way gives a push more time."""
+"""Bytes in flight extend the deadline of a push at this rate."""
 
 
 class NixlReceiver(PeerTransport):
-    """What one peer is asked to write into this store's arena.
+    """The objects that one peer is to write into this store's arena.
 
         offer ─▶ accepted ─▶ up ── a push fails, or takes too long ──▶ down ── later ─▶ offer
 
-    A peer that was asked to write may write at any time until it says that it does not, or is
-    proven dead: slots of a push that was given up stay in quarantine until then, and as long as
-    there are any the peer is asked for nothing more by NIXL. Bounded by the window of InFlight.
+    A peer with a push may write at any time until it reports that it does not, or is proven dead:
+    slots of a push that was given up stay in quarantine until then, and meanwhile no more NIXL
+    requests are sent to the peer. Bounded by the window of InFlight.
 
     Args:
         in_flight: the transfers of all peers, and their slots.
         nixl: this store's agent.
         push_ids: numbers of pushes; one sequence for all peers.
-        settings: how long objects wait for the first answer to an offer, how long a push may take,
-            and the pauses after it failed.
+        settings: time to wait for the first response to an offer, deadline of a push, and pauses
+            after failures.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class NixlReceiver(PeerTransport):
         self._epoch = ""
         self._open = self._up = self._offered = False
         self._answer_until = 0.0
-        """Until when objects wait for an answer."""
+        """Until when objects wait for a response to the offer."""
         self._next_offer = 0.0
         self._agent = ""
         self._live: dict[int, Push] = {}
@@ -75,7 +75,7 @@ class NixlReceiver(PeerTransport):
 
     @property
     def quarantined(self) -> int:
-        """Slots that the peer may still write to though no transfer waits for that."""
+        """Slots that the peer may still write to after their transfers were given up."""
         return sum(map(len, self._given_up.values()))
 
     # The stream
@@ -101,7 +101,7 @@ class NixlReceiver(PeerTransport):
         self._give_up()
 
     def peer_died(self) -> None:
-        """Free the slots in quarantine: the peer is proven dead, and writes no more."""
+        """Free the slots in quarantine: the peer is proven dead, and no longer writes."""
         while self._given_up:
             self._in_flight.release(self._given_up.popitem()[1])
 
@@ -134,7 +134,7 @@ class NixlReceiver(PeerTransport):
                 self._offer_later(now)
         elif response.HasField("push_ended"):
             push = self._take(response.push_ended.push_id)
-            if push is not None:  # it is awaited, so it failed
+            if push is not None:  # it is still awaited, so it failed
                 self._up = False
                 self._offer_later(now)
                 self._in_flight.failures[NIXL] += 1
@@ -161,9 +161,9 @@ class NixlReceiver(PeerTransport):
         self._nixl.wake()
 
     def written(self, agent: str, push_id: int) -> Push | None:
-        """Take in that an agent says that it has written a push; None: it is not awaited.
+        """Handle an agent's report that it has written a push; None: it is not awaited.
 
-        The transfers of a push that is returned have not ended: check them, then `finish` it.
+        The transfers of a returned push have not ended: check them, then `finish` it.
         """
         if agent != self._agent:
             return None
@@ -188,12 +188,12 @@ class NixlReceiver(PeerTransport):
         self._up = False
         self._offer_later(now)
         self._in_flight.failures[NIXL] += len(self._live)
-        # What is under way elsewhere on this connection is not faster.
+        # Other transfers on this connection are not faster.
         self._abandon(list(self._live))
         return self._give_up()
 
     def _take(self, push_id: int) -> Push | None:
-        """Remove a push that the peer does not write any more; return it if it was awaited."""
+        """Remove a push that the peer no longer writes; return it if it was awaited."""
         given_up = self._given_up.pop(push_id, None)
         if given_up is not None:
             self._in_flight.release(given_up)
@@ -204,7 +204,7 @@ class NixlReceiver(PeerTransport):
         return push
 
     def _give_up(self) -> list[Transfer]:
-        """Quarantine the slots of every push under way; return its transfers, which failed."""
+        """Quarantine the slots of every current push; return its transfers, which failed."""
         transfers: list[Transfer] = []
         for push_id, push in self._live.items():
             self._nixl.expected -= 1

@@ -1,4 +1,4 @@
-"""What this store writes into other stores' arenas by NIXL, because they asked for it."""
+"""Writes into other stores' arenas by NIXL, at their request."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +18,9 @@ from services.kvstore.store import GET, Store
 log = get_logger(__name__)
 
 MAX_PUSHES = 256
-"""Under way to one store; more are refused."""
+"""Most pushes in progress per store; more are rejected."""
 MAX_ABANDONED = 4096
-"""In one AbandonPushes."""
+"""Most pushes in one AbandonPushes."""
 
 Send = Callable[[pb.GetResponse], object]
 
@@ -32,43 +32,42 @@ class _Remote:
     endpoint: Endpoint
     streams: dict["PushStream", None] = field(default_factory=dict)
     live: dict[int, bool] = field(default_factory=dict)
-    """Pushes that are not over, with whether they were abandoned."""
+    """Pushes in progress, with whether they were abandoned."""
     floor: int = 0
-    """Pushes up to here were abandoned: one that arrives late, from an older stream, is refused."""
+    """Pushes up to here were abandoned: a late one, from an older stream, is rejected."""
     broken: bool = False
-    """A write failed: the agent must be added anew."""
+    """Whether a write failed: the agent must then be added again."""
 
 
 class NixlSender:
     """Writes leased objects into stores that offered their memory. Owned by the process.
 
-    A push ends when NIXL says that its write is over, and never before: until then the asking
-    store keeps the places that are written to. It asks again after pushes that it gave up, on
-    whatever stream it has then, and is told as soon as they are over. Bounded by MAX_PUSHES per
-    store.
+    A push ends when NIXL reports that its write is complete, and never before: until then the
+    requesting store keeps the destination slots. It abandons pushes that it gave up, on any stream
+    that it then has, and is notified as soon as they have ended. Bounded by MAX_PUSHES per store.
 
     Args:
         store: whose objects are written.
-        nixl: the thread that writes; None: offers are refused.
+        nixl: the thread that writes; None: offers are rejected.
     """
 
     def __init__(self, store: Store, nixl: NixlThread | None) -> None:
         self._store = store
         self._nixl = nixl
         self._remotes: dict[str, _Remote] = {}
-        """By agent."""
+        """Stores by agent."""
 
     @property
     def live(self) -> int:
-        """Pushes that are not over."""
+        """Number of pushes in progress."""
         return sum(len(remote.live) for remote in self._remotes.values())
 
     def stream(self, session: ClientSession, send: Send) -> "PushStream":
-        """Return the part for NIXL of a session's Get stream; `send` queues what it is told."""
+        """Return the NIXL part of a session's Get stream; `send` queues its responses."""
         return PushStream(self, agent_name(session.client_id, session.incarnation), send)
 
     def offer(self, stream: "PushStream", offer: pb.NixlOffer) -> None:
-        """Add a store's agent, and answer."""
+        """Add a store's agent, and respond."""
         if self._nixl is None:
             stream.refuse("this store does not use NIXL")
             return
@@ -117,7 +116,7 @@ class NixlSender:
         if not all(0 <= at <= at + slot.object_bytes <= size for at, slot in ends):
             raise invalid_field("offsets_bytes", f"must lie within {size} bytes")
         if push_id <= remote.floor or push_id in remote.live:
-            stream.ended(push_id)  # abandoned before it came
+            stream.ended(push_id)  # abandoned before it arrived
             return
         if remote.broken or len(remote.live) >= MAX_PUSHES:
             stream.ended(push_id)
@@ -142,7 +141,7 @@ class NixlSender:
         self._nixl.write(NixlWriteRequest(stream.agent, pieces, unchanged, message, done))
 
     def abandon(self, stream: "PushStream", push_ids: Iterable[int]) -> None:
-        """Tell the stream of each push when it is over."""
+        """Notify the stream of each push when it has ended."""
         remote = self._remotes.get(stream.agent)
         for push_id in push_ids:
             if remote is not None and push_id in remote.live:
@@ -154,7 +153,7 @@ class NixlSender:
             remote.floor = max(remote.floor, *push_ids)
 
     def closed(self, stream: "PushStream") -> None:
-        """Forget a stream that ended; its pushes go on to their end."""
+        """Remove a stream that ended; its pushes run to their end."""
         remote = self._remotes.get(stream.agent)
         if remote is not None:
             remote.streams.pop(stream, None)
@@ -177,23 +176,23 @@ class NixlSender:
 
 
 class PushStream:
-    """The part for NIXL of one reader's Get stream, and owned by it."""
+    """The NIXL part of one reader's Get stream, which owns it."""
 
     def __init__(self, sender: NixlSender, agent: str, send: Send) -> None:
         self.agent = agent
-        """The name that the reader's agent has, if there is one."""
+        """The name of the reader's agent, if it has one."""
         self._sender = sender
         self._send = send
 
     def offer(self, frame: pb.NixlOffer) -> None:
-        """Take a NixlOffer in."""
+        """Handle a NixlOffer."""
         self._sender.offer(self, frame)
 
     def push(self, frame: pb.Push, slots: Sequence[Slot] | None) -> None:
-        """Take a Push in whose leases are of these slots; None: one of them has ended.
+        """Handle a Push whose leases have these slots; None: one of them has ended.
 
         Raises:
-            BatonError: it makes no sense.
+            BatonError: it is invalid.
         """
         if frame.push_id <= 0 or not len(frame.lease_ids) == len(frame.offsets_bytes) > 0:
             raise invalid_field("push", "must have a number above 0 and an offset per lease")
@@ -203,10 +202,10 @@ class PushStream:
             self._sender.push(self, frame.push_id, slots, frame.offsets_bytes)
 
     def abandon(self, frame: pb.AbandonPushes) -> None:
-        """Take an AbandonPushes in.
+        """Handle an AbandonPushes.
 
         Raises:
-            BatonError: it makes no sense.
+            BatonError: it is invalid.
         """
         if not 0 < len(frame.push_ids) <= MAX_ABANDONED:
             raise invalid_field("push_ids", f"must be 1 to {MAX_ABANDONED}")
@@ -217,14 +216,14 @@ class PushStream:
         self._sender.closed(self)
 
     def accept(self, agent: str) -> None:
-        """Answer an offer: this store's agent may be asked to write."""
+        """Accept an offer: this store's agent may be sent pushes."""
         self._send(pb.GetResponse(nixl_answer=pb.NixlAnswer(agent=agent)))
 
     def refuse(self, reason: str) -> None:
-        """Answer an offer: objects are to be fetched by gRPC."""
+        """Reject an offer: objects are to be fetched by gRPC."""
         status = BatonError(Reason.UNAVAILABLE, reason).to_status()
         self._send(pb.GetResponse(nixl_answer=pb.NixlAnswer(refusal=status)))
 
     def ended(self, push_id: int) -> None:
-        """Tell that nothing writes for a push any more."""
+        """Report that a push is no longer written."""
         self._send(pb.GetResponse(push_ended=pb.PushEnded(push_id=push_id)))

@@ -1,4 +1,4 @@
-"""The thread that a NIXL agent lives on."""
+"""The thread that a NIXL agent runs on."""
 
 import asyncio
 import threading
@@ -15,43 +15,43 @@ from services.kvstore.peers.transports.nixl.endpoint import Endpoint, NixlError
 log = get_logger(__name__)
 
 IDLE_SECONDS = 0.1
-"""Between polls while nothing is under way."""
+"""Pause between polls while idle."""
 LINGER_SECONDS = 0.5
-"""After something was under way, or an agent was added: polls are frequent for this long."""
+"""Time of frequent polls after activity, or after an agent was added."""
 LINGER_PAUSE_SECONDS = 0.001
 SPIN_SECONDS = 2e-3
-"""Since something moved: polls follow each other without a pause for this long. A pause of 20 us,
-which the kernel makes 75, was measured to cost TCP up to 40 % of its rate."""
+"""Time of polling without a pause after progress. A pause of 20 us, which the kernel extends to 75,
+was measured to cost TCP up to 40 % of its rate."""
 PAUSE_SECONDS = 50e-6
-"""Between polls after that, while something is under way still."""
+"""Pause between polls after that, while something is still in progress."""
 QUICK_SECONDS = 5e-6
-"""A poll that takes longer has moved something."""
+"""A poll that takes longer counts as progress."""
 CLOSE_SECONDS = 3.0
-"""How long an agent may take to end; NIXL may wait longer for a peer that is away."""
+"""Most seconds for an agent to end; NIXL may wait longer for an unreachable peer."""
 
 
 @dataclass(frozen=True, slots=True)
 class NixlWriteRequest:
-    """What is to be written to another agent, and what follows."""
+    """A write to another agent, and its follow-up."""
 
     agent: str
     pieces: Sequence[tuple[int, int, int]]
-    """As `NixlAgent.write` takes them."""
+    """In the format of `NixlAgent.write`."""
     unchanged: Callable[[], bool]
-    """Called on the thread once all is written: whether the right bytes were there throughout."""
+    """Called on the thread after the write: whether the source bytes were unchanged throughout."""
     message: bytes
-    """The agent is notified of it if so."""
+    """Notification sent to the agent if so."""
     on_done: Callable[[bool], None]
-    """Called on the loop once nothing is written any more, with whether all went well."""
+    """Called on the loop once the write has ended, with whether it succeeded."""
 
 
 class NixlThread:
-    """Runs an agent on a thread of its own: NIXL progresses only when polled, and may block.
+    """Runs an agent on its own thread: NIXL progresses only when polled, and may block.
 
     Owned by the process; its methods are called on the event loop. It polls without a pause while
-    bytes move, with short ones while something is under way that does not, and a few times a second
-    otherwise, so that a peer that was away can end what it had begun. Bounded by its users: streams
-    by their pushes, and one agent per stream to be added at a time.
+    bytes move, with short pauses while something is in progress that does not, and a few times a
+    second otherwise, so that an unreachable peer can complete what it had begun after it returns.
+    Bounded by its users: streams by their pushes, and one agent per stream to be added at a time.
 
     Args:
         make: makes the agent, on the thread.
@@ -70,14 +70,14 @@ class NixlThread:
         self.failure = ""
         """Why there is no agent."""
         self.expected = 0
-        """Pushes that other agents are asked for, counted by their receivers."""
+        """Pushes requested from other agents, counted by their receivers."""
         self._loop = asyncio.get_running_loop()
         self._commands: deque[Callable[[NixlAgent], None]] = deque()
         self._wakeup = threading.Event()
         self._closing = False
         self._writing: dict[str, tuple[NixlWriteRequest, NixlWrite]] = {}
-        """One per agent: a peer is notified of none while bytes of another go on arriving, and it
-        is to check one while the next arrives."""
+        """One write per agent: a peer is not notified of one while bytes of another keep arriving,
+        so that it checks one while the next arrives."""
         self._waiting: dict[str, deque[NixlWriteRequest]] = {}
         self._linger_until = self._spin_until = 0.0
         self._thread: threading.Thread | None = None
@@ -92,13 +92,13 @@ class NixlThread:
                 log.warning("kv.nixl.not_stopped", effect="stays until the process exits")
 
     def start(self) -> None:
-        """Make the agent, in the background; once."""
+        """Create the agent, in the background; once."""
         if self._thread is None and not self._closing:
             self._thread = scoped_thread(self._run, "nixl")
             self._thread.start()
 
     def add(self, remote: Endpoint, done: Callable[[str], None]) -> None:
-        """Add an agent; `done` is called on the loop with what went wrong, or an empty string."""
+        """Add an agent; `done` is called on the loop with the error, or an empty string."""
 
         def command(agent: NixlAgent) -> None:
             try:
@@ -133,7 +133,7 @@ class NixlThread:
         self._submit(command)
 
     def wake(self) -> None:
-        """Poll now: something is expected."""
+        """Poll now: activity is expected."""
         self._wakeup.set()
 
     def _submit(self, command: Callable[[NixlAgent], None]) -> None:
@@ -169,7 +169,7 @@ class NixlThread:
                 self._spin_until = now + SPIN_SECONDS
             if self._writing or self.expected > 0:
                 self._linger_until = now + LINGER_SECONDS
-                # No time at all lets the event loop have the interpreter, and is no pause.
+                # A zero pause releases the interpreter to the event loop, and is not a real pause.
                 time.sleep(0 if now < self._spin_until else PAUSE_SECONDS)
             elif now < self._linger_until:
                 self._wakeup.wait(LINGER_PAUSE_SECONDS)
@@ -183,7 +183,7 @@ class NixlThread:
             notifications = agent.progress()
         except NixlError as error:
             log.warning("kv.nixl.poll_failed", error=str(error))
-            time.sleep(IDLE_SECONDS)  # it may fail at every poll
+            time.sleep(IDLE_SECONDS)  # every poll may fail
             notifications = []
         moved = time.perf_counter() - began > QUICK_SECONDS
         for name, message in notifications:
@@ -209,7 +209,7 @@ class NixlThread:
         return True
 
     def _begin_next(self, agent: NixlAgent, name: str) -> None:
-        """Begin the next write to an agent; those that cannot be begun have failed."""
+        """Start the next write to an agent; those that cannot be started have failed."""
         waiting = self._waiting.get(name)
         while waiting and not self._begin(agent, waiting.popleft()):
             pass
