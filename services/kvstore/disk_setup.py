@@ -106,7 +106,7 @@ def add_disk(
         store: receives the tier.
         file: where objects are stored.
         records: its existing contents.
-        on_failed: called once when the disk is switched off; `Store.disk_failed` says why.
+        on_failed: called once when the disk is switched off; the reason is in `Store.disk_failed`.
         settings: when the disk counts as failed.
         before: the failed tier that used the file; its counters continue.
         verify: whether loaded objects are checked.

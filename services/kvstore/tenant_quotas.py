@@ -25,7 +25,7 @@ class TenantQuotas:
         self._settings = settings
 
     def begin(self, revision: int) -> None:
-        """As of `Listener`."""
+        """Start a full list, as of an etcd revision."""
 
     def take(self, name: str, value: bytes) -> None:
         try:
@@ -36,7 +36,7 @@ class TenantQuotas:
         self._store.set_quota(name, tenant.kv_bytes or self._settings.get(name))
 
     def end(self) -> None:
-        """As of `Listener`."""
+        """Finish a full list."""
 
     def change(self, name: str, value: bytes | None, revision: int) -> None:  # noqa: ARG002
         if value is None:

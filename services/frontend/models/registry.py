@@ -31,7 +31,7 @@ class Registry:
     """
 
     def __init__(self, usable: Callable[[cluster_pb2.Instance], bool]) -> None:
-        """Start without models; `usable` says whether a worker can be sent work now."""
+        """Start without models; `usable` returns whether a worker can be sent work now."""
         self._usable = usable
         self._cards: dict[str, dict[bytes, list[cluster_pb2.ModelCard]]] = {}
         """Cards by name, then by digest of the tokenizer."""

@@ -133,7 +133,7 @@ def answer_format(tokenizer: Tokenizer, tool_format: str, reasoning_format: str)
 
 
 def family_of(template: str) -> Family | None:
-    """Return the family whose calls a chat template writes; None: no known one."""
+    """Return the family whose calls a chat template writes; None: an unknown one, or none."""
     if qwen3_coder.FUNCTION in template:
         return qwen3_coder.FAMILY
     if mistral.OPEN in template:

@@ -55,7 +55,7 @@ _ANY = 2**31
 NOTHING_NAMED: Mapping[str, str | None] = MappingProxyType(
     dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"))
 )
-"""A tokenizer says of none of its special tokens what it is for."""
+"""The names of special tokens for a tokenizer whose configuration has none."""
 
 
 class TooManyTokensError(Exception):
@@ -226,8 +226,8 @@ class Tokenizer:
             options: of the template.
 
         Raises:
-            BatonError: the template failed, or a special token in a message cannot be told apart
-                from text.
+            BatonError: the template failed, or a special token in a message cannot be
+                distinguished from text.
             TooManyTokensError: there are more than `most`.
         """
         if not special:

@@ -1,7 +1,7 @@
 """The disk tier's file: a header, a record per granule, data. Blocking; contains no policy.
 
     header:  magic ‖ version ‖ data bytes
-    records: one per granule of data; that of a slot's first granule says what lies there
+    records: one per granule of data; that of a slot's first granule describes its contents
     data:    slots, each of whole granules
 
 What survives a crash: a slot's record is cleared before its bytes change and written after they

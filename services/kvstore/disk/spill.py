@@ -10,7 +10,7 @@ from services.kvstore.disk.index import DiskEntry
 from services.kvstore.memory.slot import Lease, SlotState
 
 HEADROOM_PART = 8
-"""Memory is kept at least this part empty."""
+"""Divisor of the memory that is kept empty: one part in this many."""
 MAX_HEADROOM_BYTES = 64 * 1024 * 1024
 
 
@@ -88,7 +88,7 @@ class Spiller:
             for offset in cleared:
                 file.clear(offset)
         except Exception as error:  # noqa: BLE001  # reported below: the thread must continue
-            # Records that failed to be cleared must not be overwritten: digests still detect them.
+            # Nothing may overwrite slots whose records were not cleared: digests still detect them.
             unclear = error
         for write in batch:
             slot = write.lease.slot

@@ -139,7 +139,7 @@ class SlabAllocator:
         """Return the span that contains a slot.
 
         Raises:
-            KeyError: none lies there.
+            KeyError: no slot begins there.
         """
         return self._span_of[offset // self.slab_bytes]
 

@@ -142,7 +142,7 @@ class FleetPlanner:
             plan: the latest one.
             session: the session that the ticket ends with.
             now: a monotonic clock, in seconds.
-            itl_target: as of `PlacementService.commit`.
+            itl_target: as for `PlacementService.commit`.
 
         Raises:
             BatonError: what `PlacementService.commit` raises.

@@ -139,12 +139,12 @@ def possible(
 
     Args:
         query: the request; its cached part makes no difference.
-        columns: as of `choose`, like the rest.
+        columns: as for `choose`.
         policy: constants of the cost model.
         fit: by worker, whether it has the query's tokenizer and adapter; None: all have.
 
     Raises:
-        BatonError: as of `choose`.
+        BatonError: as for `choose`.
     """
     usable = usable_rows(query, columns, fit)
     rows = usable.decode

@@ -42,7 +42,7 @@ class RecordedAdmission(AdmissionController):
     Args:
         write: takes records.
         placements: decides where requests go.
-        on_answer: as of `AdmissionController`.
+        on_answer: as for `AdmissionController`.
         settings: of each model's queue.
     """
 

@@ -31,7 +31,7 @@ class TenantRecords:
         self._shares = shares
 
     def begin(self, revision: int) -> None:
-        """As of `Listener`."""
+        """Start a full list, as of an etcd revision."""
 
     def take(self, name: str, value: bytes) -> None:
         try:
@@ -42,7 +42,7 @@ class TenantRecords:
         self._shares.set(name, TenantShare(TIERS[tenant.tier], float(tenant.weight or 1)))
 
     def end(self) -> None:
-        """As of `Listener`."""
+        """Finish a full list."""
 
     def change(self, name: str, value: bytes | None, revision: int) -> None:  # noqa: ARG002
         if value is None:
@@ -64,7 +64,7 @@ class ClassRecords:
         self._policy = AdmissionPolicy()
 
     def begin(self, revision: int) -> None:
-        """As of `Listener`."""
+        """Start a full list, as of an etcd revision."""
 
     def take(self, name: str, value: bytes) -> None:
         try:

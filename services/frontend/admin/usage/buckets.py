@@ -57,7 +57,7 @@ def read_token(token: str, begin: int, width: int, question: bytes) -> Range:
         token: as it was sent.
         begin: of the range.
         width: seconds of a bucket.
-        question: as of `page_token`.
+        question: as for `page_token`.
 
     Raises:
         BatonError: INVALID_FIELD: it is not such a token, or was made for another request.

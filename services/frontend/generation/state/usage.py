@@ -70,7 +70,7 @@ class RequestUsage:
             # The rest of the transfer went on while the prompt was computed.
             late = (now - self.first_token_at) * 1e3
             detail += f", complete {late:.0f} ms after the first token"
-        # By the worker's clock; it was not told of the request before it was placed.
+        # By the worker's clock; it did not know the request before its placement.
         seconds = min(prepared.fetch_seconds, now - self._placed_at)
         self._step(
             "transfer",

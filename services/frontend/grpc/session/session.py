@@ -64,7 +64,7 @@ class GrpcSession:
         max_requests: int,
         admit: Callable[[], Principal],
     ) -> None:
-        """Serve a call with `inference`; `max_requests` may be open at once.
+        """Serve a call with `inference`; at most `max_requests` may be open.
 
         `admit` returns the principal, at each request's start, or raises its rejection.
         """
