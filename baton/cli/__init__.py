@@ -1,1 +1,2 @@
-"""The `baton` command. Modules import what is heavy inside functions, so that it starts at once."""
+"""The `baton` command. Modules import heavy dependencies inside functions, so that it starts
+quickly."""

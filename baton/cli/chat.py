@@ -29,7 +29,7 @@ _COMMAND = re.compile(r"/[a-z]+")
 
 
 class Conversation:
-    """The messages so far, and the next answer."""
+    """The messages so far, and the next reply."""
 
     def __init__(
         self, client: Client, model: str, options: ChatCommandOptions, console: Console
@@ -47,7 +47,7 @@ class Conversation:
         self._messages = [system] if self._options.system else []
 
     def ask(self, question: str) -> None:
-        """Print the answer as it streams. One that fails or is stopped is not kept."""
+        """Print the reply as it streams. A failed or stopped one is not kept."""
         messages: list[Message] = [*self._messages, {"role": "user", "content": question}]
         begun = time.monotonic()
         printer = AnswerPrinter(self._console)
@@ -69,7 +69,7 @@ def chat(address: str, options: ChatCommandOptions, question: str, console: Cons
     """Ask the frontend at an address one question, or converse when there is none.
 
     Raises:
-        CommandError: there is no frontend or model, or the question was refused or cancelled.
+        CommandError: there is no frontend or model, or the request was rejected or cancelled.
     """
     with Client(address, credentials=options.credentials()) as client:
         try:
@@ -92,8 +92,8 @@ def models(address: str, options: FrontendOptions, console: Console, as_json: bo
     """List the models that are served.
 
     Args:
-        address: of the frontend.
-        options: how it is reached.
+        address: address of the frontend.
+        options: how to reach it.
         console: to print on.
         as_json: print JSON, an object per model with the fields of `baton.client.Model`.
 

@@ -1,4 +1,4 @@
-"""`baton simulate`: run a trace on a simulated cluster, under the router's own objects."""
+"""`baton simulate`: run a trace on a simulated cluster, with the router's own code."""
 
 import sys
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""Commands that operators change a cluster with: tenants, database, usage, certificates."""
+"""Commands by which operators change a cluster: tenants, database, usage, certificates."""

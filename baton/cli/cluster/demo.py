@@ -17,7 +17,7 @@ from baton.cli.shared.options import ClusterOptions
 from baton.cli.shared.render import AnswerPrinter, print_steps, usage_line
 from baton.client import AsyncClient, BatonClientError, Message
 
-# The last answer is right only if the KV of all turns before it is.
+# The last reply is correct only if the KV of all previous turns is.
 TURNS = (
     "Please remember: My name is Ada. The red lamp is in Kasimo. The code of Bruno is 4711.",
     "Tell me a story about a fox named Zimo",
@@ -61,8 +61,8 @@ def demo(options: ClusterOptions, console: Console, errors: Console) -> bool:
 async def _busy(client: AsyncClient, cluster: RunningCluster) -> AsyncIterator[None]:
     """Keep each decode worker decoding other streams, as in production.
 
-    An idle decode worker had best prefill by itself. Beside streams it takes longer, so that the
-    router chooses a prefill worker: what the demo is to show.
+    For an idle decode worker, computing prompts itself is fastest. Next to running streams it takes
+    longer, so that the router chooses a prefill worker, which the demo is meant to show.
     """
     async with AsyncExitStack() as streams:
         for number in range(cluster.decode_workers):
@@ -74,7 +74,7 @@ async def _busy(client: AsyncClient, cluster: RunningCluster) -> AsyncIterator[N
                     ignore_eos=True,
                 )
             )
-            await anext(stream)  # it runs
+            await anext(stream)  # it is running
         yield
 
 

@@ -37,10 +37,10 @@ def up(options: ClusterOptions, console: Console, errors: Console) -> None:
 
 
 async def first_key(endpoints: tuple[str, ...], cluster: str) -> str:
-    """Make the first API key of a cluster and return its secret; empty: there are keys.
+    """Create the first API key of a cluster and return its secret; empty: it already has keys.
 
     Raises:
-        CommandError: etcd does not answer.
+        CommandError: etcd does not respond.
     """
     try:
         async with Etcd(endpoints) as etcd:

@@ -13,7 +13,7 @@ from baton.settings.names import CONFIG_FLAG
 
 
 def show(process: str, config: Path | None, console: Console) -> None:
-    """Print the settings of a process, or of each when none is named.
+    """Print the settings of a process, or of all processes if none is named.
 
     Args:
         process: its name; empty: all.
@@ -21,7 +21,7 @@ def show(process: str, config: Path | None, console: Console) -> None:
         console: to print on.
 
     Raises:
-        CommandError: there is no such process, or a setting is wrong.
+        CommandError: there is no such process, or a setting is invalid.
     """
     if process and process not in SERVICE_SETTINGS:
         known = ", ".join(SERVICE_SETTINGS)

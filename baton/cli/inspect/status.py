@@ -37,7 +37,7 @@ UNKNOWN = "?"
 
 @dataclass(frozen=True, slots=True)
 class WorkerLoad:
-    """How busy a worker is."""
+    """Load of a worker."""
 
     running: int
     waiting: int
@@ -47,7 +47,7 @@ class WorkerLoad:
 
 @dataclass(frozen=True, slots=True)
 class StoreLoad:
-    """What a store holds."""
+    """Content of a store."""
 
     used_bytes: int
     capacity_bytes: int
@@ -66,18 +66,18 @@ class StatusRow:
     metrics_address: str
     health: str
     version: str
-    """Release and commit of its code; UNKNOWN: older than those that say so."""
+    """Release and commit of its code; UNKNOWN: older than releases that report it."""
     load: WorkerLoad | StoreLoad | None = None
-    """None: it has none to tell, or did not tell."""
+    """None: it has none to report, or did not report it."""
     operators: str | None = None
-    """What a torch engine computes with: the instruction set of its compiled operators, or why it
-    is plain torch. What a router has compiled, or why it does without. None: it is neither, or does
-    not say."""
+    """Operators of a torch engine: the instruction set of its compiled operators, or why it uses
+    plain torch. For a router: its compiled libraries, or why it has none. None: neither, or not
+    reported."""
     denial: str = ""
-    """Why it did not tell, where the command's certificate is another role's."""
+    """Why it rejected the query, if the command's certificate is for another role."""
 
     def cells(self) -> tuple[str, str]:
-        """Return its load and its KV in words."""
+        """Return its load and its KV as text."""
         match self.load:
             case WorkerLoad(running, waiting, used, total):
                 return f"{running} run, {waiting} wait", f"{used}/{total} pages"
@@ -91,14 +91,14 @@ def status(cluster: ClusterAddress, console: Console, metrics: bool, as_json: bo
     """Print the instances that etcd lists.
 
     Args:
-        cluster: where it is.
+        cluster: address of the cluster.
         console: to print on.
-        metrics: print where each serves /metrics, and not how busy it is.
+        metrics: print the metrics addresses instead of the load.
         as_json: print JSON.
 
     Raises:
-        CommandError: etcd does not answer, no instance does, or some do not tell this certificate
-            how busy they are.
+        CommandError: etcd does not respond, no instance does, or some reject queries with this
+            certificate.
     """
     logs.configure("status", "status", level="error")
     rows = asyncio.run(_rows(cluster.endpoints, cluster.name))
@@ -135,22 +135,22 @@ def _print(
 
 
 def status_table(rows: Sequence[StatusRow], width: int | None) -> TextTable:
-    """Return the table of instances, with metrics' addresses where the terminal is wide enough.
+    """Return the table of instances, with metrics addresses if the terminal is wide enough.
 
-    Roles have a column only where ids do not begin with them, versions only where they differ.
+    Roles have a column only if IDs do not begin with them, versions only if they differ.
     """
     roles = not all(row.id.startswith(row.role) for row in rows)
     wide = _status_table(rows, roles, metrics=True)
     if width is None or wide.width <= width:
         return wide
     narrow = _status_table(rows, roles, metrics=False)
-    # Where columns do not fit in any case, there is room for everything.
+    # If columns do not fit in any case, all of them are shown.
     return narrow if narrow.width <= width else wide
 
 
 def compiled_lines(rows: Sequence[StatusRow]) -> list[str]:
-    """Return a sentence per kind of operators that workers compute with, and who they are; then
-    the same of what routers have compiled."""
+    """Return a sentence per kind of operators that workers use, with their names; then the same for
+    routers' compiled libraries."""
     routers = [row for row in rows if row.role == "router"]
     workers = [row for row in rows if row.role != "router"]
     return [*_compiled_lines(workers, "All workers"), *_compiled_lines(routers, "All routers")]
@@ -166,7 +166,7 @@ def _compiled_lines(rows: Sequence[StatusRow], everyone: str) -> list[str]:
 
 
 def metrics_table(rows: Sequence[StatusRow]) -> TextTable:
-    """Return the table of where instances serve metrics."""
+    """Return the table of metrics addresses."""
     table = TextTable(("instance", "role", "metrics"))
     for row in rows:
         url = f"http://{row.metrics_address}/metrics" if row.metrics_address else ""
@@ -237,7 +237,7 @@ async def _row(member: cluster_pb2.Instance, channel: Channel) -> StatusRow:
 
 
 def describe_operators(member: cluster_pb2.Instance) -> str | None:
-    """Return what a member computes with, in words; None: it does not say."""
+    """Return a member's compute operators, as text; None: not reported."""
     if parts := member.compiled_parts:
         return ", ".join(
             f"{part.name} in {part.fallback} ({part.reason})"
@@ -260,7 +260,7 @@ async def _worker(channel: Channel) -> WorkerLoad | None:
         response = await call.read()
     finally:
         call.cancel()
-    if not isinstance(response, worker_pb2.WatchLoadResponse):  # ended at once: it shuts down
+    if not isinstance(response, worker_pb2.WatchLoadResponse):  # ended immediately: it shuts down
         return None
     report = response.report
     used = report.total_pages - report.free_pages

@@ -1,10 +1,8 @@
-"""Which cluster a command is for: its name and the etcd that lists its processes, both from one
-place.
+"""The cluster of a command: its name and the etcd that lists its processes, from one source.
 
-What the operator names, by option or environment variable, is used as it is. Where only one of the
-two is named, the other is looked up at that place: the etcd of a cluster that runs here under the
-name, or the one cluster that is registered in the etcd. Where neither is named, the cluster that
-runs on this machine is meant.
+Values from options or environment variables are used as given. If only one of the two is given,
+the other is looked up from it: the etcd of the local cluster with that name, or the only cluster
+registered in that etcd. If neither is given, the cluster that runs on this machine is used.
 """
 
 import asyncio
@@ -29,24 +27,24 @@ _SAY = "Name one with --cluster."
 
 @dataclass(frozen=True, slots=True)
 class ClusterAddress:
-    """Where a cluster is."""
+    """The address of a cluster."""
 
     endpoints: tuple[str, ...]
     """`host:port` of each endpoint of etcd."""
     name: str
     local: LocalCluster | None = None
-    """The record of the cluster, where `baton up` runs it on this machine."""
+    """Record of the cluster, if `baton up` runs it on this machine."""
 
 
 def find_cluster(endpoints: tuple[str, ...], name: str) -> ClusterAddress:
-    """Return the cluster that is meant.
+    """Return the selected cluster.
 
     Args:
         endpoints: of etcd, as the operator named them; empty: not named.
         name: of the cluster, likewise.
 
     Raises:
-        CommandError: there is no such cluster, several may be meant, or etcd does not answer.
+        CommandError: there is no such cluster, the choice is ambiguous, or etcd does not respond.
     """
     if endpoints:
         _require_etcd(endpoints)
@@ -64,7 +62,7 @@ def require_registered(address: ClusterAddress) -> None:
     """Check that a process of the cluster is registered, so that a change takes effect somewhere.
 
     Raises:
-        CommandError: none is, or etcd does not answer.
+        CommandError: none is, or etcd does not respond.
     """
     if ask(address.endpoints, lambda etcd: etcd.count(keys.instances(address.name))):
         return
@@ -82,7 +80,7 @@ def require_registered(address: ClusterAddress) -> None:
 def _registered_name(endpoints: Sequence[str]) -> str:
     """Return the name of the cluster that is registered in an etcd.
 
-    A cluster that has processes goes before clusters that only have records.
+    A cluster with processes takes precedence over clusters that only have records.
 
     Raises:
         CommandError: none is, or several are.
@@ -100,10 +98,10 @@ def _registered_name(endpoints: Sequence[str]) -> str:
 
 
 def ask(endpoints: Sequence[str], question: "Callable[[Etcd], Awaitable[T]]") -> T:
-    """Return what an etcd says.
+    """Query an etcd; return the result.
 
     Raises:
-        CommandError: it does not answer.
+        CommandError: it does not respond.
     """
     from baton.cluster.etcd import certificate
     from baton.cluster.etcd.client import Etcd, EtcdError

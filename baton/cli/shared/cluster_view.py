@@ -1,4 +1,4 @@
-"""What commands see of a cluster: its instances as etcd lists them, and their health."""
+"""A cluster as commands see it: its instances as listed in etcd, and their health."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
@@ -31,15 +31,15 @@ class ClusterView:
 
     @property
     def instances(self) -> Mapping[str, Instance]:
-        """Instances alive now, by id; a live view."""
+        """Instances alive now, by ID; a live view."""
         return self._discovery.instances
 
     def changes(self) -> AsyncGenerator[MembershipChange, None]:
-        """Yield what changes, beginning with the instances alive now; never ends."""
+        """Yield changes, beginning with the instances alive now; never ends."""
         return self._discovery.changes()
 
     def card(self, model: str) -> ModelCard | None:
-        """Return the card of a model; of several, that with the shortest context."""
+        """Return the card of a model; if there are several, that with the shortest context."""
         return min(self.cards(model), key=lambda card: card.context_tokens, default=None)
 
     def cards(self, model: str) -> list[ModelCard]:
@@ -53,11 +53,11 @@ class ClusterView:
 
     @property
     def synced(self) -> bool:
-        """Whether etcd answered at least once."""
+        """Whether etcd responded at least once."""
         return self._discovery.synced
 
     def incarnation(self, instance_id: str) -> str:
-        """Return the incarnation of the instance with this id; empty if there is none."""
+        """Return the incarnation of the instance with this ID; empty if there is none."""
         instance = self.instances.get(instance_id)
         return instance.incarnation if instance is not None else ""
 
@@ -66,7 +66,7 @@ class ClusterView:
 
         Args:
             ids: instance ids; those that serve are removed.
-            not_incarnation: one that does not count: that of a process which died.
+            not_incarnation: an incarnation to ignore: that of a dead process.
         """
         while True:
             for identity in sorted(ids):
@@ -99,7 +99,7 @@ class ClusterView:
 
 @asynccontextmanager
 async def watch_cluster(endpoints: Iterable[str], cluster: str) -> AsyncIterator[ClusterView]:
-    """Watch a cluster; the view is empty until etcd answers."""
+    """Watch a cluster; the view is empty until etcd responds."""
     etcd = Etcd(tuple(endpoints), certificate=etcd_certificate.current())
     async with etcd, Discovery(etcd, cluster) as discovery, ChannelPool() as channels:
         yield ClusterView(discovery, channels)
@@ -113,7 +113,7 @@ def role_name(role: Role.ValueType) -> str:
 
 
 async def health(channel: Channel, service: str = "") -> str:
-    """Return `SERVING`, `NOT_SERVING`, or `UNREACHABLE` without an answer within a second."""
+    """Return `SERVING`, `NOT_SERVING`, or `UNREACHABLE` if there is no response within a second."""
     request = health_pb2.HealthCheckRequest(service=service)
     stub = channel.stub(health_pb2_grpc.HealthStub)
     try:

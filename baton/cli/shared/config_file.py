@@ -1,4 +1,4 @@
-"""The settings file, for commands that start a cluster: it gives their options defaults."""
+"""The settings file as a source of option defaults, for commands that start a cluster."""
 
 import os
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ _OPTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "engine": ("decode", "engine.kind"),
     }
 )
-"""Options of `baton up`: the process and the setting of the file that they default to."""
+"""Options of `baton up`: the process and setting of the file that provide their defaults."""
 
 
 def take_defaults(context: typer.Context, path: Path | None) -> Path | None:
-    """Let the options of a command default to what the settings file says.
+    """Use values of the settings file as defaults of a command's options.
 
     Raises:
-        CommandError: the file cannot be read, or a setting in it is wrong.
+        CommandError: the file cannot be read, or a setting in it is invalid.
     """
     if path is None:
         return None
@@ -45,7 +45,7 @@ def given_in_file(path: Path, process: str) -> dict[str, str]:
     """Return the settings that a file gives a process, by dotted name, as text.
 
     Raises:
-        CommandError: the file cannot be read, or a setting in it is wrong.
+        CommandError: the file cannot be read, or a setting in it is invalid.
     """
     from baton.cli.shared.errors import CommandError
     from baton.settings import SERVICE_SETTINGS, StartupError, describe, load_with_sources
@@ -60,7 +60,7 @@ def given_in_file(path: Path, process: str) -> dict[str, str]:
 
 
 def given_variables(path: Path | None, process: str) -> set[str]:
-    """Return the variables of settings that the environment or the file gives a process."""
+    """Return the names of setting variables that the environment or the file gives a process."""
     from baton.settings.names import SettingName
 
     names = given_in_file(path, process) if path is not None else {}

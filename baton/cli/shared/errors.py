@@ -1,18 +1,18 @@
-"""How a command fails: a sentence and an exit code."""
+"""Failure of a command: a sentence and an exit code."""
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
-"""As a shell says it: 128 and SIGINT's number."""
+"""As in shells: 128 plus the number of SIGINT."""
 
 
 class CommandError(Exception):
-    """Ends the command; the text is a sentence that says what is wrong and how to fix it.
+    """Ends the command; the message is a sentence with the problem and how to fix it.
 
     Args:
         sentence: for standard error.
-        code: 2 where the command or its settings have to change, 1 where something failed, 130
-            where Ctrl-C ended it.
+        code: 2 if the command or its settings must be changed, 1 for other failures, 130 after
+            Ctrl-C.
     """
 
     def __init__(self, sentence: str, code: int = EXIT_USAGE) -> None:

@@ -1,4 +1,4 @@
-"""Options that commands share, as dataclasses, and what lets a command take one as a parameter."""
+"""Options shared by commands, as dataclasses, and the decorator that expands them."""
 
 import inspect
 from collections.abc import Callable
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that takes the fields of its dataclass parameters as options of its own.
+    """Return a command that takes the fields of its dataclass parameters as options.
 
-    Typer knows options only as parameters of a function. A parameter whose type is a dataclass is
-    replaced by the dataclass's fields, and the command is called with an instance of it.
+    Typer supports options only as parameters of a function. A parameter whose type is a dataclass
+    is replaced by the dataclass's fields, and the command is called with an instance of it.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {}
@@ -65,7 +65,7 @@ def list_command(app: typer.Typer) -> Callable[[Callable[..., None]], Callable[.
 
 
 def endpoints(text: str) -> tuple[str, ...]:
-    """Return the `host:port`s of a list separated by commas."""
+    """Return the `host:port` values of a comma-separated list."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
@@ -147,7 +147,7 @@ class ClusterOptions(WorkerOptions):
     ] = 50051
     frontends: Annotated[int, typer.Option(help="Number of frontends. They share both ports.")] = 1
     etcd_endpoint: EtcdEndpoint = ""
-    """Empty: the cluster runs an etcd of its own."""
+    """Empty: the cluster runs a private etcd."""
     cluster: ClusterName = "local"
     auth: Annotated[
         Literal["off", "keys"],
@@ -178,7 +178,7 @@ def _tls_file(what: str, variable: str) -> Any:
 
 @dataclass(frozen=True)
 class CertificateOptions:
-    """What a command shows to a cluster whose processes show each other certificates."""
+    """Certificates that a command presents to a cluster with mutual TLS."""
 
     tls_cert: Annotated[
         Path | None,
@@ -212,7 +212,7 @@ class CertificateOptions:
     ] = False
 
     def show_certificates(self) -> None:
-        """Have this command show its certificates.
+        """Have this command present its certificates.
 
         Raises:
             CommandError: files cannot be used, or some are missing.
@@ -241,16 +241,16 @@ class CertificateOptions:
 
 @dataclass(frozen=True)
 class EtcdOptions(CertificateOptions):
-    """Which cluster is meant; by default the one that runs on this machine."""
+    """Options that select a cluster; by default the one that runs on this machine."""
 
     etcd_endpoint: EtcdEndpoint = ""
     cluster: ClusterName = ""
 
     def resolve(self) -> "ClusterAddress":
-        """Return which cluster is meant.
+        """Return the selected cluster.
 
         Raises:
-            CommandError: there is none, several may be meant, or certificates cannot be used.
+            CommandError: there is none, the choice is ambiguous, or certificates cannot be used.
         """
         from baton.cli.shared.cluster_address import find_cluster
 
@@ -260,7 +260,7 @@ class EtcdOptions(CertificateOptions):
 
 @dataclass(frozen=True)
 class ChangeOptions(EtcdOptions):
-    """Which cluster a change is for."""
+    """Options that select the cluster of a change."""
 
     before_start: Annotated[
         bool,
@@ -270,8 +270,8 @@ class ChangeOptions(EtcdOptions):
     ] = False
 
     def resolve(self) -> "ClusterAddress":
-        """Return which cluster is meant; processes of it are registered, or `--before-start` is
-        given.
+        """Return the selected cluster, which must have registered processes unless `--before-start`
+        is given.
 
         Raises:
             CommandError: as `EtcdOptions.resolve`, or none of its processes is registered.
@@ -286,23 +286,23 @@ class ChangeOptions(EtcdOptions):
 
 @dataclass(frozen=True)
 class StoreTarget:
-    """The KV stores that are meant: one by its address, else all that etcd lists."""
+    """The selected KV stores: one by its address, else all that etcd lists."""
 
     address: str
     cluster: "ClusterAddress | None"
-    """Set where there is no address."""
+    """Set if there is no address."""
 
 
 @dataclass(frozen=True)
 class StoreOptions(EtcdOptions):
-    """Which KV stores are meant: one by its address, or all of a cluster."""
+    """Options that select KV stores: one by its address, or all of a cluster."""
 
     store: Annotated[
         str, typer.Option(help="gRPC host:port of a store. Default: all stores of the cluster.")
     ] = ""
 
     def target(self) -> StoreTarget:
-        """Return which stores are meant.
+        """Return the selected stores.
 
         Raises:
             CommandError: nothing listens at the store, or at etcd.
@@ -356,7 +356,7 @@ class FrontendOptions:
         """Return the frontend's address.
 
         Raises:
-            CommandError: nothing listens there, or several clusters may be meant.
+            CommandError: nothing listens there, or the choice of a cluster is ambiguous.
         """
         import os
 
@@ -405,7 +405,7 @@ class ChatCommandOptions(FrontendOptions):
 
 _ETCD_HOSTS = (
     *("localhost", "127.0.0.1", "etcd"),
-    # One by one: gRPC takes no wildcard right before the last part of a name.
+    # One by one: gRPC supports no wildcard right before the last part of a name.
     *("etcd-0.etcd", "etcd-1.etcd", "etcd-2.etcd"),
     *("*.etcd.baton.svc", "*.etcd.baton.svc.cluster.local"),
 )

@@ -1,4 +1,4 @@
-"""Whether anything listens where a command is about to call, before it loads what calls."""
+"""Checks that an address accepts connections, before loading the client code."""
 
 import socket
 from collections.abc import Sequence
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from baton.cli.shared.errors import EXIT_FAILED, CommandError
 
 CONNECT_SECONDS = 2.0
-"""For all addresses together. A refusal comes at once; only silence takes so long."""
+"""Timeout for all addresses together. Refused connections fail immediately; only silence takes this
+long."""
 
 
 def require_listening(addresses: Sequence[str], flag: str, otherwise: str) -> None:
@@ -14,11 +15,11 @@ def require_listening(addresses: Sequence[str], flag: str, otherwise: str) -> No
 
     Args:
         addresses: `host:port` each.
-        flag: names them in the complaint about one that is none.
-        otherwise: the sentence to fail with if none accepts.
+        flag: option to name in the error about an invalid address.
+        otherwise: error message if none accepts.
 
     Raises:
-        CommandError: none accepts, or one is no address.
+        CommandError: none accepts, or one is not an address.
     """
     parts = [split_address(address, flag) for address in addresses]
     for host, port in parts:
@@ -31,7 +32,7 @@ def require_listening(addresses: Sequence[str], flag: str, otherwise: str) -> No
 
 
 def certificate_hint() -> str:
-    """Return what may be wrong with certificates where processes do not answer: a sentence."""
+    """Return a hint about certificates for the case that processes do not respond."""
     from baton.rpc.tls import mutual
 
     if mutual.current() is None:
@@ -44,10 +45,11 @@ def certificate_hint() -> str:
 
 
 def split_address(address: str, flag: str) -> tuple[str, int]:
-    """Return the host, without brackets, and the port. gRPC would take no port for another one.
+    """Return the host, without brackets, and the port. gRPC would accept a missing port as another
+    one.
 
     Raises:
-        CommandError: it is no `host:port`.
+        CommandError: it is not `host:port`.
     """
     host, _, port = address.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65_536:

@@ -1,4 +1,4 @@
-"""How answers and steps are printed on a terminal."""
+"""Printing of replies and steps on a terminal."""
 
 from collections.abc import Iterable
 
@@ -11,9 +11,9 @@ from baton.client import Delta, Event, Finished, Step, Usage
 
 
 class WordWrap:
-    """Breaks text that comes in pieces between words.
+    """Wraps streamed text between words.
 
-    The word that is still coming is held back: it may not fit. Spaces are kept but at a break.
+    An incomplete word is held back, because it may not fit. Spaces are kept, except at a break.
 
     Args:
         width: columns of the terminal.
@@ -46,7 +46,7 @@ class WordWrap:
         return out
 
     def flush(self) -> str:
-        """Return the word that is held back: it is whole."""
+        """Return the word that was held back, which is now complete."""
         word, self._word = self._word, ""
         if not word:
             return ""
@@ -61,7 +61,7 @@ class WordWrap:
 
 
 class AnswerPrinter:
-    """Prints one answer as its events arrive, on a terminal between words."""
+    """Prints one reply as its events arrive, wrapped between words on a terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -77,7 +77,7 @@ class AnswerPrinter:
             self._console.print()
 
     def flush(self) -> None:
-        """Print what was held back: the answer ends here."""
+        """Print the text held back: the reply is complete."""
         if self._wrap is not None:
             self._print(self._wrap.flush())
 
@@ -87,12 +87,12 @@ class AnswerPrinter:
 
 
 def printable(text: str) -> str:
-    """Return text without characters that control the terminal; they show as `·`."""
+    """Return text with terminal control characters replaced by `·`."""
     return "".join(letter if letter.isprintable() or letter in "\n\t" else "·" for letter in text)
 
 
 def usage_line(usage: Usage, seconds: float) -> Text:
-    """Return one line with the tokens and duration of an answer."""
+    """Return one line with the tokens and duration of a reply."""
     return Text(
         f"{usage.output_tokens} tokens in {duration(seconds)}; "
         f"{usage.cached_tokens} of {usage.prompt_tokens} prompt tokens cached",

@@ -1,8 +1,8 @@
-"""Tables that fit the terminal: no value is cut, no word is broken.
+"""Tables that fit the terminal: no value is truncated, no word is broken.
 
-Rows are columns where they fit. Where they do not, each row is a line that begins with its first
-value, and the others follow, each behind its heading, on as many lines as it takes. What does not
-go to a terminal is columns in any case, one line per row.
+Rows are shown in columns if they fit. If not, each row starts a line with its first value, and the
+others follow, each after its heading, on as many lines as needed. Output that is not a terminal
+always has columns, one line per row.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -19,24 +19,24 @@ Cell = str | Text
 
 @dataclass
 class TextTable:
-    """Rows of values below headings."""
+    """Rows of values with headings."""
 
     headings: Sequence[str]
     right: frozenset[str] = frozenset()
-    """Headings of columns that are numbers."""
+    """Headings of numeric columns."""
     note_heading: str = ""
-    """Above notes; without it they are beside the point, and dim."""
+    """Heading of the notes; without one they are secondary, and dim."""
     shared: frozenset[str] = frozenset()
-    """Headings of columns that are said once, above, where all rows agree and room is short."""
+    """Headings of columns that are shown once, above, if all rows agree and width is scarce."""
     rows: list[tuple[list[Text], str]] = field(default_factory=list)
 
     def add(self, *cells: Cell, note: str = "") -> None:
-        """Add a row: a value per heading, and a sentence without one that may take more lines."""
+        """Add a row: a value per heading, and a note without a heading that may take more lines."""
         self.rows.append(([_text(cell) for cell in cells], note))
 
     @property
     def width(self) -> int:
-        """Columns that it takes as columns, notes aside."""
+        """Width in columns, without notes."""
         widths = self._widths()
         return sum(widths) + GAP * (len(widths) - 1)
 
@@ -44,7 +44,7 @@ class TextTable:
         """Yield the lines to print, without trailing spaces.
 
         Args:
-            width: columns of the terminal; None: there is no limit.
+            width: columns of the terminal; None: no limit.
         """
         widths = self._widths()
         if width is not None and self.width > width:
@@ -73,7 +73,7 @@ class TextTable:
         ]
 
     def _beside(self, line: Text, note: Text) -> Text:
-        """Return the line with the note behind its columns."""
+        """Return the line with the note after its columns."""
         if note.plain:
             line.pad_right(self.width + GAP - line.cell_len)
             line.append_text(note)
@@ -106,7 +106,7 @@ class TextTable:
         ]
 
     def _common(self) -> list[str]:
-        """Return headings of shared columns in which all of several rows agree."""
+        """Return headings of shared columns in which all rows agree."""
         return [
             heading
             for column, heading in enumerate(self.headings)
@@ -124,7 +124,7 @@ class TextTable:
 
 
 def show(console: Console, table: TextTable) -> None:
-    """Print a table: as wide as the terminal, or unlimited where there is none."""
+    """Print a table: as wide as the terminal, or unlimited without one."""
     for line in table.lines(console.width if console.is_terminal else None):
         console.print(line, soft_wrap=True, highlight=False)
 

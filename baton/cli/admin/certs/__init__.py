@@ -1,1 +1,1 @@
-"""`baton certs`: an authority and certificates for a cluster."""
+"""`baton certs`: a certificate authority and certificates for a cluster."""

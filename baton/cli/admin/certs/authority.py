@@ -1,4 +1,4 @@
-"""An authority that signs certificates of processes."""
+"""A certificate authority for the certificates of processes."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CLOCK_SKEW = timedelta(minutes=5)
-"""By so much the clocks of those who check may be behind."""
+"""Tolerated lag of verifiers' clocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class IssuedCertificate:
 
 
 class Authority:
-    """A key and the certificate that others trust.
+    """A CA key and the CA certificate that processes trust.
 
     Args:
         certificate: self-signed.
@@ -42,7 +42,7 @@ class Authority:
 
     @classmethod
     def new(cls, name: str, days: float) -> "Authority":
-        """Return an authority of a name, with a new key."""
+        """Return an authority with a name and a new key."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         builder = _builder(subject, subject, key, days)
@@ -83,13 +83,13 @@ class Authority:
         uris: Sequence[str] = (),
         begins: timedelta = -CLOCK_SKEW,
     ) -> IssuedCertificate:
-        """Return a new certificate for both sides of TLS, with a key of its own.
+        """Return a new certificate for both sides of TLS, with a new key.
 
         Args:
             names: DNS names and IP addresses.
-            days: that it is valid, from now.
-            uris: such as SPIFFE ids.
-            begins: when it does, seen from now.
+            days: validity, from now.
+            uris: for example SPIFFE IDs.
+            begins: start of the validity, relative to now.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, [*names, "baton"][0][:64])])

@@ -1,4 +1,4 @@
-"""`baton certs`: certificates for those who have no service that issues them."""
+"""`baton certs`: certificates for clusters without a certificate service."""
 
 from rich.console import Console
 
@@ -31,10 +31,10 @@ _DROPPED = "Every role now trusts one authority. Distribute the directories agai
 
 
 def certs(options: CertsOptions, console: Console) -> None:
-    """Make files, or take a step of replacing the authority, and print what to do next.
+    """Create files, or perform a step of replacing the authority, and print what to do next.
 
     Raises:
-        CommandError: the directory cannot be written or holds something else, or there is no
+        CommandError: the directory cannot be written or contains other files, or there is no
             authority to replace.
     """
     directory = CertificateDirectory(options.directory)
@@ -62,7 +62,7 @@ def certs(options: CertsOptions, console: Console) -> None:
 
 
 def _run(directory: CertificateDirectory, options: CertsOptions) -> str:
-    """Return what to say after it."""
+    """Return the message to print afterwards."""
     if options.drop_old_cas:
         directory.drop_old_authorities()
         return _DROPPED

@@ -1,4 +1,4 @@
-"""What `baton certs` keeps in a directory: an authority, and a folder per role for its processes.
+"""The directory of `baton certs`: an authority, and a folder per role for its processes.
 
 DIR/ca.crt, ca.key              the authorities, the newest first, and the newest one's key
 DIR/<role>/tls.crt, tls.key     a certificate that the newest one signed when it was made
@@ -17,7 +17,7 @@ from baton.cli.admin.certs.authority import Authority
 from baton.rpc.tls.identity import ROLES
 
 ETCD = "etcd"
-"""Not a role of Baton's: the name of the folder for etcd's own certificate."""
+"""Not a role of Baton: the name of the folder for etcd's certificate."""
 _CA_DAYS = 3650.0
 
 
@@ -34,7 +34,7 @@ class CertificateDirectory:
 
     @property
     def exists(self) -> bool:
-        """Whether there is an authority."""
+        """Whether the authority exists."""
         return self._bundle.exists()
 
     def authorities(self) -> list[bytes]:
@@ -42,13 +42,13 @@ class CertificateDirectory:
 
         Raises:
             OSError: the file cannot be read.
-            ValueError: it holds something else.
+            ValueError: it contains something else.
         """
         found = x509.load_pem_x509_certificates(self._bundle.read_bytes())
         return [certificate.public_bytes(Encoding.PEM) for certificate in found]
 
     def add_authority(self) -> None:
-        """Make a new authority and have every role trust it beside those before.
+        """Create a new authority and have every role trust it in addition to those before.
 
         No certificate is signed with it yet: first all processes have to trust it.
         """
@@ -59,16 +59,16 @@ class CertificateDirectory:
         self._trust([authority.cert, *before])
 
     def drop_old_authorities(self) -> None:
-        """Have every role trust the newest authority alone."""
+        """Have every role trust only the newest authority."""
         self._trust(self.authorities()[:1])
 
     def issue(self, trust_domain: str, days: float, etcd_hosts: Sequence[str]) -> None:
-        """Make a new certificate for each role and for etcd, signed by the newest authority.
+        """Create a new certificate for each role and for etcd, signed by the newest authority.
 
         Args:
-            trust_domain: in which the roles are named.
-            days: that they are valid.
-            etcd_hosts: names and addresses at which etcd is called.
+            trust_domain: trust domain of the role names.
+            days: validity of the certificates.
+            etcd_hosts: names and addresses of etcd.
         """
         bundle = self.authorities()
         authority = Authority.load(bundle[0], self._key.read_bytes())
@@ -89,7 +89,7 @@ class CertificateDirectory:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """Replace a file as a whole: who reads it sees the old or the new one."""
+    """Replace a file atomically: readers see either the old or the new one."""
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

@@ -1,1 +1,1 @@
-"""`baton db`: the schema of the database that usage is kept in, and what is old there."""
+"""`baton db`: the schema of the usage database, and the deletion of old records."""

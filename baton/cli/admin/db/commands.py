@@ -1,4 +1,4 @@
-"""What `baton db …` does."""
+"""Implementation of `baton db …`."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -18,20 +18,20 @@ from baton.settings.names import CONFIG_FLAG
 from baton.usage.retention import delete_before
 
 OPTIONAL_SECONDS = 60.0
-"""What waits for an upgrade that is optional waits so long at most."""
+"""Longest wait for an optional upgrade."""
 R = TypeVar("R")
 
 
 def upgrade(url: str, config: Path | None, cluster: str, *, optional: bool = False) -> str:
-    """Upgrade the schema; return what was done, as a sentence.
+    """Upgrade the schema; return the result as a sentence.
 
     Args:
-        url: of the database; empty: what frontends have as `state.url`, else that of the cluster
-            that runs here.
+        url: URL of the database; empty: the frontends' `state.url`, else that of the cluster that
+            runs here.
         config: a settings file; None: the one that BATON_CONFIG names, if any.
         cluster: name of the cluster that runs here; empty: the only one.
-        optional: a database that cannot be upgraded is no error: the sentence says why. It has
-            OPTIONAL_SECONDS.
+        optional: failing to upgrade within OPTIONAL_SECONDS is not an error; the sentence gives the
+            reason.
 
     Raises:
         CommandError: no database is named, it cannot be reached, or its schema is newer.
@@ -51,7 +51,7 @@ def upgrade(url: str, config: Path | None, cluster: str, *, optional: bool = Fal
 
 
 def status(url: str, config: Path | None, cluster: str) -> str:
-    """Return which schema there is, as a sentence. Arguments are those of `upgrade`.
+    """Return the schema's state as a sentence. Arguments are those of `upgrade`.
 
     Raises:
         CommandError: no database is named, it cannot be reached, or has another schema than this
@@ -65,10 +65,11 @@ def status(url: str, config: Path | None, cluster: str) -> str:
 
 
 def prune(before: str, url: str, config: Path | None, cluster: str) -> str:
-    """Delete the usage records of requests that began before a day; return how many, as a sentence.
+    """Delete the usage records of requests that began before a day; return the number as a
+    sentence.
 
     Raises:
-        CommandError: the day is none, no database is named, or it cannot be reached.
+        CommandError: the day is invalid, no database is named, or it cannot be reached.
     """
     try:
         day = date.fromisoformat(before)
@@ -82,10 +83,11 @@ def prune(before: str, url: str, config: Path | None, cluster: str) -> str:
 
 
 def at(url: str) -> StateSettings:
-    """Return the settings of a database that is named by its URL.
+    """Return the settings of a database given by its URL.
 
     Raises:
-        CommandError: it is no such URL; what it is is not told, for it may hold a password.
+        CommandError: it is not such a URL; its text is not shown, because it may contain a
+            password.
     """
     try:
         return StateSettings(url=SecretStr(url))

@@ -1,1 +1,2 @@
-"""`baton tenants`, `baton projects` and `baton keys`: who may ask, and what for."""
+"""`baton tenants`, `baton projects` and `baton keys`: management of tenants, projects and API
+keys."""

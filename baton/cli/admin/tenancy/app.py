@@ -42,7 +42,7 @@ class LimitOptions:
     ] = None
 
     def given(self) -> dict[str, int]:
-        """Return those that were given, by the names of records' fields."""
+        """Return the given options, by the names of records' fields."""
         found = {name: value for name, value in vars(self).items() if value is not None}
         budget = found.pop("budget_per_month", None)
         if budget is not None:
@@ -318,7 +318,7 @@ def audit_ls(
 
 
 def console() -> "Console":
-    """Return where commands print to."""
+    """Return the console that commands print to."""
     from rich.console import Console
 
     return Console(soft_wrap=not sys.stdout.isatty())

@@ -1,4 +1,4 @@
-"""What `baton audit` does: lists the audit records of tenants."""
+"""Implementation of `baton audit`: lists the audit records of tenants."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -14,7 +14,7 @@ from baton.tenancy.records.store import not_found
 
 _OPERATOR = "operator"
 _TOLD = {"id", "project", "tenant", "created_seconds"}
-"""Fields of which other columns tell."""
+"""Fields that are shown in other columns."""
 
 
 def list_changes(target: Target, tenant: str, events: Sequence[str], limit: int) -> None:
@@ -24,7 +24,7 @@ def list_changes(target: Target, tenant: str, events: Sequence[str], limit: int)
         target: the cluster, and how to print.
         tenant: only its changes, or CLUSTER; empty: those of all tenants and of the cluster.
         events: only of these kinds, `api_key.created`, or of all that begin so, `api_key`; none:
-            of all.
+            all.
         limit: the most that are printed.
     """
     found = target.read(lambda etcd: _changes(etcd, target.cluster, tenant, events, limit))
@@ -45,7 +45,7 @@ def list_changes(target: Target, tenant: str, events: Sequence[str], limit: int)
 async def _changes(
     etcd: Etcd, cluster: str, tenant: str, events: Sequence[str], limit: int
 ) -> list[tuple[str, AuditRecord]]:
-    """Return tenants with their changes."""
+    """Return the changes, each with its tenant."""
     tenants = [CLUSTER, *(one.id for one in await Administration(etcd, cluster).tenants())]
     if tenant and tenant not in tenants:
         raise not_found(f"tenant {tenant!r} does not exist: list tenants with `baton tenants ls`")
@@ -64,7 +64,7 @@ async def _changes(
 async def _records(
     log: AuditLog, tenant: str, events: Sequence[str]
 ) -> AsyncGenerator[AuditRecord, None]:
-    """Yield the changes of a tenant that are wanted, the newest first."""
+    """Yield the matching changes of a tenant, newest first."""
     before = ""
     while True:
         records = await log.page(tenant, before)
@@ -78,7 +78,7 @@ async def _records(
 
 
 def _change(record: AuditRecord) -> str:
-    """Return the fields that were set, as one text."""
+    """Return the changed fields, as one text."""
     told: list[str] = []
     for name, new in record.after.items():
         if name in _TOLD:

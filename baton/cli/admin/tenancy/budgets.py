@@ -1,4 +1,4 @@
-"""Budgets as people write and read them: dollars."""
+"""Conversion of budgets to and from dollars."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def read_budget(text: str) -> int:
     """Return a budget in nano-dollars.
 
     Raises:
-        CommandError: the text is no amount, or out of range.
+        CommandError: the text is not an amount, or is out of range.
     """
     try:
         value = parse_dollars(text)
@@ -25,11 +25,11 @@ def read_budget(text: str) -> int:
 
 
 def shown_with(record: Tenant | Project | Key, spending: dict[str, Spent]) -> dict[str, Any]:
-    """Return the fields of a record for JSON, with what was spent this month where that is counted.
+    """Return the fields of a record for JSON, with this month's spending if it is counted.
 
     Args:
-        record: whose.
-        spending: by id.
+        record: the record.
+        spending: spending by ID.
     """
     fields = shown(record)
     spent = spending.get(record.id)
@@ -40,7 +40,7 @@ def shown_with(record: Tenant | Project | Key, spending: dict[str, Spent]) -> di
 
 
 def budget_of(record: Tenant | Project | Key, spending: dict[str, Spent]) -> str:
-    """Return what was spent this month, and of how much, for people."""
+    """Return this month's spending and budget, as text."""
     budget: int = getattr(record, BUDGET)
     spent = spending.get(record.id)
     if not budget and spent is None:

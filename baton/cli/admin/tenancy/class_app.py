@@ -60,7 +60,7 @@ class ClassOptions:
     ] = None
 
     def given(self) -> dict[str, Any]:
-        """Return those that were given, by the names of the record's fields."""
+        """Return the given options, by the names of the record's fields."""
         return {
             f"{name}_seconds" if name in _TIMES else name: value
             for name, value in vars(self).items()

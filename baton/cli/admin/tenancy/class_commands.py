@@ -1,4 +1,4 @@
-"""What `baton classes` does: one change or list of the classes' records, as text or JSON."""
+"""Implementation of `baton classes`: changes or lists the classes' records, as text or JSON."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _FLAGS = (
 
 
 def set_class(target: Target, name: str, changes: dict[str, Any]) -> None:
-    """Change what holds for a class."""
+    """Change the policy of a class."""
     if not changes:
         raise CommandError(f"Nothing to change: set at least one of {_FLAGS}.")
     changed = target.read(
@@ -25,7 +25,7 @@ def set_class(target: Target, name: str, changes: dict[str, Any]) -> None:
 
 
 def list_classes(target: Target) -> None:
-    """Print what holds for each class."""
+    """Print the policy of each class."""
     classes = target.read(lambda etcd: ClassAdministration(etcd, target.cluster).classes())
     table = TextTable(("class", "floor", "ceiling", "concurrent", "weight", "late", "seconds"))
     for one in classes:
@@ -46,7 +46,7 @@ def _fields(record: ClassPolicy) -> dict[str, Any]:
 
 
 def _times(record: ClassPolicy) -> str:
-    """Return the times that are set, for people."""
+    """Return the times that are set, as text."""
     names = [name for name in FIELDS if name.endswith("_seconds") and getattr(record, name)]
     told = (
         f"{name.removesuffix('_seconds').replace('_', ' ')} {getattr(record, name):g}"

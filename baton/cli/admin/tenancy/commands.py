@@ -1,4 +1,5 @@
-"""What the commands do: one change or list of records in etcd, printed as text or JSON."""
+"""Implementation of the commands: each changes or lists records in etcd, and prints text or
+JSON."""
 
 import json
 import re
@@ -36,7 +37,7 @@ _bytes = TypeAdapter[int](Bytes)
 
 @dataclass(frozen=True)
 class Target:
-    """The cluster whose records are meant, and how to print them."""
+    """The cluster whose records are used, and how to print them."""
 
     endpoints: tuple[str, ...]
     cluster: str
@@ -44,18 +45,18 @@ class Target:
     as_json: bool
 
     def do(self, what: Callable[[Administration], Awaitable[T]]) -> T:
-        """Return what is made of the records.
+        """Run a function on the records; return its result.
 
         Raises:
-            CommandError: it is refused, or etcd does not answer.
+            CommandError: the change is rejected, or etcd does not respond.
         """
         return self.read(lambda etcd: what(Administration(etcd, self.cluster)))
 
     def read(self, what: Callable[[Etcd], Awaitable[T]]) -> T:
-        """Return what is made of what etcd has.
+        """Run a function that reads etcd; return its result.
 
         Raises:
-            CommandError: it is refused, or etcd does not answer.
+            CommandError: the request is rejected, or etcd does not respond.
         """
         try:
             return ask(self.endpoints, what)
@@ -66,18 +67,18 @@ class Target:
             raise CommandError(f"A record in etcd cannot be read: {error}.", EXIT_FAILED) from error
 
     def print(self, sentence: str, **fields: Any) -> None:
-        """Print what a change came to: a sentence and the cluster, or its fields as JSON."""
+        """Print the result of a change: a sentence and the cluster, or its fields as JSON."""
         if self.as_json:
             self.console.print_json(json.dumps(fields))
         else:
             self.say(f"{sentence.removesuffix('.')} (cluster {self.cluster}).")
 
     def say(self, line: str) -> None:
-        """Print a line as it is."""
+        """Print a line unchanged."""
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def list(self, table: TextTable, rows: Sequence[dict[str, Any]]) -> None:
-        """Print what there is, as a table or as JSON."""
+        """Print rows, as a table or as JSON."""
         if self.as_json:
             self.console.print_json(json.dumps(rows))
         else:
@@ -88,8 +89,7 @@ def reach(options: EtcdOptions, console: Console, as_json: bool) -> Target:
     """Return the cluster that options name.
 
     Raises:
-        CommandError: as `EtcdOptions.resolve`, or `ChangeOptions.resolve` where they are options of
-        a change.
+        CommandError: as `EtcdOptions.resolve`, or `ChangeOptions.resolve` for options of a change.
     """
     logs.configure("tenancy", "tenancy", level="error")
     address = options.resolve()
@@ -99,7 +99,7 @@ def reach(options: EtcdOptions, console: Console, as_json: bool) -> Target:
 def create_tenant(
     target: Target, name: str, tier: str, kv_bytes: str, weight: int, limits: dict[str, int]
 ) -> None:
-    """Make a tenant."""
+    """Create a tenant."""
     most = read_bytes(kv_bytes)
     made = target.do(
         lambda admin: admin.create_tenant(name, Tier(tier), most, weight=weight, **limits)
@@ -130,7 +130,7 @@ def set_tenant(
 
 
 def disable_tenant(target: Target, name: str, *, disabled: bool) -> None:
-    """Refuse the keys of a tenant, or take them again."""
+    """Disable a tenant, which rejects its keys, or enable it again."""
     changed = target.do(lambda admin: admin.update_tenant(name, disabled=disabled))
     target.print(f"{'Disabled' if disabled else 'Enabled'} tenant {name}.", **shown(changed))
 
@@ -156,7 +156,7 @@ def list_tenants(target: Target) -> None:
 
 
 def create_project(target: Target, tenant: str, name: str, limits: dict[str, int]) -> None:
-    """Make a project."""
+    """Create a project."""
     made = target.do(lambda admin: admin.create_project(tenant, name, **limits))
     target.print(f"Created project {name} of tenant {tenant}: {made.id}.", **shown(made))
 
@@ -200,7 +200,7 @@ def create_key(
     expires: str,
     limits: dict[str, int],
 ) -> None:
-    """Make a key and print its secret."""
+    """Create a key and print its secret."""
     seconds = read_seconds("--expires", expires) if expires else 0
 
     async def create(admin: Administration) -> tuple[Key, str]:
@@ -222,7 +222,7 @@ def create_key(
 
 
 async def ensure_default_tenant(admin: Administration) -> None:
-    """Make the tenant `default` where it does not exist: the operator's own."""
+    """Create the tenant `default`, the operator's own, if it does not exist."""
     if not any(one.id == DEFAULT_TENANT for one in await admin.tenants()):
         await admin.create_tenant(DEFAULT_TENANT, Tier.ENTERPRISE)
 
@@ -235,7 +235,7 @@ def set_key(target: Target, ident: str, limits: dict[str, int]) -> None:
 
 
 def rotate_key(target: Target, ident: str, keep: str) -> None:
-    """Give a key a new secret and print it."""
+    """Replace the secret of a key and print the new one."""
     seconds = 0 if keep == "0" else read_seconds("--keep", keep)
     key, secret = target.do(lambda admin: admin.rotate_key(ident, seconds))
     _print_secret(target, key, secret)
@@ -296,7 +296,7 @@ def read_bytes(text: str) -> int:
     """Return a number of bytes.
 
     Raises:
-        CommandError: the text is none.
+        CommandError: the text is not a size.
     """
     try:
         return _bytes.validate_python(text)
@@ -310,7 +310,7 @@ def read_seconds(flag: str, text: str) -> int:
     """Return a duration in seconds.
 
     Raises:
-        CommandError: the text is none.
+        CommandError: the text is not a duration.
     """
     found = _DURATION.fullmatch(text)
     if found is None or not int(found[1]):
@@ -336,7 +336,7 @@ def _require_limits(limits: dict[str, int]) -> None:
 
 
 def _limits(record: Tenant | Project | Key) -> str:
-    """Return the limits of a record for people."""
+    """Return the limits of a record, as text."""
     found = ((getattr(record, name), name.replace("_", " ")) for name in AMOUNTS)
     return ", ".join(f"{amount} {name}" for amount, name in found if amount) or "none"
 
@@ -351,5 +351,5 @@ def _state(key: Key) -> str:
 
 
 def minute(seconds: int) -> str:
-    """Return a time, in seconds since the Unix epoch, for people."""
+    """Return a time, in seconds since the Unix epoch, as text."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))

@@ -1,1 +1,1 @@
-"""`baton usage`: what teams used and what it cost, from Postgres or from files of records."""
+"""`baton usage`: usage and cost per team, from Postgres or from files of records."""

@@ -1,4 +1,4 @@
-"""What `baton usage` does: sums up projects, per day, key or model."""
+"""Implementation of `baton usage`: sums per project, and per day, key or model."""
 
 import json
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ from baton.usage.report.totals import PRICE_COLUMNS, Totals, shown, totals_by
 _DAY_SECONDS = 86_400
 _AMOUNTS = ("requests", "prompt", "cached", "output", "cost $", "provider $", "saved $")
 _COMPARED = 2
-"""Of these, those behind the others that a provider's prices are needed for."""
+"""Number of these columns, at the end, that require a provider's prices."""
 
 
 def usage(options: UsageOptions, console: Console, as_json: bool) -> None:
     """Print the sums.
 
     Args:
-        options: which records, and what is told apart.
+        options: which records, and how to group them.
         console: to print on.
         as_json: print JSON.
 
@@ -88,7 +88,7 @@ def _second(day: date) -> int:
 
 
 def _key(group: UsageGroup, by: Sequence[By]) -> tuple[str, ...]:
-    """Return what tells a row from others: the values of `_headings`."""
+    """Return the key of a row: the values of `_headings`."""
     labels = group.labels
     day = [_date(group.begin)] if By.DAY in by else []
     more = {By.KEY: labels.key or "", By.MODEL: labels.name}

@@ -1,4 +1,4 @@
-"""The names of projects, which only etcd has."""
+"""Names of projects, which are stored only in etcd."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,17 +15,16 @@ _PREFIX = "proj_"
 
 
 class ProjectNames:
-    """What etcd knows of projects; nothing, where it does not answer.
+    """Projects as stored in etcd; none, if it does not respond.
 
     Args:
-        cluster: whose records are summed up, as the operator named it or where it runs here; None:
-            it is not known.
+        cluster: cluster of the records, as the operator named it or as it runs here; None: unknown.
     """
 
     def __init__(self, cluster: ClusterAddress | None) -> None:
         self._projects: Mapping[str, Project] = {}
         self.problem = ""
-        """Why nothing is known."""
+        """Why no names are known."""
         if cluster is None:
             self.problem = "no cluster is named"
             return
@@ -37,15 +36,15 @@ class ProjectNames:
         self._projects = {one.id: one for one in found}
 
     def name(self, ident: str) -> str:
-        """Return the name of a project; its id where that is not known."""
+        """Return the name of a project; its ID if the name is unknown."""
         project = self._projects.get(ident)
         return ident if project is None else project.name
 
     def ids(self, tenant: str, wanted: str) -> tuple[str, ...]:
-        """Return the ids of projects that are meant by a name or an id.
+        """Return the IDs of projects that match a name or an ID.
 
         Raises:
-            CommandError: there is none, or names are not known.
+            CommandError: there is none, or names are unknown.
         """
         if wanted.startswith(_PREFIX):
             return (wanted,)

@@ -12,7 +12,7 @@ from baton.cli.shared.options import ConfigFile, EtcdOptions
 
 
 class By(StrEnum):
-    """What is told apart beside projects."""
+    """Columns to group by, in addition to projects."""
 
     DAY = "day"
     KEY = "key"
@@ -21,7 +21,7 @@ class By(StrEnum):
 
 @dataclass(frozen=True)
 class UsageOptions(EtcdOptions):
-    """Which records are summed up and how; etcd has the names of projects."""
+    """Which records to sum, and how; etcd has the names of projects."""
 
     path: Annotated[
         Path | None,

@@ -1,4 +1,4 @@
-"""Where the records are: in Postgres, or in files."""
+"""Sources of records: Postgres, or files."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,33 +26,33 @@ _SAY = (
     "usage.jsonl_path (BATON_USAGE_JSONL_PATH) for files."
 )
 _SECONDS = 300.0
-"""For the answer of Postgres."""
+"""Time limit of a query in Postgres."""
 
 
 @dataclass(frozen=True)
 class UsageReport:
-    """The groups that answer a question."""
+    """The groups that answer a query."""
 
     groups: Sequence[UsageGroup]
     doubles: int = 0
-    """Copies of records that were passed over, in files."""
+    """Duplicate records that were skipped, in files."""
     damaged: int = 0
-    """Lines that are no record, likewise."""
+    """Invalid lines that were skipped, in files."""
 
 
 class UsageSource:
-    """Answers questions from the records that options and settings name.
+    """Answers queries from the records that options and settings name.
 
     Args:
-        options: of the command: a path wins over a URL, both over settings, and those over the
-            database of the cluster that is meant, where `baton up` runs it on this machine.
+        options: options of the command: a path wins over a URL, both over settings, and those over
+            the database of the selected cluster, if `baton up` runs it on this machine.
 
     Raises:
         CommandError: none are named, or a setting is wrong.
     """
 
     cluster: ClusterAddress | None
-    """Whose records they are; None: the operator named the records alone."""
+    """Cluster of the records; None: the operator named only the records."""
 
     def __init__(self, options: UsageOptions) -> None:
         settings = _settings(options)
@@ -74,7 +74,7 @@ class UsageSource:
             self.cluster = options.resolve() if named else None
 
     def answer(self, question: Question) -> UsageReport:
-        """Return the answer to a question.
+        """Return the answer to a query.
 
         Raises:
             CommandError: the records cannot be read.
@@ -127,7 +127,7 @@ def _from_files(path: Path, question: Question) -> UsageReport:
 
 
 def _from_postgres(settings: StateSettings, question: Question) -> UsageReport:
-    # asyncpg is loaded only where it is used.
+    # asyncpg is imported only when it is used.
     from baton.postgres.connecting import StateError
     from baton.usage.report.table import TooLongError
 

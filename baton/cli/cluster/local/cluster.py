@@ -1,4 +1,4 @@
-"""Run a local cluster for as long as something uses it."""
+"""Runs a local cluster for the duration of its use."""
 
 import asyncio
 import signal
@@ -51,18 +51,18 @@ from baton.telemetry import logs
 
 NOTICE_ENV = "BATON_LIMITS_DRAIN_NOTICE_SECONDS"
 NOTICE_SECONDS = 0.3
-"""For clients of this machine, unless set otherwise: no load balancer has to notice."""
+"""Delay for local clients, unless set otherwise: there is no load balancer that must react."""
 STOP_SLACK_SECONDS = 2.0
-"""A process that drains for its time and then for this long is killed."""
+"""Time after its drain period at which a process is killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningCluster:
-    """A cluster that serves."""
+    """A running cluster."""
 
     specs: tuple[ProcessSpec, ...]
     name: str
-    """By which commands find it."""
+    """Name by which commands find it."""
     model: str
     etcd: tuple[str, ...]
     grpc: str
@@ -70,22 +70,22 @@ class RunningCluster:
     logs: Path
     """Directory of the processes' log files."""
     metric_targets: Path
-    """The metrics' addresses, for Prometheus."""
+    """File with the addresses of metrics, for Prometheus."""
     metrics: Mapping[str, str]
-    """`host:port` of each instance's /metrics, by id."""
+    """`host:port` of each instance's /metrics, by ID."""
     card: ModelCard | None
-    """What workers say of the model; None: nothing yet."""
+    """Model card published by the workers; None: not yet."""
     decode_workers: int
     """Workers that decode, combined ones included."""
     start_seconds: float
     tls: bool = False
-    """Clients speak TLS."""
+    """Whether clients use TLS."""
     state_url: str = ""
-    """Of its own Postgres; empty: it runs none."""
+    """URL of its own Postgres; empty: it runs none."""
 
     @property
     def scheme(self) -> str:
-        """Of HTTP."""
+        """URL scheme of the HTTP API."""
         return "https" if self.tls else "http"
 
 
@@ -93,9 +93,9 @@ class Ended(NamedTuple):
     """How a cluster's life ended."""
 
     interrupted: bool
-    """A signal ended it."""
+    """Whether a signal ended it."""
     logs: Path
-    """Directory of the log files, which stay."""
+    """Directory of the log files, which are kept."""
 
 
 def run(
@@ -109,10 +109,10 @@ def run(
     """Start a cluster, await `body`, stop the cluster. Call it on the main thread.
 
     Args:
-        options: what runs.
+        options: what to run.
         model: directory of the checkpoint.
-        body: what is done with the cluster.
-        console: where it is told what becomes of the processes.
+        body: function that uses the cluster.
+        console: where events of processes are printed.
         demo: other commands use the cluster only if they are given its name.
 
     Returns:
@@ -237,14 +237,14 @@ async def _run(
             if interrupted and view is not None:
                 own = {spec.id for spec in specs}
                 running = await running_requests(i for i in view.instances.values() if i.id in own)
-                with suppress(OSError):  # the terminal may be gone
+                with suppress(OSError):  # the terminal may be closed
                     reporter.info(waiting_sentence(running, drain_seconds))
             await supervisor.stop()
         return Ended(bool(interrupted), directory.logs)
 
 
 def _require_unused(name: str) -> None:
-    """Check that no cluster of this name runs here: commands find clusters by name.
+    """Check that no cluster of this name runs here, because commands find clusters by name.
 
     Raises:
         CommandError: one does.
@@ -259,7 +259,7 @@ def _require_unused(name: str) -> None:
 
 @contextmanager
 def _ports_chosen(options: ClusterOptions) -> Iterator[ClusterOptions]:
-    """Choose free ports where none are named; a frontend that is started again finds its own."""
+    """Choose free ports if none are named, so that a restarted frontend gets the same ports."""
     with ExitStack() as stack:
         yield replace(
             options,
@@ -272,7 +272,7 @@ def _settings_of(spec: ProcessSpec) -> ProcessSettings:
     """Return the settings that a process will have, from this environment and its own.
 
     Raises:
-        CommandError: a setting is wrong; the text names it and what it may be.
+        CommandError: a setting is invalid; the message names it and its allowed values.
     """
     settings_type = SERVICE_SETTINGS[spec.service]
     names = list(fields_of(settings_type))
@@ -286,10 +286,10 @@ def _settings_of(spec: ProcessSpec) -> ProcessSettings:
 
 
 def _check_engine(settings: WorkerSettings) -> None:
-    """Refuse a checkpoint that the workers' engine does not serve.
+    """Reject a checkpoint that the workers' engine does not support.
 
     Raises:
-        CommandError: it does not; the text says which does.
+        CommandError: it does not; the message names engines that do.
     """
     try:
         check_engine(settings.engine)
@@ -318,7 +318,7 @@ class _SignalHandler:
         return self._received
 
     def stopping(self) -> None:
-        """Let the next signal kill."""
+        """Make the next signal kill."""
         self._task = None
 
     def _receive(self) -> None:
@@ -326,6 +326,6 @@ class _SignalHandler:
             self._supervisor.kill()
         elif not self._received:
             self._received = True
-            with suppress(OSError):  # the terminal may be gone
+            with suppress(OSError):  # the terminal may be closed
                 self._reporter.info("Stopping. Press Ctrl-C again to kill all processes.")
             self._task.cancel()

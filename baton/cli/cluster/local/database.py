@@ -1,4 +1,4 @@
-"""The Postgres of a local cluster, and what frontends need to record usage in it."""
+"""The Postgres of a local cluster, and the settings with which frontends record usage in it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,16 +20,17 @@ def own_database(
 ) -> tuple[LocalDatabase | None, Mapping[str, str]]:
     """Return the Postgres that a cluster runs, and the settings that frontends get for it.
 
-    It runs one where usage is recorded, or has somebody whose it is, and no other database is set.
+    It runs one if usage is recorded or authentication is on, and no other database is configured.
 
     Args:
         config: the settings file.
         auth: of frontends, `off` or `keys`.
-        directory: of the run, for data and the spool: what is recorded ends with the cluster.
-        reporter: told where there should be one and cannot be.
+        directory: directory of the run, for data and the spool: records are removed with the
+            cluster.
+        reporter: informed if a database is needed and cannot run.
 
     Raises:
-        CommandError: a setting of frontends is wrong.
+        CommandError: a setting of frontends is invalid.
     """
     arguments = [] if config is None else [f"{CONFIG_FLAG}={config}"]
     try:

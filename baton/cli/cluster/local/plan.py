@@ -14,11 +14,12 @@ from baton.host.priority import can_add_niceness
 MAX_WORKERS = 64
 HOST = "127.0.0.1"
 WILDCARDS = ("0.0.0.0", "::")
-"""Addresses that stand for all of the machine's."""
+"""Addresses that stand for all addresses of the machine."""
 SMALL_MEMORY = "64MiB"
 _NICE = "BATON_ENGINE_NICE"
 _SHARED_NICENESS = "5"
-"""Of decode threads on cores where prompts are read, too; measured in docs/performance.md."""
+"""Niceness of decode threads on cores that also compute prompts; measured in
+docs/performance.md."""
 
 
 class StopOrder(IntEnum):
@@ -38,7 +39,7 @@ class ProcessSpec:
     """Run as `baton serve <service>`."""
     stop: StopOrder
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables, on top of those of `baton`."""
+    """Environment variables, in addition to those of `baton`."""
 
 
 def plan(
@@ -53,11 +54,11 @@ def plan(
     """Return the processes of a cluster, except etcd.
 
     Args:
-        options: of the cluster.
+        options: options of the cluster.
         model: the checkpoint's directory.
         etcd: etcd's endpoints.
-        cores: that the engines share.
-        memory: settings of how much memory engines and stores take, as `small_memory` returns.
+        cores: cores that the engines share.
+        memory: settings for the memory of engines and stores, as `small_memory` returns.
         frontend: settings of the frontends.
         on_shared_cores: settings of decode workers that compute on the cores of prefill workers.
 
@@ -73,7 +74,8 @@ def plan(
     }
     if options.config is not None:
         shared["BATON_CONFIG"] = str(options.config.absolute())
-    # The environment's address is the frontend's: the others listen on this machine only.
+    # The environment's address is that of the frontend: other processes listen on this machine
+    # only.
     inner = (
         shared
         | dict(memory)
@@ -96,7 +98,7 @@ def plan(
     )
     if options.host:
         front |= {"BATON_HTTP_HOST": options.host, "BATON_GRPC_HOST": options.host}
-        if options.host in WILDCARDS:  # where they are reached from this machine
+        if options.host in WILDCARDS:  # addresses at which they are reached from this machine
             front["BATON_ADVERTISE_HOST"] = HOST
     if options.grpc_reflection:
         front["BATON_GRPC_REFLECTION"] = "true"
@@ -106,7 +108,9 @@ def plan(
     of_prefill = of_decode = threads
     if not options.pin:
         of_prefill = engine_threads(len(cores), options.prefill)
-        if options.engine == "torch":  # others have no threads that wait for none without a core
+        if (
+            options.engine == "torch"
+        ):  # threads of other engines do not wait for threads without a core
             of_decode = engine_threads(len(cores), options.decode)
     worker = inner | {
         "BATON_KV_STORE_ID": "kvstore-0",
@@ -140,7 +144,7 @@ def plan(
             worker | _threads(threads, own=threads),
         ),
     ]
-    # Whoever reads its KV has stopped before it: there is nobody to serve on for.
+    # The readers of its KV have stopped before it: there is no one left to serve.
     store = inner | {"BATON_STORE_DRAIN_QUIET_SECONDS": "0"}
     if options.pin:
         engines = _pinned(engines, cores, threads)
@@ -153,18 +157,18 @@ def plan(
 
 
 def small_memory(given: Collection[str]) -> dict[str, str]:
-    """Return settings for a tiny model where none are given: touching memory takes time."""
+    """Return settings for a tiny model, except those given: touching memory takes time."""
     names = ("BATON_ENGINE_KV_BYTES", "BATON_STORE_ARENA_BYTES")
     return {name: SMALL_MEMORY for name in names if name not in given}
 
 
 def shared_niceness(given: Collection[str]) -> dict[str, str]:
-    """Return the setting of decode workers that share cores, where none is given."""
+    """Return the setting of decode workers that share cores, unless it is given."""
     return {} if _NICE in given or not can_add_niceness() else {_NICE: _SHARED_NICENESS}
 
 
 def engine_threads(cores: int, workers: int) -> int:
-    """Return the compute threads of each engine: together about one per core."""
+    """Return the compute threads of each engine: about one per core in total."""
     return max(1, cores // max(1, workers))
 
 
@@ -172,10 +176,11 @@ def _threads(count: int, *, own: int, native: int = 0) -> dict[str, str]:
     """Return settings of an engine's compute threads.
 
     Args:
-        count: of them. Torch's wait for each other a hundred times a step.
-        own: cores that are this engine's alone. With more threads torch's wait asleep: by default
-            they keep their cores busy for milliseconds.
-        native: threads of the compiled operators, which wait for none that has no core; 0: `count`.
+        count: number of threads. Torch's wait for each other a hundred times a step.
+        own: cores reserved for this engine. With more threads torch's sleep while they wait: by
+            default they spin for milliseconds.
+        native: threads of the compiled operators, which never wait for a thread without a core; 0:
+            `count`.
     """
     settings = {"BATON_ENGINE_THREADS": str(count), "OMP_NUM_THREADS": str(count)}
     if native > count:
@@ -199,7 +204,7 @@ def summary(specs: Sequence[ProcessSpec]) -> str:
 def _pinned(
     engines: Sequence[ProcessSpec], cores: Sequence[int], threads: int
 ) -> list[ProcessSpec]:
-    """Return the engines, each with CPU cores of its own."""
+    """Return the engines, each with separate CPU cores."""
     if len(engines) * threads > len(cores):
         raise CommandError(
             f"--pin needs a core for each of {len(engines)} workers, and this machine has "

@@ -1,4 +1,4 @@
-"""The ports that a cluster is about to take, checked."""
+"""Checks the ports that a cluster will use."""
 
 import errno
 import socket
@@ -11,7 +11,7 @@ def require_free(host: str, port: int, flag: str, variable: str) -> None:
     """Check that no process listens on a port. 0 is always free.
 
     Raises:
-        CommandError: one does, or the address is not this machine's.
+        CommandError: one does, or the address does not belong to this machine.
     """
     if port == 0:
         return
@@ -33,7 +33,7 @@ def require_free(host: str, port: int, flag: str, variable: str) -> None:
 
 
 def _user(port: int) -> LocalCluster | None:
-    """Return the cluster that runs here and has a port; None: something else has it."""
+    """Return the local cluster that uses a port; None: another process uses it."""
     for cluster in running_clusters():
         if str(port) in {address.rpartition(":")[2] for address in (cluster.http, cluster.grpc)}:
             return cluster

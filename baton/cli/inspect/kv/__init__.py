@@ -1,1 +1,1 @@
-"""`baton kv`: list, read, drop and verify what the KV stores hold."""
+"""`baton kv`: list, read, drop and verify the objects in KV stores."""

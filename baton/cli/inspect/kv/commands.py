@@ -21,11 +21,11 @@ from baton.kv.keys import KEY_BYTES
 from baton.kv.objects import ObjectId
 
 BATCH = 128
-"""Objects fetched at once by `verify`."""
+"""Objects that `verify` fetches at a time."""
 
 
 def stat(target: StoreTarget, console: Console, as_json: bool) -> None:
-    """Print what each store, tier and tenant holds."""
+    """Print the content of each store, tier and tenant."""
 
     async def act(stores: Sequence[RemoteStore]) -> list[pb.StatResponse]:
         return [await store.call("Stat", pb.StatRequest()) for store in stores]
@@ -113,7 +113,7 @@ def get(target: StoreTarget, key: str, out: Path | None) -> None:
 
 
 def drop(target: StoreTarget, console: Console, keys: Sequence[str]) -> None:
-    """Drop objects by their whole keys, from every store that is meant."""
+    """Drop objects by their full keys, from every selected store."""
     packed = b"".join(_key(key) for key in keys)
     if len(packed) != KEY_BYTES * len(keys):
         raise CommandError(
@@ -173,7 +173,7 @@ async def _corrupt(store: RemoteStore) -> int:
 async def _fetch(
     client: KvStoreClient, names: Sequence[ObjectId], length: int, *, keep: bool = True
 ) -> tuple[list[bytes], int]:
-    """Return the copies whose digest is right, none unless `keep`, and their number."""
+    """Return the copies whose digest is correct, none unless `keep`, and their number."""
     copies, valid = [], 0
     try:
         fetching = client.fetch([name.key for name in names], names[0].layout_id, length)

@@ -1,4 +1,4 @@
-"""How commands reach the stores of a cluster."""
+"""Connections from commands to the stores of a cluster."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -34,7 +34,7 @@ class RemoteStore:
         """Call a method.
 
         Raises:
-            CommandError: the store does not answer, or refuses.
+            CommandError: the store does not respond, or rejects the call.
         """
         try:
             return await getattr(self.stub, method)(request, timeout=CALL_SECONDS)
@@ -50,7 +50,7 @@ class RemoteStore:
             ) from error
 
     async def objects(self, **fields: Any) -> AsyncIterator[pb.ObjectInfo]:
-        """Yield every object that a ListRequest with these fields names."""
+        """Yield every object that matches a ListRequest with these fields."""
         page = b""
         while True:
             response = await self.call("List", pb.ListRequest(limit=PAGE, page=page, **fields))
@@ -65,10 +65,10 @@ T = TypeVar("T")
 
 
 def run(target: StoreTarget, act: Callable[[Sequence[RemoteStore]], Awaitable[T]]) -> T:
-    """Run something on the stores that are meant, and return its result.
+    """Run a function on the selected stores, and return its result.
 
     Raises:
-        CommandError: there is no such store, or it does not answer.
+        CommandError: there is no such store, or it does not respond.
     """
     logs.configure("kv", "kv", level="error")
 

@@ -1,4 +1,4 @@
-"""A request that does not exist, as a frontend would ask a router to place it."""
+"""Builds the query that a frontend would send to a router to place a described request."""
 
 import asyncio
 
@@ -20,17 +20,17 @@ TOKENIZE_SECONDS = 10.0
 async def query_of(
     view: ClusterView, etcd: Etcd, cluster: str, described: DescribedRequest
 ) -> router_pb2.PlaceQuery:
-    """Return the question that a frontend would ask.
+    """Return the query that a frontend would send.
 
     Args:
         view: the cluster's instances and models.
-        etcd: where tenants' salts are.
+        etcd: etcd, which stores tenants' salts.
         cluster: the cluster's name.
         described: the request.
 
     Raises:
         CommandError: there is no such model or adapter, or no frontend tokenizes its text.
-        EtcdError: etcd is away.
+        EtcdError: etcd is unavailable.
     """
     model = described.model or _only_model(view)
     cards = view.cards(model)
@@ -57,7 +57,7 @@ async def query_of(
         name = f"PRIORITY_CLASS_{described.priority.upper()}"
         context.priority = common_pb2.PriorityClass.Value(name)
     salt = await _salt(etcd, cluster, described.tenant)
-    if tokens and salt:  # without a salt the tenant has never asked: nothing of it is cached
+    if tokens and salt:  # without a salt, the tenant has made no requests: nothing of it is cached
         data = token_bytes(tokens)
         for card in cards:
             root = chain_root(model, card.weights_digest, card.layout_id, digest, salt)
@@ -73,7 +73,7 @@ def _frontend(view: ClusterView) -> str:
     """Return the address of a frontend of the cluster.
 
     Raises:
-        CommandError: it has none.
+        CommandError: there is none.
     """
     frontends = sorted(
         (member.draining, member.id, member.address)
@@ -113,10 +113,10 @@ async def _salt(etcd: Etcd, cluster: str, tenant: str) -> bytes:
 
 
 def _tokenize(described: DescribedRequest, model: str, address: str) -> tuple[int, ...]:
-    """Return what the frontend at an address makes of the text.
+    """Return the tokens of the text, from the frontend at an address.
 
     Raises:
-        CommandError: none answers, or it refuses.
+        CommandError: it does not respond, or rejects the request.
     """
     credentials = None
     if described.frontend_tls or described.frontend_ca is not None:

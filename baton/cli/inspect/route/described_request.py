@@ -1,4 +1,4 @@
-"""A request that does not exist, as the options of `baton route explain` describe it."""
+"""A hypothetical request, as described by the options of `baton route explain`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ PriorityName = Literal["batch", "interactive", "premium"]
 
 @dataclass(frozen=True)
 class DescribedRequest:
-    """A request that does not exist."""
+    """A hypothetical request."""
 
     model: Annotated[str, typer.Option(help="Model. Default: the only one.")] = ""
     prompt: Annotated[str, typer.Option(help="Prompt text.")] = ""
@@ -59,5 +59,5 @@ class DescribedRequest:
 
     @property
     def text(self) -> str:
-        """Its prompt; empty: it has only a length."""
+        """The prompt; empty: only its length is given."""
         return self.prompt_file.read_text() if self.prompt_file is not None else self.prompt

@@ -1,4 +1,4 @@
-"""`baton route explain`: asks routers why a request runs where it does, and prints it."""
+"""`baton route explain`: queries routers for the reasons of a placement, and prints them."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ CALL_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class RouterExplanations:
-    """What one router said."""
+    """The explanations of one router."""
 
     router: str
     explanations: Sequence[router_pb2.Explanation]
@@ -44,18 +44,18 @@ def explain(
     *,
     as_json: bool,
 ) -> None:
-    """Print why a request runs where it does.
+    """Print the reasons for a request's placement.
 
     Args:
-        options: which cluster.
+        options: the cluster.
         console: to print on.
-        described: a request that does not exist, if `request_id` is empty.
-        request_id: of a request that was decided.
-        router: id of the only router to ask; empty: all.
+        described: a hypothetical request, if `request_id` is empty.
+        request_id: ID of a request that was placed.
+        router: ID of the only router to query; empty: all.
         as_json: print JSON.
 
     Raises:
-        CommandError: nothing is asked, no router answers, or none knows the request.
+        CommandError: no request is given, no router responds, or none knows the request.
     """
     is_described = bool(described.text or described.prompt_tokens)
     if bool(request_id) == is_described:
@@ -104,7 +104,7 @@ async def _ask(
             asked = router_pb2.ExplainRequest(
                 query=await _describe(view, endpoints, cluster, described)
             )
-            routers = routers[:1]  # all know the same but what they placed a moment ago
+            routers = routers[:1]  # all know the same, except their own very recent placements
         found: list[RouterExplanations] = []
         errors: list[BatonError] = []
         for member in routers:
@@ -121,7 +121,7 @@ async def _ask(
 
 
 def _routers(view: ClusterView, cluster: str, wanted: str) -> list[cluster_pb2.Instance]:
-    """Return the routers that are asked, in the order of their ids.
+    """Return the routers to query, in order of ID.
 
     Raises:
         CommandError: there are none.

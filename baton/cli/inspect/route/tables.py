@@ -1,4 +1,4 @@
-"""How an explanation is printed: a few sentences, and a table of candidates."""
+"""Formatting of an explanation: a few sentences, and a table of candidates."""
 
 import time
 
@@ -10,7 +10,7 @@ from baton.errors import BatonError
 from baton.internal.v1 import router_pb2
 
 _PARTS = ("queue", "transfer", "prefill", "delay", "batch")
-"""Of the score."""
+"""Parts of the score."""
 _WHY_OUT = {
     "tokenizer": "has another tokenizer",
     "adapter": "does not serve the adapter",
@@ -31,8 +31,8 @@ def print_explanation(console: Console, router: str, explanation: router_pb2.Exp
 
     Args:
         console: to print on.
-        router: whose it is.
-        explanation: as the router told it.
+        router: ID of the router.
+        explanation: explanation from the router.
     """
     for line in _sentences(router, explanation):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -42,7 +42,7 @@ def print_explanation(console: Console, router: str, explanation: router_pb2.Exp
 
 
 def candidates_table(explanation: router_pb2.Explanation) -> TextTable:
-    """Return what each candidate costs, in milliseconds, and why it is not the one."""
+    """Return the cost of each candidate, in milliseconds, and why it was not chosen."""
     table = TextTable(
         ("", "worker", "score", *_PARTS, "cached", "to compute"),
         right=frozenset({"score", *_PARTS, "to compute"}),
@@ -62,7 +62,7 @@ def candidates_table(explanation: router_pb2.Explanation) -> TextTable:
 
 
 def why_not(one: router_pb2.CandidateCosts, chosen: router_pb2.CandidateCosts | None) -> str:
-    """Return in a few words why a candidate is not the chosen one."""
+    """Return briefly why a candidate was not chosen."""
     if one.chosen:
         return ""
     if one.exclusion == "itl" and one.itl_limit_seconds:

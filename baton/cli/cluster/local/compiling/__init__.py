@@ -1,1 +1,1 @@
-"""What a local cluster has compiled: what is there, and the rest for its next start."""
+"""Compiled libraries of a local cluster: existing ones, and builds for its next start."""

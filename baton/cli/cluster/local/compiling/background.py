@@ -1,4 +1,4 @@
-"""Begin to compile behind a cluster, which does without until its next start."""
+"""Compile in the background of a cluster, for its next start."""
 
 import subprocess
 import sys
@@ -13,16 +13,16 @@ from baton.compiled.library import CompileError, Library
 
 
 class Absent(NamedTuple):
-    """Why something is not compiled."""
+    """Why a part is not compiled."""
 
     reason: str
-    """To be told later, while the cluster runs."""
+    """Reason to report later, while the cluster runs."""
     sentence: str
-    """The same for now, with what to do."""
+    """Reason to report now, with what to do."""
 
 
 def compile_router(reporter: Reporter) -> None:
-    """Begin to compile what routers lack, and say so. Its results do not depend on it."""
+    """Start compiling missing router libraries, and report it. Results do not depend on them."""
     missing = [library for library in of_router() if library.find() is None]
     if missing:
         absent = begin(ROUTER, missing)
@@ -30,11 +30,11 @@ def compile_router(reporter: Reporter) -> None:
 
 
 def begin(part: str, missing: Sequence[Library]) -> Absent:
-    """Begin to compile a part in the background, unless a builder does already.
+    """Start compiling a part in the background, unless a builder already does.
 
     Args:
         part: the builder's name for it.
-        missing: its libraries that are not there; one at least.
+        missing: its missing libraries; at least one.
     """
     try:
         for library in missing:
@@ -61,7 +61,8 @@ def begin(part: str, missing: Sequence[Library]) -> Absent:
 def _spawn(part: str) -> None:
     directory().mkdir(parents=True, exist_ok=True)
     with (directory() / f"builder-{part}.log").open("wb") as log:
-        # In no group of ours: it goes on where the cluster ends first, and Ctrl-C is not for it.
+        # In a separate process group: it continues if the cluster ends first, and Ctrl-C does not
+        # reach it.
         builder = subprocess.Popen(
             [sys.executable, "-P", "-m", "baton.cli.cluster.local.compiling.builder", part],
             stdin=subprocess.DEVNULL,
@@ -69,4 +70,4 @@ def _spawn(part: str) -> None:
             stderr=log,
             process_group=0,
         )
-    Thread(target=builder.wait, daemon=True).start()  # no zombie is left of it
+    Thread(target=builder.wait, daemon=True).start()  # no zombie remains

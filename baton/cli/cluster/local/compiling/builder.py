@@ -1,4 +1,4 @@
-"""Compiles a part of what there is to compile, behind everything else: a process of its own."""
+"""Compiles one part of the libraries, in a separate low-priority process."""
 
 import os
 import sys
@@ -12,9 +12,9 @@ _NICE = 19
 
 
 def main(part: str) -> None:
-    """Build a part's libraries, one after the other, and print their paths.
+    """Build a part's libraries, one after another, and print their paths.
 
-    Exit with the reasons where some could not be built; the others are.
+    Exit with the reasons if some could not be built; the others are built.
     """
     os.nice(_NICE)
     failed: list[str] = []

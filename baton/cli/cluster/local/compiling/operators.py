@@ -1,7 +1,7 @@
-"""Decide once per start of a cluster whether its engines have compiled operators; compile them.
+"""Decide once per start of a cluster whether its engines use compiled operators; compile them.
 
-KV of compiled operators and of plain torch is not the same: had each worker taken what it found as
-it started, one that died while they were being compiled would have come back apart from the others.
+KV of compiled operators and of plain torch differs: if each worker chose at its start, one that
+restarted after the compilation would be incompatible with the others.
 """
 
 from collections.abc import Collection
@@ -19,22 +19,22 @@ _WITHOUT = {
     "torch": "The engines use plain torch operators",
     "vllm": "Grammar masks of vLLM use plain torch operators",
 }
-"""What the kinds of engines that use operators do where there are none."""
+"""Effect of missing operators, by kind of engine."""
 
 
 class EngineOperators:
-    """What the engines of one start compute with, decided when the first of them is asked for."""
+    """The operators that the engines of one start use, decided at the first request."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
         self._reason: str | None = None
 
     def settings_for(self, engine: EngineSettings, given: Collection[str]) -> dict[str, str]:
-        """Return settings that keep a worker to the decision, also when it is started again.
+        """Return settings that make a worker follow the decision, also after a restart.
 
         Args:
             engine: the settings that it would have.
-            given: the variables that were given for it: what they say is not changed.
+            given: variables given for it, which are not overridden.
         """
         if engine.native != "auto" or NATIVE_ENV in given:
             return {}
@@ -42,13 +42,13 @@ class EngineOperators:
             return {}
         if self._reason is None:
             self._reason = self._decide(_WITHOUT[engine.kind])
-        # Masks of vLLM's are the same with them and without: each start takes what is there.
+        # vLLM's masks are the same with and without them: each start uses what exists.
         if engine.kind != "torch" or not self._reason:
             return {}
         return {NATIVE_ENV: "off", REASON_ENV: self._reason}
 
     def _decide(self, without: str) -> str:
-        """Return why there are no operators in this start; empty: there are."""
+        """Return why this start uses no operators; empty: it does."""
         if built() is not None:
             return ""
         absent = _begin()

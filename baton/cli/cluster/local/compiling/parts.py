@@ -1,4 +1,4 @@
-"""The libraries that processes of a cluster use, by the part that is built as one."""
+"""The libraries used by processes of a cluster, grouped by build part."""
 
 import runpy
 from collections.abc import Callable, Mapping
@@ -19,13 +19,14 @@ def operators() -> tuple[Library, ...]:
     """Return the engine's operators for this CPU.
 
     Raises:
-        CompileError: there is no variant for this CPU, or torch is not installed.
+        CompileError: no variant supports this CPU, or torch is not installed.
     """
     return (best_library(),)
 
 
 def of_router() -> tuple[Library, ...]:
-    """Return what a router has compiled. The library imports no service: their scripts are run."""
+    """Return the compiled libraries of a router. `baton` imports no service: their scripts are
+    run."""
     return tuple(runpy.run_path(str(root() / script))["library"]() for script in _OF_ROUTERS)
 
 

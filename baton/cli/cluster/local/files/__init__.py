@@ -1,1 +1,1 @@
-"""What a local cluster has on disk: a run's directory, its model, addresses for Prometheus."""
+"""Files of a local cluster: the run directory, the model, addresses for Prometheus."""

@@ -1,7 +1,7 @@
 """The clusters that `baton up` and `baton demo` run on this machine, as other commands find them.
 
-Each run publishes a record in its run directory, `cluster.json`, and holds a lock there as long as
-it lives. The record is JSON; fields that this release does not know, of a newer one, are ignored.
+Each run publishes a record in its run directory, `cluster.json`, and holds a lock there for as long
+as it lives. The record is JSON; unknown fields, of a newer release, are ignored.
 """
 
 import os
@@ -25,7 +25,7 @@ class LocalCluster(msgspec.Struct, frozen=True):
     etcd: tuple[str, ...]
     """`host:port` of each endpoint of its etcd."""
     cluster: str
-    """Its name."""
+    """Name of the cluster."""
     grpc: str
     """`host:port` of a frontend's gRPC API."""
     http: str
@@ -33,10 +33,10 @@ class LocalCluster(msgspec.Struct, frozen=True):
     state_url: str = ""
     """URL of its own Postgres; empty: it runs none."""
     demo: bool = False
-    """`baton demo` runs it: it stops by itself, and commands use it only by its name."""
+    """Whether `baton demo` runs it: it stops by itself, and commands use it only by name."""
 
     def write(self, run: Path) -> None:
-        """Write the record into a run directory, whole or not at all."""
+        """Write the record into a run directory, atomically."""
         draft = run / f"{_RECORD}.new"
         draft.write_bytes(msgspec.json.encode(self))
         draft.rename(run / _RECORD)
@@ -61,12 +61,12 @@ def running_clusters(base: Path | None = None) -> list[LocalCluster]:
 
 
 def find_local(name: str) -> LocalCluster | None:
-    """Return the cluster of this name that runs here; with no name the only one that runs here.
+    """Return the cluster of this name that runs here; without a name, the only one that runs here.
 
     None: no cluster runs here. Clusters of `baton demo` are found only by name.
 
     Raises:
-        CommandError: others run here, or several may be meant.
+        CommandError: only others run here, or the choice is ambiguous.
     """
     running = running_clusters()
     if name:
@@ -95,7 +95,7 @@ def local_record(endpoints: tuple[str, ...], name: str) -> LocalCluster | None:
 
 
 def _listed(clusters: Iterable[LocalCluster]) -> str:
-    """Return clusters as an error lists them: a line each."""
+    """Return clusters as listed in an error: a line each."""
     return "".join(f"\n  {one}" for one in clusters)
 
 
@@ -113,7 +113,7 @@ def _read(run: Path) -> LocalCluster | None:
         if not is_locked(run / LOCK):
             return None
         return msgspec.json.decode(path.read_bytes(), type=LocalCluster)
-    except FileNotFoundError:  # not published yet, or its run just ended
+    except FileNotFoundError:  # not published yet, or the run just ended
         return None
     except (OSError, msgspec.DecodeError) as error:
         raise CommandError(

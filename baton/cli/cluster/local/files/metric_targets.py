@@ -1,4 +1,4 @@
-"""Where the processes of a cluster serve metrics, in a file that Prometheus reads.
+"""Addresses of the metrics of a cluster's processes, in a file for Prometheus.
 
 The format is that of `file_sd_configs`: a list of groups, each with targets and labels.
 """
@@ -18,9 +18,9 @@ log = get_logger(__name__)
 
 
 def target_groups(instances: Iterable[Instance], cluster: str) -> list[Mapping[str, object]]:
-    """Return one group per instance that serves metrics, in order of id.
+    """Return one group per instance that serves metrics, in order of ID.
 
-    The model is no label here: each series carries its own.
+    The model is not a label here: each series has its own.
     """
     return [
         {
@@ -38,7 +38,8 @@ def target_groups(instances: Iterable[Instance], cluster: str) -> list[Mapping[s
 
 @asynccontextmanager
 async def keep_targets(view: ClusterView, path: Path, cluster: str) -> AsyncIterator[None]:
-    """Write the file, and again whenever an instance comes, goes or moves, until the exit."""
+    """Write the file, and again whenever an instance appears, disappears or moves, until the
+    exit."""
 
     def text() -> str:
         return json.dumps(target_groups(view.instances.values(), cluster), indent=2) + "\n"
@@ -59,7 +60,8 @@ async def keep_targets(view: ClusterView, path: Path, cluster: str) -> AsyncIter
 
 
 def _write(path: Path, text: str) -> bool:
-    """Replace the file at once, so that no reader sees half of it; return whether that worked."""
+    """Replace the file atomically, so that readers never see a partial one; return whether it
+    worked."""
     draft = path.with_suffix(".new")
     try:
         draft.write_text(text)

@@ -26,7 +26,7 @@ def require(path: Path, with_weights: bool) -> Path:
     """Check that a directory looks like a checkpoint; return its absolute path.
 
     Raises:
-        CommandError: it does not; the text names what is missing.
+        CommandError: it does not; the message names what is missing.
     """
     if not path.is_dir():
         raise CommandError(

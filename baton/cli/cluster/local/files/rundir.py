@@ -1,8 +1,8 @@
-"""Where one run of a local cluster keeps logs, etcd's data and its addresses.
+"""The directory of one run of a local cluster, with logs, etcd's data and addresses.
 
-A run holds a lock on its directory as long as it lives. Of a run that has ended only the logs stay,
-for the last few runs. A directory whose lock is free and that has more was left by a run that was
-killed; the next run clears it.
+A run holds a lock on its directory for as long as it lives. Only the logs of the last few ended
+runs are kept. A directory with a free lock and other files was left by a killed run; the next run
+cleans it up.
 """
 
 import fcntl
@@ -25,16 +25,16 @@ from baton.host.file_locks import is_locked
 _LOGS = "logs"
 _SUPERVISOR_LOG = "supervisor.log"
 KEPT_RUNS = 5
-"""The logs of so many ended runs stay."""
+"""Number of ended runs whose logs are kept."""
 KEPT_BYTES = 64 << 20
-"""Logs of ended runs take no more than this; those of the last run stay however long they are."""
+"""Most bytes of logs of ended runs; those of the last run are kept regardless of size."""
 
 
 class RunDirectory:
-    """One run's directory. Leaving removes all but the logs."""
+    """The directory of one run. Leaving removes everything except the logs."""
 
     def __init__(self, base: Path | None = None) -> None:
-        """Make and lock a directory under `base` (default: `base_directory()`)."""
+        """Create and lock a directory under `base` (default: `base_directory()`)."""
         self._base = base or base_directory()
         self._lock = -1
         self.path = Path()
@@ -47,7 +47,7 @@ class RunDirectory:
         made = Path(tempfile.mkdtemp(prefix="new-", dir=self._base))
         self._lock = os.open(made / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Only now by the name that `clear_ended` looks for: it is locked.
+        # Renamed to the pattern of `clear_ended` only now, when it is locked.
         self.path = made.rename(made.with_name(f"{RUN_PREFIX}{os.getpid()}-{made.name[4:]}"))
         self.logs.mkdir()
         return self
@@ -59,12 +59,12 @@ class RunDirectory:
 
     @property
     def logs(self) -> Path:
-        """One file per process."""
+        """Directory with one log file per process."""
         return self.path / _LOGS
 
     @property
     def supervisor_log(self) -> Path:
-        """What the supervisor itself logs."""
+        """Log of the supervisor itself."""
         return self.logs / _SUPERVISOR_LOG
 
     @property
@@ -79,7 +79,7 @@ class RunDirectory:
 
     @property
     def usage_spool(self) -> Path:
-        """Usage records of frontends that are told no other place."""
+        """Usage records of frontends without another configured location."""
         return self.path / "usage"
 
     def write_state_url(self, url: str) -> Path:
@@ -91,16 +91,17 @@ class RunDirectory:
 
     @property
     def metric_targets(self) -> Path:
-        """Where instances serve metrics, as Prometheus' `file_sd_configs` reads it."""
+        """File with the metrics addresses of instances, in the format of Prometheus'
+        `file_sd_configs`."""
         return self.path / "metric-targets.json"
 
     def publish(self, cluster: LocalCluster) -> None:
-        """Let other commands find the cluster."""
+        """Make the cluster known to other commands."""
         cluster.write(self.path)
 
 
 def clear_ended(base: Path) -> None:
-    """Remove what ended runs left, but the logs of the last ones."""
+    """Remove files of ended runs, except the logs of the last ones."""
     ended = [directory for directory in _runs(base) if not is_locked(directory / LOCK)]
     for directory in ended:
         _keep_logs(directory)
@@ -113,7 +114,8 @@ def clear_ended(base: Path) -> None:
 
 
 def _keep_logs(directory: Path) -> None:
-    """Remove all of a run's directory but its logs, and all of it if no process logged anything."""
+    """Remove all of a run's directory except its logs, and all of it if no process logged
+    anything."""
     if not any(size for size, _ in _log_files(directory, but=_SUPERVISOR_LOG)):
         for entry in list(directory.iterdir()) if directory.is_dir() else ():
             if entry.is_symlink():
@@ -128,7 +130,7 @@ def _keep_logs(directory: Path) -> None:
 
 
 def _remove(directory: Path) -> None:
-    """Remove a directory of a run's; root's Postgres has its data behind a link."""
+    """Remove a directory of a run; with root, Postgres' data is behind a link."""
     if directory.is_symlink():
         from baton.postgres.local.programs import remove_data
 
@@ -142,11 +144,11 @@ def _last_written(directory: Path) -> float:
 
 
 def _log_files(directory: Path, but: str = "") -> list[tuple[int, float]]:
-    """Return the size and the time of the last write of each log file, except one by its name."""
+    """Return the size and modification time of each log file, except one by name."""
     logs = directory / _LOGS
     try:
         found = [path.stat() for path in logs.iterdir() if path.name != but]
-    except FileNotFoundError:  # another run cleared it just now
+    except FileNotFoundError:  # another run just removed it
         return []
     return [(one.st_size, one.st_mtime) for one in found]
 

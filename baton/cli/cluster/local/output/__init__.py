@@ -1,1 +1,1 @@
-"""What a local cluster tells on the terminal."""
+"""Terminal output of a local cluster."""

@@ -1,4 +1,4 @@
-"""What `baton up` prints once the cluster serves: where it is reached, and commands to try."""
+"""The output of `baton up` once the cluster serves: its addresses, and commands to try."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ from baton.internal.v1.cluster_pb2 import (
 )
 
 _GLUE = "\N{NO-BREAK SPACE}"
-"""Printed as a space, at which no line is broken."""
+"""Printed as a space at which no line is broken."""
 _INDENT = 11
 """Columns before a value."""
 
@@ -28,8 +28,8 @@ def banner(cluster: RunningCluster, key: str, width: int | None) -> list[Text]:
     """Return the lines to print.
 
     Args:
-        cluster: that serves.
-        key: an API key that was made for it; empty: none was.
+        cluster: the running cluster.
+        key: an API key created for it; empty: none.
         width: columns of the terminal, for the values that are lists and sentences; None: each
             is one line. Addresses, paths and commands are one line in any case, to be copied.
     """
@@ -71,7 +71,7 @@ def banner(cluster: RunningCluster, key: str, width: int | None) -> list[Text]:
 
 
 def engine(card: ModelCard) -> str:
-    """Return what computes the model, and whether another batch has the same tokens."""
+    """Return the engine, and whether other batch sizes produce the same tokens."""
     named = ", ".join(filter(None, (card.engine, card.dtype)))
     if not named:
         return ""
@@ -79,7 +79,7 @@ def engine(card: ModelCard) -> str:
 
 
 def context(card: ModelCard) -> str:
-    """Return how long a prompt and its answer may be together, and what bounds that."""
+    """Return the longest prompt and output together, and what limits it."""
     tokens, own = card.context_tokens, card.checkpoint_context_tokens
     reasons = {
         CONTEXT_LIMIT_CHECKPOINT: ", from the checkpoint",
@@ -92,7 +92,7 @@ def context(card: ModelCard) -> str:
 
 
 def metrics(addresses: Mapping[str, str]) -> str:
-    """Return where instances serve metrics; ports only, where all are on one host."""
+    """Return where instances serve metrics; only ports, if all are on one host."""
     split = {name: address.rpartition(":") for name, address in addresses.items()}
     hosts = {host for host, _, _ in split.values()}
     if len(hosts) != 1:
@@ -114,7 +114,7 @@ def program(name: str) -> str:
 
 
 def _wrapped(heading: str, value: str, width: int | None) -> list[str]:
-    """Return the heading and the value, in as many lines as it takes, between words."""
+    """Return the heading and the value, broken between words to as many lines as needed."""
     if not value:
         return []
     columns = max(20, width - _INDENT) if width else len(value)

@@ -6,11 +6,11 @@ from typing import Any
 
 LINES = 5
 WIDTH = 160
-"""Longest line, in characters; what is longer ends in `…`."""
+"""Longest line, in characters; longer ones end in `…`."""
 _VALUE_WIDTH = 80
 _KNOWN = frozenset({"event", "level", "timestamp", "exception"})
 _CONTEXT = frozenset({"service", "instance", "logger", "trace_id", "span_id"})
-"""Fields on every line of a process, left out where the process is known."""
+"""Fields on every line of a process, omitted if the process is known."""
 _OF_ETCD = {"ts": "timestamp", "msg": "event"}
 
 

@@ -1,4 +1,4 @@
-"""What a supervisor prints on standard error while the cluster runs."""
+"""Messages of a supervisor on standard error while the cluster runs."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How many requests frontends still run, as their metrics tell, and a sentence about it."""
+"""Requests that frontends still run, according to their metrics, and a message about them."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -13,18 +13,18 @@ _SECONDS = 0.5
 
 
 async def running_requests(instances: Iterable[Instance]) -> dict[str, int]:
-    """Return how many requests run, by id of the frontend, of those that answer at once."""
+    """Return the number of running requests by frontend ID, of frontends that respond quickly."""
     frontends = [one for one in instances if one.role == ROLE_FRONTEND and one.metrics_address]
     counts = await asyncio.gather(*(_count(one.metrics_address) for one in frontends))
     return {one.id: count for one, count in zip(frontends, counts, strict=True)}
 
 
 def waiting_sentence(running: Mapping[str, int], seconds: float) -> str:
-    """Return what a cluster that stops waits for.
+    """Return a message about the requests that a stopping cluster waits for.
 
     Args:
         running: requests by frontend.
-        seconds: after which they are cut off.
+        seconds: time after which they are cancelled.
     """
     busy = {name: count for name, count in sorted(running.items()) if count}
     if not busy:
@@ -43,7 +43,7 @@ def waiting_sentence(running: Mapping[str, int], seconds: float) -> str:
 async def _count(metrics_address: str) -> int:
     try:
         text = await asyncio.to_thread(_read, f"http://{metrics_address}/metrics")
-    except OSError:  # it hangs or is gone: there is nothing to tell
+    except OSError:  # it hangs or is gone: there is nothing to report
         return 0
     families = text_string_to_metric_families(text)
     return int(sum(s.value for family in families for s in family.samples if s.name == _METRIC))

@@ -16,7 +16,7 @@ TAIL_BYTES = 64 * 1024
 
 
 class Child(Protocol):
-    """A process as a supervisor handles it. `LocalEtcd` is one, too."""
+    """A process as a supervisor handles it. `LocalEtcd` also implements it."""
 
     @property
     def pid(self) -> int | None:
@@ -45,7 +45,7 @@ class ServiceProcess:
     Start it from a thread that lives as long as this process: the kernel ends it with that thread.
 
     Args:
-        name: of the process, as in `baton.serve.PROCESSES`.
+        name: name of the process, as in `baton.serve.PROCESSES`.
         environment: settings, on top of this process's environment.
         log_path: where its output is appended.
         stop_seconds: how long `stop` waits before it kills.
@@ -107,7 +107,7 @@ class ServiceProcess:
             await self._process.wait()
 
     def _signal(self, number: signal.Signals) -> None:
-        # Not Popen.send_signal: that reaps a process which asyncio waits for.
+        # Not Popen.send_signal: that reaps a process that asyncio waits for.
         if self.pid is not None:
             with suppress(ProcessLookupError):  # it ended just now
                 os.kill(self.pid, number)

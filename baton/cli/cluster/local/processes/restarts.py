@@ -1,15 +1,15 @@
-"""Whether a process that died is restarted, and after how long. Pure: time comes in."""
+"""Whether, and after how long, a dead process is restarted. Pure: time is an argument."""
 
 QUICK_SECONDS = 10.0
-"""A process that lives shorter than this died quickly."""
+"""A process that lives for less than this died quickly."""
 LIMIT = 3
-"""After so many quick deaths in a row it is not restarted."""
+"""Quick deaths in a row after which it is not restarted."""
 FIRST_SECONDS = 0.2
 LONGEST_SECONDS = 5.0
 
 
 class RestartPolicy:
-    """The restarts of one process."""
+    """Restart policy of one process."""
 
     def __init__(self) -> None:
         self._quick = 0

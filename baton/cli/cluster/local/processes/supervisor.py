@@ -1,4 +1,4 @@
-"""Start the processes of a local cluster, restart those that die, and stop them all."""
+"""Starts the processes of a local cluster, restarts those that die, and stops them all."""
 
 import asyncio
 import os
@@ -21,20 +21,20 @@ from baton.settings import StartupError
 START_SECONDS = 120.0
 ETCD = "etcd"
 _SERVERS = (POSTGRES, ETCD)
-"""No processes of Baton, but what they use; in the order to stop them."""
+"""Servers that Baton's processes use; in the order to stop them."""
 
 
 class Supervisor:
     """A local cluster's processes.
 
-    Call `start`, then `stop` whatever happened; `kill` at any time makes `stop` quick. Call them on
+    Call `start`, then `stop` in any case; `kill` at any time makes `stop` quick. Call them on
     the main thread: processes end with the thread that started them.
 
     Args:
         children: processes by id, in the order to start them; `etcd` and `postgres` if the cluster
             runs its own.
-        specs: their specs, except those servers'.
-        endpoints: etcd's.
+        specs: their specs, except those of the servers.
+        endpoints: endpoints of etcd.
         cluster: the cluster's name.
         reporter: prints what happens.
         patience: seconds for which a process may be frozen; then it is killed and restarted.
@@ -69,7 +69,7 @@ class Supervisor:
         return self._view
 
     async def start(self, seconds: float = START_SECONDS) -> None:
-        """Start everything together and wait until all serve.
+        """Start all processes concurrently and wait until they serve.
 
         Raises:
             CommandError: a process ended, or did not serve in time. Call `stop` then, too.
@@ -115,13 +115,14 @@ class Supervisor:
         """Kill all processes."""
         for name, child in self._children.items():
             if (pid := child.pid) is not None:
-                # Postgres' immediate shutdown: killed, it would leave its own children a while.
+                # Postgres' immediate shutdown: killed, it would leave its children running for a
+                # while.
                 number = signal.SIGQUIT if name == POSTGRES else signal.SIGKILL
                 with suppress(ProcessLookupError):  # it ended just now
                     os.kill(pid, number)
 
     async def _check_cluster(self) -> None:
-        """Check that an etcd that is not ours answers and our instance ids are free."""
+        """Check that an external etcd responds and that our instance IDs are free."""
         self._view = await self._stack.enter_async_context(
             watch_cluster(self._endpoints, self._cluster)
         )
@@ -171,7 +172,7 @@ class Supervisor:
             await asyncio.sleep(wait)
 
     async def _wait_end(self, name: str, child: Child, pid: int) -> int:
-        """Return a process's exit code; kill it where it is frozen."""
+        """Return a process's exit code; kill it if it is frozen."""
         watching = asyncio.create_task(self._kill_frozen(name, pid), name=f"watch-{name}")
         try:
             return await child.wait()
@@ -183,10 +184,10 @@ class Supervisor:
         self._reporter.warn(f"Killing {name} (pid {pid}): it {why}.")
         with suppress(ProcessLookupError):  # it ended just now
             os.kill(pid, signal.SIGKILL)
-        await asyncio.Event().wait()  # whoever waits for its end cancels this
+        await asyncio.Event().wait()  # the waiter for its end cancels this
 
     async def _probe(self, name: str) -> str:
-        """Return what `livez` does of a process; empty where it is not known to serve."""
+        """Return the result of `livez` for a process; empty if it is not known to serve."""
         instance = self._view.instances.get(name) if self._view is not None else None
         if instance is None or not self._serving:
             return ""
@@ -210,7 +211,7 @@ class Supervisor:
 
 def _failed_to_start(name: str, child: Child, code: int) -> CommandError:
     last = tail(child.log_path)
-    if code == EXIT_USAGE and last:  # it says in a sentence what to do
+    if code == EXIT_USAGE and last:  # its message says what to do
         return CommandError(f"{name} cannot start: {last[-1]}", EXIT_USAGE)
     lines = "".join(f"\n  | {printable(line)}" for line in readable(last))
     return CommandError(

@@ -1,4 +1,4 @@
-"""Notice processes that run and do not live: stopped, or hanging."""
+"""Detects processes that exist without making progress: stopped, or hanging."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,10 +10,10 @@ from baton.rpc.timing.loop_watch import LoopStopwatch
 
 LOOK_SECONDS = 0.5
 PROBE_SECONDS = 5.0
-"""Between two probes of /livez."""
+"""Time between two probes of /livez."""
 HANGING_PARTS = 10
-"""One that answers no probe for so many times the patience hangs. Longer, because a machine that
-is short of processors makes processes silent, and stops none."""
+"""Multiple of the patience after which a process that answers no probe is considered hanging.
+Longer, because on an overloaded machine processes are silent without being stopped."""
 
 SILENT = "silent"
 _HEALTHY = ""
@@ -22,9 +22,9 @@ Probe = Callable[[], Awaitable[str]]
 
 
 async def livez(ops_address: str, seconds: float) -> str:
-    """Return why a process has to be restarted, as it says itself.
+    """Return why a process must be restarted, as it reports itself.
 
-    Empty: it need not, or nobody is there to be asked. SILENT: there was no answer in time.
+    Empty: it need not, or it cannot be reached. SILENT: it did not respond in time.
     """
     return await asyncio.to_thread(_get_livez, f"http://{ops_address}/livez", seconds)
 
@@ -42,13 +42,13 @@ def _get_livez(url: str, seconds: float) -> str:
 
 
 async def frozen(pid: int, probe: Probe, patience: float) -> str:
-    """Return once a process is stopped, or hangs: with why, as what comes behind its name.
+    """Return once a process is stopped or hangs, with the reason as the predicate of a sentence.
 
     Time in which this process itself did not run does not count.
 
     Args:
         pid: the process, of this machine.
-        probe: asks it.
+        probe: probes it.
         patience: seconds for which it may be stopped.
     """
     stopped: LoopStopwatch | None = None
@@ -72,9 +72,9 @@ async def frozen(pid: int, probe: Probe, patience: float) -> str:
 
 
 def is_stopped(pid: int) -> bool:
-    """Return whether a signal has stopped a process; a debugger's stop is none. False: not known.
+    """Return whether a signal has stopped a process, except by a debugger. False: unknown.
 
-    Only Linux says.
+    Only Linux provides this.
     """
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
