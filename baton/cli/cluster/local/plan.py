@@ -108,9 +108,7 @@ def plan(
     of_prefill = of_decode = threads
     if not options.pin:
         of_prefill = engine_threads(len(cores), options.prefill)
-        if (
-            options.engine == "torch"
-        ):  # threads of other engines do not wait for threads without a core
+        if options.engine == "torch":  # other engines' threads never wait for one without a core
             of_decode = engine_threads(len(cores), options.decode)
     worker = inner | {
         "BATON_KV_STORE_ID": "kvstore-0",
