@@ -1,1 +1,1 @@
-"""A cluster in simulated time, under the router's objects or another policy: `baton simulate`."""
+"""A cluster in simulated time, run with the router's code or another policy: `baton simulate`."""

@@ -1,4 +1,4 @@
-"""A cluster: requests come in, the router places them, workers run them."""
+"""A simulated cluster: requests arrive, the router places them, workers run them."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,20 +13,20 @@ from simulator.request import Request, WorkerChoice
 from simulator.router import Router
 
 _IDLE_SECONDS = 60.0
-"""A router that holds requests, and hears for so long that nothing happens, will not place them."""
+"""A router that holds requests for this long without any event will not place them."""
 _TICK_SHARE = 1e-6
-"""Of an interval that a tick may lack to the next one: multiples of it are not exact."""
+"""Tolerance for the next tick, as a share of the interval: multiples of it are not exact."""
 
 
 class SimulatedCluster:
-    """Workers under one router. `loop.run()` runs what was submitted to its end.
+    """Workers under one router. `loop.run()` runs the submitted requests to their end.
 
     Args:
-        config: what it is made of.
+        config: the cluster's configuration.
         blocks: distinct blocks of all requests.
         block_tokens: tokens of a block.
-        shared_cache: all workers have one cache, which keeps everything; the router hears of it
-            as the first worker's.
+        shared_cache: all workers share one unbounded cache; the router learns of it as the first
+            worker's.
         loop: simulated time.
     """
 
@@ -42,7 +42,7 @@ class SimulatedCluster:
         self.loads = Loads(config.all_workers)
         self.step_times = StepTimes()
         self.brought_tokens = 0
-        """KV that was brought from other workers for prompts."""
+        """KV tokens transferred from other workers for prompts."""
         self.found_blocks = 0
         """Leading blocks of prompts that were not computed."""
         self.prompt_blocks = 0
@@ -50,11 +50,11 @@ class SimulatedCluster:
         self._block_tokens = block_tokens
         self._loop = loop
         self.copies = [0] * blocks
-        """By block: caches that have it."""
+        """Number of caches that hold each block."""
         self._placed = 0
         self._report_planned = False
         self._changed_at = 0.0
-        """When something last happened that could let a router place what it holds."""
+        """Time of the last event that could let a router place a held request."""
         self._shared_cache = shared_cache
         self._handoffs_until = [0.0] * config.all_workers
         shared = BlockCache(None) if shared_cache else None
@@ -81,7 +81,7 @@ class SimulatedCluster:
         requests: Sequence[Request],
         on_first_token: Callable[[Request], None] | None = None,
     ) -> None:
-        """Let requests come in at their times, sorted; `loop.run()` then runs them."""
+        """Submit requests at their times, sorted; `loop.run()` then runs them."""
         self._router = router
         self._on_first_token = on_first_token
         interval, delay = self._config.report_interval, self._config.report_delay
@@ -91,14 +91,14 @@ class SimulatedCluster:
             made = request.arrival - delay
             if interval:
                 made = made // interval * interval
-            # A report that none follows before a placement is the only one that matters to it.
+            # Only a report followed by no other before a placement affects it.
             if made > last or (made >= 0 and not interval):
                 last = made
                 self._loop.at(made, self._report)
             self._loop.at(request.arrival, self._arrive, request)
 
     def place(self, request: Request, choice: WorkerChoice) -> None:
-        """Send a request that waited in the router where it goes."""
+        """Send a request that waited in the router to its worker."""
         self._placed += 1
         self._changed_at = self._loop.now
         self._submit(request, choice, self._loop.now)
@@ -108,7 +108,8 @@ class SimulatedCluster:
         self._loop.at(when, call)
 
     def _transfer(self, worker: int, blocks: int) -> float:
-        """Bring blocks from other workers, after what is brought already; return when they come."""
+        """Transfer blocks from other workers, after transfers in progress; return the arrival
+        time."""
         tokens = blocks * self._block_tokens
         self.brought_tokens += tokens
         until = self.loads.transfers_until
@@ -125,13 +126,13 @@ class SimulatedCluster:
             self._take_report(self.loads.measure(now), self._placed)
 
     def _plan_report(self) -> None:
-        """Let the router hear of loads at the next tick while requests wait in it."""
+        """Report loads to the router at the next tick while requests wait in it."""
         interval = self._config.report_interval
         if interval and self._router.waiting and not self._report_planned:
             self._report_planned = True
             tick = (self._loop.now // interval + 1) * interval
             if tick - self._loop.now < _TICK_SHARE * interval:
-                # Now is a tick, which dividing by the interval rounded down.
+                # Now is a tick that division by the interval rounded down.
                 tick += interval
             self._loop.at(tick, self._report_planned_tick)
 
@@ -182,7 +183,7 @@ class SimulatedCluster:
         return min(limit, len(chain))
 
     def _least_kv(self) -> int:
-        """Return the decode worker with the fewest blocks of streams that run or are to come."""
+        """Return the decode worker with the fewest blocks of running and expected streams."""
         first = self._config.workers
         return first + int(self.loads.blocks[first:].argmin())
 
@@ -205,7 +206,7 @@ class SimulatedCluster:
         self._plan_report()
 
     def _keep(self, number: int, chain: Sequence[int]) -> None:
-        """Make a chain the latest of a worker's cache, and tell the router what changed."""
+        """Make a chain the most recent in a worker's cache, and report the change to the router."""
         added, evicted = self.workers[number].cache.use(chain)
         number = 0 if self._shared_cache else number
         copies = self.copies
@@ -226,7 +227,8 @@ class SimulatedCluster:
             self._router.remove_blocks(number, evicted)
 
     def _hand_over(self, job: Job, now: float) -> None:
-        """Bring a prompt's KV to its decode worker: all but the last chunk came while computing."""
+        """Transfer a prompt's KV to its decode worker: all but the last chunk arrived during
+        computation."""
         costs, tokens = self._config.costs, job.request.prompt_tokens
         last = min(tokens, costs.chunk_tokens or self._block_tokens)
         began = max(self._handoffs_until[job.decode], now - job.work)

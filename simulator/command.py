@@ -23,11 +23,11 @@ from simulator.traces.workload import hot_prefix, split_tenants, spread
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 _FILES = ("json", "plot", "requests_json", "replay")
-"""Options that change no result."""
+"""Options that do not affect results."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Simulate what the command line says; return the exit code.
+    """Run the simulation of a command line; return the exit code.
 
     Args:
         arguments: of the command; None: those of this process.
@@ -52,7 +52,7 @@ def _replay(directory: Path) -> int:
 
 
 def workload(options: argparse.Namespace) -> Trace:
-    """Return the trace that is run: as it was recorded, and then changed as the options say."""
+    """Return the trace to run: the recorded one, changed as the options specify."""
     trace = load(options.trace, block_tokens=options.block_tokens, limit=options.requests)
     if options.tenants:
         trace = split_tenants(trace, options.tenants, options.seed)

@@ -1,4 +1,4 @@
-"""What is simulated."""
+"""Configuration of a simulated cluster."""
 
 from dataclasses import dataclass, field
 
@@ -10,36 +10,36 @@ MAX_WORKERS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """A cluster, and what its router is told when. Times are in seconds."""
+    """A cluster, and the timing of reports to its router. Times are in seconds."""
 
     workers: int = 8
-    """That compute prompts."""
+    """Workers that compute prompts."""
     decode_workers: int = 0
-    """That run the streams; 0: the workers that compute prompts do."""
+    """Workers that run streams; 0: the workers that compute prompts do."""
     cache_tokens: int = 3_000_000
-    """KV that each worker keeps."""
+    """KV tokens that each worker keeps."""
     costs: CostModel = field(default_factory=CostModel)
     ordering: Ordering = field(default_factory=Ordering)
-    """At each worker."""
+    """Order of prompts at each worker."""
     slow_workers: int = 0
-    """How many are slower than the others."""
+    """Number of workers that are slower than the others."""
     slow_speed: float = 0.5
     event_delay: float = 0.0
     """From a change of a cache until the router knows of it."""
     report_interval: float = 0.05
-    """Between reports of load."""
+    """Time between load reports."""
     report_delay: float = 0.0
-    """On their way."""
+    """Delay of load reports."""
     disaggregation: Disaggregation = "auto"
-    """As Baton's setting."""
+    """As in Baton's setting."""
 
     def speed(self, worker: int) -> float:
-        """Return a worker's speed, of what the cost model says."""
+        """Return a worker's speed, relative to the cost model."""
         return self.slow_speed if worker < self.slow_workers else 1.0
 
     @property
     def pools(self) -> bool:
-        """Whether prompts and streams have workers of their own."""
+        """Whether prompts and streams have separate workers."""
         return self.decode_workers > 0
 
     @property

@@ -111,7 +111,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options of a command line; None: that of this process. A wrong one exits."""
+    """Return the options of a command line; None: that of this process. Exit if it is invalid."""
     made = parser()
     options = made.parse_args(arguments)
     if (options.trace is None) == (options.replay is None):

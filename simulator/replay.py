@@ -1,4 +1,4 @@
-"""A recorded run again: the same calls on new objects, whose answers must be the same."""
+"""Replays a recorded run: the same calls on new objects must return the same results."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ from services.router.state.tickets import TicketTable
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """An answer that came out otherwise; None: there was none."""
+    """A result that differs from the recorded one; None: it is missing."""
 
     recorded: RecordedAnswer | None
     replayed: RecordedAnswer | None
@@ -46,7 +46,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay did, up to the first difference."""
+    """The result of a replay, up to the first difference."""
 
     records: int
     answers: int
@@ -54,10 +54,10 @@ class Replayed:
 
 
 def replay(records: Iterable[Record]) -> Replayed:
-    """Call all that was recorded; stop at the first answer that is another.
+    """Repeat all recorded calls; stop at the first result that differs.
 
     Args:
-        records: as they were written; the first is `Opened`.
+        records: in recorded order; the first is `Opened`.
     """
     done = answers = 0
     for record in records:
@@ -76,7 +76,7 @@ def replay(records: Iterable[Record]) -> Replayed:
 
 
 class _Router:
-    """The objects of the router that was recorded, made anew."""
+    """New objects that replace those of the recorded router."""
 
     def __init__(self, opened: Opened) -> None:
         self._fleet = Fleet(
@@ -90,7 +90,7 @@ class _Router:
         self._admission = self._admit(DEFAULT_SETTINGS)
 
     def call(self, record: Record) -> list[RecordedAnswer]:
-        """Call what was recorded; return who was answered what."""
+        """Repeat a recorded call; return the results and their receivers."""
         admission, self._answers = self._admission, []
         match record:
             case RequestSubmitted():
@@ -132,7 +132,7 @@ class _Router:
 
 
 def _tell(fleet: Fleet, record: Record) -> None:
-    """Tell the fleet what it was told."""
+    """Pass a recorded input to the fleet."""
     match record:
         case ReportApplied():
             fleet.apply_report(record.report, record.now)

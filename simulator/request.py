@@ -1,4 +1,4 @@
-"""One request of a simulation, and where it was sent."""
+"""One simulated request, and its placement."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 @dataclass(slots=True)
 class Request:
-    """A request, and how it went."""
+    """A request, and its outcome."""
 
     number: int
     arrival: float
@@ -16,20 +16,20 @@ class Request:
     """Blocks of its prompt."""
     tenant: str = ""
     worker: int = -1
-    """That computed its prompt; -1: it was refused, or never placed."""
+    """Worker that computed its prompt; -1: it was rejected, or never placed."""
     cached_blocks: int = 0
     ttft: float = float("inf")
 
 
 class WorkerChoice(NamedTuple):
-    """Where a request goes."""
+    """The placement of a request."""
 
     worker: int
-    """That computes the prompt."""
+    """Worker that computes the prompt."""
     brought: int = 0
-    """Leading blocks that it is to have: those that it lacks are brought from other workers."""
+    """Leading blocks that it must have: missing ones are transferred from other workers."""
     decode: int | None = None
-    """That runs the stream; None: the worker itself; with pools the one with the least KV."""
+    """Worker that runs the stream; None: the same worker; with pools, the one with the least KV."""
     key: tuple[float, float] | None = None
-    """By which the worker orders what waits there, the lowest first: the lead of the request's
-    tenant, and its own key; None: the cluster's order."""
+    """Sort key of requests that wait at the worker, lowest first: the lead of the request's tenant,
+    and its own key; None: the cluster's order."""

@@ -1,4 +1,4 @@
-"""What the cluster tells a router, and asks it."""
+"""The interface between a cluster and its router."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -8,39 +8,39 @@ from simulator.request import Request, WorkerChoice
 
 
 class Router(Protocol):
-    """Places requests on what it was told. Time never goes back from one call to the next."""
+    """Places requests according to reported state. Time never decreases between calls."""
 
     @property
     def waiting(self) -> int:
-        """Number of requests that it holds, to place them later by `Actions.place`."""
+        """Number of held requests, to be placed later by `Actions.place`."""
 
     def place(self, request: Request, now: float) -> WorkerChoice | None:
-        """Return where a request goes; None: not now, or never."""
+        """Return the placement of a request; None: not now, or never."""
 
     def add_blocks(self, worker: int, blocks: Sequence[int]) -> None:
-        """Note that a worker's cache has more blocks."""
+        """Record blocks added to a worker's cache."""
 
     def remove_blocks(self, worker: int, blocks: Sequence[int]) -> None:
-        """Note that a worker's cache has evicted blocks."""
+        """Record blocks evicted from a worker's cache."""
 
     def report(self, loads: Loads, placed: int, now: float) -> None:
-        """Note the load of all workers.
+        """Record the load of all workers.
 
         Args:
-            loads: the router's own now. They contain the first `placed` placements.
-            placed: the number of placements when the loads were measured.
-            now: when the router hears of it.
+            loads: owned by the router from now on. They include the first `placed` placements.
+            placed: number of placements when the loads were measured.
+            now: when the router receives them.
         """
 
     def end(self, request: Request, now: float) -> None:
-        """Note that a request's stream has ended."""
+        """Record that a request's stream has ended."""
 
 
 class Actions(Protocol):
-    """What a router can have done in the cluster beside answering."""
+    """Actions that a router can request from the cluster."""
 
     def place(self, request: Request, choice: WorkerChoice) -> None:
-        """Send a request that waited in the router where it goes."""
+        """Send a request that waited in the router to its worker."""
 
     def call_at(self, when: float, call: Callable[[], None]) -> None:
         """Call a function of the router at a time."""

@@ -1,4 +1,4 @@
-"""One run of a trace, and the highest load that a policy carries."""
+"""One run of a trace, and the search for the highest load that a policy sustains."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from simulator.request import Request
 from simulator.traces.trace import Trace
 
 LOWEST, HIGHEST = 0.1, 6.4
-"""Multiples of the recorded rate between which is looked first."""
+"""Multiples of the recorded rate between which a search starts."""
 MAX_MULTIPLE = 1e4
-"""Of a recorded rate, that is looked for."""
+"""Highest multiple of a recorded rate that is tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Times to first token that a load is carried within, in seconds."""
+    """Targets for time to first token that define a sustained load, in seconds."""
 
     p90: float = 5.0
     p99: float = 30.0
@@ -33,32 +33,32 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What one run gave; times in seconds. A request that was refused never has a first token."""
+    """The outcome of one run; times in seconds. A rejected request never has a first token."""
 
     policy: str
     multiple: float
-    """Of the recorded rate."""
+    """Multiple of the recorded rate."""
     requests: int
     finished: int
     complete: bool
-    """Whether the run went to its end; where not, it failed, and its times mean nothing."""
+    """Whether the run was completed; if not, it failed, and its times are meaningless."""
     carried: bool
     """Whether the targets were met."""
     p50: float
     p90: float
     p99: float
     mean: float
-    """Of those that finished."""
+    """Mean over finished requests."""
     hit_share: float
-    """Blocks of prompts that were not computed."""
+    """Share of blocks of prompts that were not computed."""
     brought_tokens: int
-    """From other workers."""
+    """Tokens transferred from other workers."""
     busy_share: float
-    """Of the time of workers that compute prompts."""
+    """Share of busy time of workers that compute prompts."""
     itl_p99: float
-    """Between tokens of running streams."""
+    """Time between tokens of running streams."""
     seconds: float
-    """Simulated."""
+    """Simulated duration."""
 
 
 def simulate(
@@ -75,14 +75,14 @@ def simulate(
     """Run a trace. Equal arguments give equal outcomes.
 
     Args:
-        trace: what comes in.
+        trace: requests of the run.
         config: the cluster.
         policy: places requests.
-        multiple: of the recorded rate.
-        seed: of all that is drawn.
-        targets: that decide whether the load is carried.
+        multiple: multiple of the recorded rate.
+        seed: seed of all random numbers.
+        targets: targets that decide whether the load is sustained.
         give_up: end the run once the targets cannot be met any more.
-        requests: is given the requests, if any, as they ended.
+        requests: receives the finished requests, if given.
     """
     loop = EventLoop()
     cluster = SimulatedCluster(
@@ -111,7 +111,7 @@ def simulate(
 
 
 class _Watch:
-    """Stops a run that cannot meet its targets any more."""
+    """Stops a run that can no longer meet its targets."""
 
     def __init__(self, targets: Targets, requests: int, loop: EventLoop) -> None:
         self._targets = targets
@@ -119,7 +119,7 @@ class _Watch:
         self._loop = loop
 
     def finished(self, request: Request) -> None:
-        """Look at a request whose first token came."""
+        """Check a request after its first token."""
         self._late -= request.ttft > self._targets.p90
         self._very_late -= request.ttft > self._targets.p99
         if self._late < 0 or self._very_late < 0:
@@ -133,10 +133,10 @@ def find_multiple(
     high: float = HIGHEST,
     within: float = 0.005,
 ) -> tuple[RunOutcome | None, list[RunOutcome]]:
-    """Return the run with the highest multiple that is carried, and all runs that were made.
+    """Return the run with the highest sustained multiple, and all runs.
 
-    Bisects: whether a load is carried is taken to change once. A trace that asks little is carried
-    many times over: where `high` is carried, twice as much is tried, until it is not.
+    Bisects, assuming that there is one threshold. If `high` is sustained, the multiple is doubled
+    until it is not.
 
     Args:
         run: runs a multiple.
@@ -145,7 +145,7 @@ def find_multiple(
         within: how close to come, as a share of the multiple; no closer than of a multiple of 2.
 
     Returns:
-        (None where not even `low` is carried, otherwise the best run; all runs in order).
+        (None if not even `low` is sustained, otherwise the best run; all runs in order).
     """
     best: RunOutcome | None = None
     runs = [run(high)]
@@ -176,7 +176,7 @@ def _outcome(
     count = len(ttfts)
     finished = ttfts[np.isfinite(ttfts)]
     p50, p90, p99 = (float(ttfts[int(share * count)]) for share in (0.5, 0.9, 0.99))
-    # A run that was ended early did not meet them, whatever those that finished say.
+    # A run that was aborted early did not meet them, regardless of its finished requests.
     carried = not loop.stopped and p90 <= targets.p90 and p99 <= targets.p99
     busy = sum(worker.busy_seconds for worker in cluster.workers)
     return RunOutcome(

@@ -12,14 +12,14 @@ from simulator.traces.trace import Trace
 
 
 class Study:
-    """Collects what its runs gave.
+    """Collects the outcomes of its runs.
 
     Args:
-        trace: what comes in.
+        trace: requests of the runs.
         config: the cluster.
-        targets: that decide whether a load is carried.
-        seed: of all that is drawn.
-        requests_file: takes each request of runs that are no search's; None: it is not wanted.
+        targets: targets that decide whether a load is sustained.
+        seed: seed of all random numbers.
+        requests_file: receives each request of runs outside of searches; None: disabled.
     """
 
     def __init__(
@@ -32,9 +32,9 @@ class Study:
     ) -> None:
         self.targets = targets
         self.found: list[RunOutcome] = []
-        """What the table shows."""
+        """Outcomes shown in the table."""
         self.runs: list[RunOutcome] = []
-        """All runs, those of searches too."""
+        """All runs, including those of searches."""
         self._trace = trace
         self._config = config
         self._seed = seed
@@ -50,7 +50,7 @@ class Study:
             write_requests(self._requests_file, outcome, requests)
 
     def find(self, policy: PolicyEntry, between: tuple[float, float]) -> None:
-        """Find the highest multiple that a policy carries; look between two of them first."""
+        """Find the highest multiple that a policy sustains, starting between two multiples."""
         low, high = between
         best, _ = find_multiple(
             lambda multiple: self._simulate(policy, multiple, give_up=True), low=low, high=high

@@ -1,1 +1,1 @@
-"""What a simulated worker is: time, its caches, its waiting line, and what computing costs it."""
+"""Model of a simulated worker: time, caches, waiting line, and computing costs."""

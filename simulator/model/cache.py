@@ -1,11 +1,11 @@
-"""KV that a worker keeps: blocks, the least recently used evicted first."""
+"""KV cache of a worker: blocks, with LRU eviction."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
 
 
 class BlockCache:
-    """An LRU of blocks by number, of at most `capacity` blocks; None: of any number."""
+    """An LRU cache of block numbers with at most `capacity` blocks; None: unbounded."""
 
     def __init__(self, capacity: int | None) -> None:
         self._capacity = capacity
@@ -16,11 +16,11 @@ class BlockCache:
         return len(self._blocks)
 
     def __contains__(self, block: int) -> bool:
-        """Return whether a block is here."""
+        """Return whether a block is cached."""
         return block in self._blocks
 
     def prefix(self, chain: Sequence[int]) -> int:
-        """Return how many leading blocks of a chain are here."""
+        """Return how many leading blocks of a chain are cached."""
         blocks = self._blocks
         for length, block in enumerate(chain):
             if block not in blocks:
@@ -31,7 +31,7 @@ class BlockCache:
         """Make a chain's blocks the most recently used, its last one the latest.
 
         Returns:
-            (blocks that were not here before, blocks that had to go for them).
+            (blocks that were not cached before, blocks evicted for them).
         """
         blocks = self._blocks
         added = []

@@ -1,4 +1,4 @@
-"""What computing and moving KV costs a worker, in seconds."""
+"""Costs of computing and moving KV at a worker, in seconds."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,28 +13,28 @@ class CostModel:
 
     prefill_rate: float = 8_000.0
     quadratic_tokens: float = 0.0
-    """Context at which a token takes twice as long as the first; 0: all take the same."""
+    """Context at which a token takes twice as long as the first; 0: all take the same time."""
     transfer_rate: float = 39_000.0
-    """At which KV comes from other workers, one transfer at a time."""
+    """Rate of KV transfers from other workers, one transfer at a time."""
     local_rate: float = 0.0
-    """At which a worker's own KV comes out of its store."""
+    """Rate at which a worker loads KV from its own store."""
     step_seconds: float = 0.03
-    """A decode step of one stream."""
+    """Duration of a decode step with one stream."""
     stream_seconds: float = 0.0
-    """That each further stream adds to a step."""
+    """Additional duration of a step per further stream."""
     chunk_tokens: int = 0
-    """Prompt tokens that a step computes beside the batch; 0: neither delays the other."""
+    """Prompt tokens that a step computes together with the batch; 0: neither delays the other."""
     beside: Beside = "sum"
-    """What such a step takes. sum: the chunk and the batch's own step. longer: the longer of the
-    two, and the KV of each stream: weights are read once, while the chunk is computed."""
+    """Duration of such a step. sum: the chunk plus the batch's step. longer: the longer of the two,
+    plus the KV of each stream: weights are read once, while the chunk is computed."""
 
     def prefill_seconds(self, tokens: int, context: int, speed: float = 1.0) -> float:
         """Return the time to compute the last `tokens` of a prompt of `context` tokens.
 
         Args:
-            tokens: to be computed, at least 1.
-            context: of the whole prompt.
-            speed: of the worker, of what `prefill_rate` says.
+            tokens: tokens to compute, at least 1.
+            context: tokens of the whole prompt.
+            speed: speed of the worker, relative to `prefill_rate`.
         """
         seconds = tokens / (self.prefill_rate * speed)
         if self.quadratic_tokens:
@@ -42,23 +42,23 @@ class CostModel:
         return seconds
 
     def transfer_seconds(self, tokens: int) -> float:
-        """Return the time to bring KV from another worker."""
+        """Return the time to transfer KV from another worker."""
         return tokens / self.transfer_rate if self.transfer_rate else 0.0
 
     def local_seconds(self, tokens: int) -> float:
-        """Return the time to bring KV out of the worker's own store."""
+        """Return the time to load KV from the worker's own store."""
         return tokens / self.local_rate if self.local_rate else 0.0
 
     def batch_step_seconds(self, streams: int) -> float:
-        """Return how long a decode step of so many streams takes; 0 without streams."""
+        """Return the duration of a decode step with `streams` streams; 0 without streams."""
         return self.step_seconds + self.stream_seconds * (streams - 1) if streams else 0.0
 
     def mixed_step_seconds(self, chunk: float, streams: int) -> float:
-        """Return how long a step takes that computes a chunk beside streams.
+        """Return the duration of a step that computes a chunk together with streams.
 
         Args:
             chunk: seconds to compute the chunk alone.
-            streams: in the batch.
+            streams: streams in the batch.
         """
         if self.beside == "longer" and streams:
             return max(chunk, self.step_seconds) + self.stream_seconds * streams
@@ -68,8 +68,8 @@ class CostModel:
         """Return the tokens per second that an engine reports: a step's time less the streams'.
 
         Args:
-            streams: that run beside prompts.
-            speed: of the worker, of what `prefill_rate` says.
+            streams: streams that run together with prompts.
+            speed: speed of the worker, relative to `prefill_rate`.
         """
         rate = self.prefill_rate * speed
         if not streams or not self.chunk_tokens:
@@ -82,15 +82,16 @@ class CostModel:
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """Which of the prompts that wait at a worker is computed next."""
+    """The order in which waiting prompts at a worker are computed."""
 
     order: Order = "fifo"
     age: float = 0.05
-    """For shortest first: seconds of work that a second of waiting makes up for."""
+    """For shortest first: seconds of work that one second of waiting offsets."""
 
     def key(self, work: float, arrival: float) -> float:
-        """Return what waiting prompts are sorted by: it never changes while they wait.
+        """Return the sort key of a waiting prompt, which never changes while it waits.
 
-        Shortest first is by work − age × waited, and all wait equally long from now on.
+        Shortest first sorts by work − age × waiting time, and all waiting times grow equally from
+        now on.
         """
         return arrival if self.order == "fifo" else work + self.age * arrival

@@ -1,7 +1,7 @@
-"""An engine: one prompt at a time, in chunks beside a batch of streams.
+"""An engine: one prompt at a time, in chunks, together with a batch of streams.
 
-Steps are not events. Between two changes of what it computes all steps take equally long, so that
-an engine goes on by however many steps the time between them has room for.
+Steps are not events. Between two changes of the work all steps take equally long, so that an engine
+advances by as many steps as fit into the time between them.
 """
 
 from collections.abc import Callable
@@ -14,18 +14,18 @@ from simulator.model.waiting_line import Job
 from simulator.request import Request
 
 _STEP_SHARE = 1e-6
-"""Of a step that a stream may lack to its end: sums of times are not exact."""
+"""Tolerance for the end of a stream, as a share of a step: sums of times are not exact."""
 
 
 class SimulatedEngine:
-    """Computes what it is given; a prompt is computed to its end once begun.
+    """Computes prompts and streams; a started prompt is computed to its end.
 
     Args:
-        costs: of steps.
-        loop: tells it the time.
-        step_times: where durations of streams' steps are counted.
-        on_prefilled: is given each job when its prompt is computed.
-        on_ended: is given each request when its stream has ended.
+        costs: costs of steps.
+        loop: provides the time.
+        step_times: counts the durations of streams' steps.
+        on_prefilled: called with each job when its prompt is computed.
+        on_ended: called with each request when its stream has ended.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class SimulatedEngine:
         self._on_ended = on_ended
         self._job: Job | None = None
         self._chunk_work = 0.0
-        """Seconds of computing of a chunk."""
+        """Seconds to compute a chunk alone."""
         self._chunk_seconds = 0.0
-        """How long a chunk takes beside the streams that run now."""
+        """Duration of a chunk together with the running streams."""
         self._chunks_left = 0.0
         self._streams: list[tuple[float, int, Request]] = []
-        """By the step at which they end."""
+        """Streams, sorted by the step at which they end."""
         self._joined = 0
         self._steps = 0.0
         self._step_seconds = 0.0
@@ -62,18 +62,18 @@ class SimulatedEngine:
 
     @property
     def streams(self) -> int:
-        """Number of streams that run."""
+        """Number of running streams."""
         return len(self._streams)
 
     @property
     def busy_until(self) -> float:
-        """When the prompt that is computed now ends, if the batch stays as it is."""
+        """When the current prompt ends, if the batch stays the same."""
         if self._job is None:
             return self._advanced_at
         return self._advanced_at + self._chunks_left * self._chunk_seconds
 
     def prefill(self, job: Job, tokens: int) -> None:
-        """Begin to compute a prompt; no other may be under way."""
+        """Start computing a prompt; no other may be in progress."""
         self._advance()
         self._job = job
         chunks = max(1.0, tokens / self._costs.chunk_tokens) if self._costs.chunk_tokens else 1.0
@@ -81,7 +81,7 @@ class SimulatedEngine:
         self._schedule()
 
     def decode(self, request: Request) -> None:
-        """Begin a stream; it ends after the steps of its output."""
+        """Start a stream; it ends after the steps of its output."""
         self._advance()
         self._joined += 1
         heappush(self._streams, (self._steps + request.output_tokens, self._joined, request))
@@ -100,7 +100,7 @@ class SimulatedEngine:
             self._chunks_left = max(0.0, self._chunks_left - passed / self._chunk_seconds)
 
     def _schedule(self) -> None:
-        """Plan the next change; the one that was planned before is off."""
+        """Schedule the next change; cancel the previously scheduled one."""
         batch = self._costs.batch_step_seconds(len(self._streams))
         beside = self._costs.chunk_tokens > 0
         self._step_seconds = batch

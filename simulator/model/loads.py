@@ -1,4 +1,4 @@
-"""How busy workers are, as columns: one entry per worker."""
+"""Loads of workers as columns: one entry per worker."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,7 @@ Integers = NDArray[np.int64]
 
 
 class Loads:
-    """Load of all workers at one moment. Those of the cluster are always up to date."""
+    """Loads of all workers at one time. Those of the cluster are always current."""
 
     _COLUMNS = ("blocks", "busy_until", "queued", "streams", "transfers_until", "waiting")
     __slots__ = (*_COLUMNS, "measured_at")
@@ -16,19 +16,19 @@ class Loads:
     def __init__(self, workers: int) -> None:
         self.measured_at = 0.0
         self.queued: Floats = np.zeros(workers)
-        """Seconds of computing that wait, as predicted when they were placed."""
+        """Seconds of waiting computation, as predicted at placement."""
         self.busy_until: Floats = np.zeros(workers)
-        """When the prompt that is computed now ends."""
+        """When the current prompt ends."""
         self.transfers_until: Floats = np.zeros(workers)
         """When the last transfer to the worker ends."""
         self.waiting: Integers = np.zeros(workers, np.int64)
-        """Prompts that are not computed yet, the one that is computed now included."""
+        """Prompts not computed yet, including the current one."""
         self.streams: Integers = np.zeros(workers, np.int64)
         self.blocks: Integers = np.zeros(workers, np.int64)
-        """Of the prompts of requests that have not ended."""
+        """Blocks of the prompts of unfinished requests."""
 
     def measure(self, now: float) -> "Loads":
-        """Return a copy of these loads as they are now."""
+        """Return a copy of the current loads."""
         measured = Loads(0)
         measured.measured_at = now
         for name in self._COLUMNS:
@@ -36,6 +36,6 @@ class Loads:
         return measured
 
     def wait(self, now: float) -> Floats:
-        """Return the seconds until each worker has computed what it has."""
+        """Return the seconds until each worker has finished its work."""
         left: Floats = self.queued + np.maximum(self.busy_until - now, 0.0)
         return left

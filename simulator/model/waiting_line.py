@@ -1,4 +1,4 @@
-"""Prompts that wait at a worker: for KV on its way, and for their turn."""
+"""Prompts that wait at a worker: for incoming KV, and for their turn."""
 
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -12,23 +12,23 @@ class Job:
 
     request: Request
     key: tuple[float, float]
-    """The lowest goes first."""
+    """The lowest key goes first."""
     ready: float
-    """When the KV that is brought for it is there."""
+    """When the KV transferred for it arrives."""
     predicted: float
-    """Seconds of computing that were expected when it was placed."""
+    """Seconds of computation predicted at placement."""
     brought: int
-    """Leading blocks that it has once it is ready, in any case."""
+    """Leading blocks that are guaranteed once it is ready."""
     decode: int
     """The worker that runs its stream."""
     cached: int = 0
-    """Leading blocks that were found when computing began."""
+    """Leading blocks found in the cache when computing began."""
     work: float = 0.0
-    """Seconds of computing, known when it begins."""
+    """Seconds of computation, known when it begins."""
 
 
 class SimulatedWaitingLine:
-    """Jobs by their keys; one that waits for KV is passed by the others."""
+    """Jobs sorted by key; jobs that wait for KV are overtaken by others."""
 
     def __init__(self) -> None:
         self._pushed = 0
@@ -36,7 +36,7 @@ class SimulatedWaitingLine:
         self._coming: list[tuple[float, int, Job]] = []
 
     def __len__(self) -> int:
-        """Return the number of jobs that wait."""
+        """Return the number of waiting jobs."""
         return len(self._ready) + len(self._coming)
 
     def push(self, job: Job, now: float) -> None:
@@ -48,12 +48,12 @@ class SimulatedWaitingLine:
             heappush(self._coming, (job.ready, self._pushed, job))
 
     def pop(self, now: float) -> Job | None:
-        """Take the next job whose KV is there; None: there is none."""
+        """Remove and return the next job whose KV has arrived; None: there is none."""
         while self._coming and self._coming[0][0] <= now:
             _, number, job = heappop(self._coming)
             heappush(self._ready, (job.key, number, job))
         return heappop(self._ready)[2] if self._ready else None
 
     def next_ready(self) -> float | None:
-        """Return when the next KV on its way arrives; None: none is."""
+        """Return when the next incoming KV arrives; None: there is none."""
         return self._coming[0][0] if self._coming else None

@@ -17,15 +17,15 @@ class SimulatedWorker:
 
     Args:
         number: its entry in `loads`.
-        speed: of what the cost model says.
+        speed: relative to the cost model.
         block_tokens: tokens of a block.
-        costs: of computing.
-        cache: what it keeps; workers may share one.
+        costs: costs of computing.
+        cache: its KV cache; workers may share one.
         loads: kept up to date.
-        loop: tells it the time.
-        step_times: of all workers.
-        on_prefilled: is given the worker's number and each job whose prompt is computed.
-        on_ended: is given the worker's number and each request whose stream ended.
+        loop: provides the time.
+        step_times: step durations of all workers.
+        on_prefilled: called with the worker's number and each job whose prompt is computed.
+        on_ended: called with the worker's number and each request whose stream ended.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class SimulatedWorker:
         self.speed = speed
         self.cache = cache
         self.busy_seconds = 0.0
-        """Of computing prompts, so far."""
+        """Seconds spent computing prompts so far."""
         self._block_tokens = block_tokens
         self._costs = costs
         self._loads = loads
@@ -56,13 +56,13 @@ class SimulatedWorker:
         self._engine = SimulatedEngine(costs, loop, step_times, self._prefilled, self._ended)
 
     def work_seconds(self, request: Request, cached_blocks: int) -> float:
-        """Return how long a prompt takes to compute here; at least one token is computed."""
+        """Return the time to compute a prompt here; at least one token is computed."""
         return self._costs.prefill_seconds(
             self.uncached_tokens(request, cached_blocks), request.prompt_tokens, self.speed
         )
 
     def uncached_tokens(self, request: Request, cached_blocks: int) -> int:
-        """Return how many of a prompt's tokens are computed."""
+        """Return how many tokens of a prompt must be computed."""
         return max(1, request.prompt_tokens - cached_blocks * self._block_tokens)
 
     def submit(self, job: Job) -> None:
@@ -74,7 +74,7 @@ class SimulatedWorker:
         self._start()
 
     def decode(self, request: Request) -> None:
-        """Begin a stream whose KV is here."""
+        """Start a stream whose KV is at this worker."""
         self._engine.decode(request)
         self._note()
 

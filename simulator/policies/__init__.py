@@ -1,1 +1,1 @@
-"""Who decides where a simulated request runs: one file per policy, and the list of them."""
+"""Placement policies of simulated requests: one file per policy, and their catalog."""

@@ -1,7 +1,7 @@
-"""What the policies of other routers see of a cluster, and what they are.
+"""The interface of other routers' policies, and their view of a cluster.
 
-They see more than such routers do: predicted seconds of work, and every worker's speed. What they
-lack beside Baton is the order of waiting prompts, not knowledge.
+They see more than such routers do: predicted seconds of work, and every worker's speed. Compared
+with Baton, they lack control of the order of waiting prompts, not information.
 """
 
 from collections.abc import Callable
@@ -28,30 +28,30 @@ class View:
     config: ClusterConfig
     block_tokens: int
     rates: Floats
-    """Prompt tokens per second."""
+    """Prompt tokens per second of each worker."""
     wait: Floats
-    """Seconds of computing that each has to do before it would begin."""
+    """Seconds of computation before each would start the prompt."""
     transfer_wait: Floats
-    """Seconds until a transfer to it would begin."""
+    """Seconds until a transfer to each would start."""
     waiting: Integers
     """Prompts that each has to compute."""
     blocks: Integers
-    """Of prompts of requests that have not ended."""
+    """Blocks of prompts of unfinished requests."""
     full: NDArray[np.bool_]
-    """Whose caches evict for what is added."""
+    """Whether each cache must evict for additional blocks."""
     depths: Callable[[], Integers]
     """Returns the leading blocks of the prompt that each has."""
     draw: Callable[[], Floats]
-    """Returns numbers from 0 to 1, one per worker: they order what is equal."""
+    """Returns random numbers from 0 to 1, one per worker, to break ties."""
 
     @property
     def wait_blocks(self) -> Floats:
-        """Blocks that each has to compute before it would begin."""
+        """Blocks that each has to compute before it would start the prompt."""
         blocks: Floats = self.wait * self.config.costs.prefill_rate / self.block_tokens
         return blocks
 
     def work(self, request: Request, blocks: Integers) -> Floats:
-        """Return the seconds to compute a prompt of which so many leading blocks are there."""
+        """Return the seconds to compute a prompt with `blocks` leading blocks cached."""
         tokens = np.maximum(request.prompt_tokens - blocks * self.block_tokens, 1)
         seconds: Floats = tokens / self.rates
         quadratic = self.config.costs.quadratic_tokens
@@ -60,12 +60,13 @@ class View:
         return seconds
 
     def finish(self, request: Request, depths: Integers, blocks: Integers) -> Floats:
-        """Return the seconds until each would have computed a prompt, after bringing what it lacks.
+        """Return the seconds until each would have computed a prompt, after transferring missing
+        blocks.
 
         Args:
-            request: whose prompt it is.
+            request: the request.
             depths: leading blocks that each has.
-            blocks: leading blocks that each is to have when it begins.
+            blocks: leading blocks that each must have when it starts.
         """
         brought = np.maximum(blocks - depths, 0) * self.block_tokens
         rate = self.config.costs.transfer_rate
@@ -75,12 +76,12 @@ class View:
         return seconds
 
     def lowest(self, scores: NDArray[np.float64]) -> int:
-        """Return the worker with the lowest score; one of them by draw where several have it."""
+        """Return the worker with the lowest score; ties are broken at random."""
         return int((scores + _TIE * self.draw()).argmin())
 
 
 class Baseline(Protocol):
-    """Chooses a worker for each request. It may keep state: one is made for each run."""
+    """Chooses a worker for each request. It may be stateful: one is created for each run."""
 
     def choose(self, request: Request, view: View) -> WorkerChoice:
-        """Return where a request goes."""
+        """Return the placement of a request."""

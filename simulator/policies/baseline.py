@@ -1,4 +1,4 @@
-"""A router that asks a policy: it keeps what the policy sees up to date."""
+"""A router that delegates to a policy and keeps the policy's view up to date."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from simulator.request import Request, WorkerChoice
 
 
 class _Placement(NamedTuple):
-    """A placement that no report contains yet; times in seconds."""
+    """A placement not yet included in a report; times in seconds."""
 
     number: int
     worker: int
@@ -26,15 +26,15 @@ class _Placement(NamedTuple):
 
 
 class BaselineRouter:
-    """Between reports it adds what it has placed to the loads that were reported.
+    """Adds placements made since the last report to the reported loads.
 
     Args:
-        policy: decides.
-        config: of the cluster.
-        keys: of all blocks.
+        policy: chooses workers.
+        config: configuration of the cluster.
+        keys: keys of all blocks.
         block_tokens: tokens of a block.
-        seed: for what the policy draws.
-        shared_cache: all workers have the first one's.
+        seed: seed of the policy's random numbers.
+        shared_cache: all workers share the first one's.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class BaselineRouter:
 
     @property
     def waiting(self) -> int:
-        """Number of requests that it holds: each is placed at once."""
+        """Number of held requests: always 0, because each is placed immediately."""
         return 0
 
     def place(self, request: Request, now: float) -> WorkerChoice:
-        """Return what the policy chooses."""
+        """Return the policy's choice."""
         loads, workers = self._loads, self._config.workers
         known: list[Integers] = []
 
@@ -96,17 +96,17 @@ class BaselineRouter:
         return choice
 
     def add_blocks(self, worker: int, blocks: Sequence[int]) -> None:
-        """Note that a worker's cache has more blocks."""
+        """Record blocks added to a worker's cache."""
         self._held[worker] += len(blocks)
         self._holdings.add(worker, blocks)
 
     def remove_blocks(self, worker: int, blocks: Sequence[int]) -> None:
-        """Note that a worker's cache has evicted blocks."""
+        """Record blocks evicted from a worker's cache."""
         self._held[worker] -= len(blocks)
         self._holdings.remove(worker, blocks)
 
     def report(self, loads: Loads, placed: int, now: float) -> None:  # noqa: ARG002  # as Router has it
-        """Note the load of all workers, and count what was placed since it was measured."""
+        """Record the load of all workers, plus placements made since it was measured."""
         self._loads = loads
         while self._unreported and self._unreported[0].number < placed:
             self._unreported.popleft()
@@ -114,7 +114,7 @@ class BaselineRouter:
             self._count(placement)
 
     def end(self, request: Request, now: float) -> None:
-        """Note nothing: reports say it."""
+        """Do nothing: reports include it."""
 
     def _depths(self, request: Request) -> Integers:
         workers = self._config.workers
@@ -139,7 +139,7 @@ class BaselineRouter:
         )
 
     def _count(self, placement: _Placement) -> None:
-        """Count a placement that no report contains yet."""
+        """Add a placement that is not yet included in a report."""
         loads, worker = self._loads, placement.worker
         loads.queued[worker] += placement.work
         loads.waiting[worker] += 1

@@ -1,4 +1,4 @@
-"""Baton: the objects that its router runs, told of the simulated cluster as of a real one."""
+"""Baton: the router's production code, fed with the simulated cluster."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -25,25 +25,25 @@ from simulator.router import Actions
 
 MODEL, LAYOUT = "model", b"layout of blocks"
 TOKEN_BYTES = 65_536
-"""KV of a token: any, for it and the bandwidths below cancel out."""
+"""KV bytes of a token: arbitrary, because it cancels out with the bandwidths below."""
 NO_LIMIT = 1e18
 MAX_TOKENS = 1024
-"""Of output that clients allow: no trace says it."""
+"""Output limit of clients, which traces do not contain."""
 TEND_SECONDS = 0.5
 SESSION = 1
 
 
 class _Issued(NamedTuple):
-    """A ticket that no report contains yet."""
+    """A ticket not yet included in a report."""
 
     number: int
-    """Of the placement."""
+    """Number of the placement."""
     ticket: str
     workers: tuple[int, ...]
 
 
 class BatonRouter:
-    """Drives the fleet and placement of production; it decides nothing itself.
+    """Drives production's fleet and placement; makes no decisions itself.
 
     Args:
         config: of the cluster.
@@ -82,22 +82,22 @@ class BatonRouter:
         self._placed = 0
         self._issued: deque[_Issued] = deque()
         self._tickets: dict[int, str] = {}
-        """By the number of the request."""
+        """Tickets by request number."""
         self._tended_at = 0.0
         self._join()
 
     @property
     def open_tickets(self) -> int:
-        """Number of tickets that are not returned."""
+        """Number of unreturned tickets."""
         return len(self._fleet.tickets)
 
     @property
     def waiting(self) -> int:
-        """Number of requests that it holds: each is placed at once."""
+        """Number of held requests: always 0, because each is placed immediately."""
         return 0
 
     def place(self, request: Request, now: float) -> WorkerChoice | None:
-        """Return what production places; None where it refuses."""
+        """Return production's placement; None if it rejects the request."""
         try:
             placed = self._placements.place(self._asked(request), SESSION, now)
         except BatonError:
@@ -105,7 +105,7 @@ class BatonRouter:
         return self._choice(request, placed)
 
     def _asked(self, request: Request) -> PlacementRequest:
-        """Return what a frontend would ask."""
+        """Return the query that a frontend would send."""
         keys = b"".join(self._holdings.keys(request.chain))
         return PlacementRequest(
             MODEL,
@@ -119,7 +119,7 @@ class BatonRouter:
     def _choice(
         self, request: Request, placed: PlacedRequest, key: tuple[float, float] | None = None
     ) -> WorkerChoice:
-        """Return a placement as the cluster is told it, and remember its ticket."""
+        """Return a placement in the cluster's form, and remember its ticket."""
         ticket, decision, _ = placed
         decode = self._number(decision.decode_worker.id)
         prefill = decision.prefill_worker
@@ -131,15 +131,15 @@ class BatonRouter:
         return WorkerChoice(worker, coverage.blocks if coverage.remote else 0, decode, key)
 
     def add_blocks(self, worker: int, blocks: Sequence[int]) -> None:
-        """Note that a worker's cache has more blocks."""
+        """Record blocks added to a worker's cache."""
         self._holdings.add(worker, blocks)
 
     def remove_blocks(self, worker: int, blocks: Sequence[int]) -> None:
-        """Note that a worker's cache has evicted blocks."""
+        """Record blocks evicted from a worker's cache."""
         self._holdings.remove(worker, blocks)
 
     def report(self, loads: Loads, placed: int, now: float) -> None:
-        """Give the fleet a report of each worker, with the tickets of what it has."""
+        """Pass a report of each worker to the fleet, with the tickets that it includes."""
         tickets: dict[int, list[str]] = {}
         while self._issued and self._issued[0].number < placed:
             issued = self._issued.popleft()
@@ -174,7 +174,7 @@ class BatonRouter:
         self._placements.return_tickets(SESSION, [self._tickets.pop(request.number)])
 
     def _join(self) -> None:
-        """Let the workers and stores appear, as discovery would say it."""
+        """Add the workers and stores, as discovery would."""
         config = self._config
         layout = ModelLayout(MODEL, LAYOUT, self._block_tokens, self._block_tokens * TOKEN_BYTES)
         self._fleet.set_layouts([layout])

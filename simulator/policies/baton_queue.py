@@ -1,4 +1,4 @@
-"""Baton as its routers run, with the queue: who goes next as well as where."""
+"""Baton's router with its queue, which also decides which request goes next."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from simulator.request import Request, WorkerChoice
 from simulator.router import Actions
 
 PAUSE_SECONDS = 1e-3
-"""Before the queue is planned again, as production's."""
+"""Delay before the queue is planned again, as in production."""
 
 
 class TenantAdmission(NamedTuple):
@@ -41,10 +41,10 @@ DEFAULT_TENANT = TenantAdmission()
 
 
 class BatonQueueRouter(BatonRouter):
-    """Holds requests in production's queue, and places them when it says so.
+    """Holds requests in production's queue, and places them when the queue releases them.
 
-    It looks at the queue when a request comes, when loads are reported, and when a worker is taken
-    to run dry.
+    It checks the queue when a request arrives, when loads are reported, and when a worker is
+    expected to become idle.
 
     Args:
         config: of the cluster.
@@ -81,18 +81,19 @@ class BatonQueueRouter(BatonRouter):
         self._tenants = tenants
         self._held: dict[int, Request] = {}
         self._charges: dict[int, tuple[TicketCharge, float, float]] = {}
-        """By the number of the request, with when it was placed, and how soon after that its first
-        token was predicted, in seconds."""
+        """By request number: the charge, when it was placed, and the predicted time from then to
+        its first token, in seconds."""
         self._turn = math.inf
-        """When it looks next, if nothing happens before."""
+        """When it checks next, if there is no event before."""
 
     @property
     def waiting(self) -> int:
-        """Number of requests that it holds."""
+        """Number of held requests."""
         return len(self._queue)
 
     def place(self, request: Request, now: float) -> WorkerChoice | None:
-        """Return where a request goes if it goes at once; None where it waits or is refused."""
+        """Return where a request goes if it is placed immediately; None if it waits or is
+        rejected."""
         tenant = self._tenants.get(request.tenant, DEFAULT_TENANT)
         waiting = WaitingRequest(
             request.number,
@@ -113,13 +114,13 @@ class BatonQueueRouter(BatonRouter):
         return self._admit(now, request.number)
 
     def report(self, loads: Loads, placed: int, now: float) -> None:
-        """Take a report of each worker in, and place what may go now."""
+        """Handle a report of each worker, and place requests that may go now."""
         super().report(loads, placed, now)
         if self._held:
             self._admit(now)
 
     def end(self, request: Request, now: float) -> None:
-        """Return the request's ticket, and settle what its tenant was charged."""
+        """Return the request's ticket, and settle its tenant's charge."""
         super().end(request, now)
         cached = min(request.cached_blocks * self._block_tokens, request.prompt_tokens - 1)
         charge, placed_at, predicted = self._charges.pop(request.number)
@@ -127,7 +128,7 @@ class BatonQueueRouter(BatonRouter):
         self._queue.charges.settle(charge, request.prompt_tokens - cached, request.output_tokens)
 
     def _admit(self, now: float, asked: int | None = None) -> WorkerChoice | None:
-        """Place what may go now; return where the one goes that is asked for, if it does."""
+        """Place requests that may go now; return the placement of `asked`, if it is among them."""
         for expired in self._queue.expire(now):
             del self._held[expired.number]
         answer = None
@@ -152,7 +153,7 @@ class BatonQueueRouter(BatonRouter):
         return answer
 
     def _look_again(self, now: float) -> None:
-        """Look at the queue when the next worker is taken to run dry."""
+        """Check the queue when the next worker is expected to become idle."""
         turn = max(self._planner.next_turn(self._gate, now), now + PAUSE_SECONDS)
         if turn < self._turn:
             self._turn = turn

@@ -19,8 +19,8 @@ from simulator.policies.round_robin import RoundRobin
 from simulator.router import Actions, Router
 
 MakeRouter = Callable[[ClusterConfig, Sequence[bytes], int, int, Actions], Router]
-"""Makes a router of a cluster, the keys of all blocks, the tokens of a block, a seed, and what it
-can have done."""
+"""Creates a router from a cluster, the keys of all blocks, the tokens of a block, a seed, and the
+actions available to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class PolicyEntry:
 
     name: str
     title: str
-    """For people."""
+    """Display name."""
     make: MakeRouter
     shared_cache: bool = False
-    """Whether workers share one cache that keeps everything: a bound, no real cluster."""
+    """Whether workers share one unbounded cache: a theoretical bound, not a real cluster."""
 
 
 def _baseline(

@@ -1,4 +1,4 @@
-"""Which worker has which blocks, as the router's index says it."""
+"""The blocks of each worker, as in the router's index."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,15 +11,15 @@ from simulator.model.loads import Integers
 
 
 def block_keys(blocks: int) -> list[bytes]:
-    """Return a key for each of so many blocks."""
+    """Return a key for each of `blocks` blocks."""
     return [block.to_bytes(16, "little") for block in range(blocks)]
 
 
 class Holdings:
-    """The index of production, told of blocks by number.
+    """Production's index, updated with blocks by number.
 
     A worker's cache is its engine's pages and its store's memory as one: where `stores`, the index
-    is told of both, since only stores give blocks away.
+    is told of both, since only stores send blocks.
     """
 
     def __init__(self, index: PrefixIndex, keys: Sequence[bytes], *, stores: bool) -> None:
@@ -35,14 +35,14 @@ class Holdings:
         return [keys[block] for block in blocks]
 
     def add(self, worker: int, blocks: Iterable[int]) -> None:
-        """Note that a worker has blocks."""
+        """Record blocks added to a worker."""
         keys = self.keys(blocks)
         self.index.add_blocks(worker_id(worker), ENGINE, keys)
         if self._stores:
             self.index.add_blocks(store_id(worker), DRAM, keys)
 
     def remove(self, worker: int, blocks: Iterable[int]) -> None:
-        """Note that a worker has evicted blocks."""
+        """Record blocks evicted from a worker."""
         keys = self.keys(blocks)
         self.index.remove_blocks(worker_id(worker), ENGINE, keys)
         if self._stores:
@@ -62,10 +62,10 @@ class Holdings:
 
 
 def worker_id(worker: int) -> str:
-    """Return the instance id of a worker."""
+    """Return the instance ID of a worker."""
     return f"worker-{worker}"
 
 
 def store_id(worker: int) -> str:
-    """Return the instance id of a worker's store."""
+    """Return the instance ID of a worker's store."""
     return f"store-{worker}"

@@ -1,11 +1,11 @@
-"""The worker that would begin first."""
+"""Chooses the worker that would start first."""
 
 from simulator.policies.base import View
 from simulator.request import Request, WorkerChoice
 
 
 class LeastWait:
-    """Looks at load alone. Over one cache that keeps everything it is FIFO at its best."""
+    """Considers only load. With a shared unbounded cache this is ideal FIFO."""
 
     def choose(self, request: Request, view: View) -> WorkerChoice:  # noqa: ARG002  # as Baseline has it
         """Return the worker with the least work."""

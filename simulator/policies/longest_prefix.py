@@ -1,14 +1,14 @@
-"""The worker that has the longest prefix of the prompt, however busy it is."""
+"""Chooses the worker with the longest prefix of the prompt, regardless of load."""
 
 from simulator.policies.base import View
 from simulator.request import Request, WorkerChoice
 
 _FAR_MORE = 1e6
-"""Seconds of waiting that a block is worth: any."""
+"""Seconds of waiting that a block is worth: arbitrarily many."""
 
 
 class LongestPrefix:
-    """Looks at caches first, at load among equals."""
+    """Considers caches first, and load among equals."""
 
     def choose(self, request: Request, view: View) -> WorkerChoice:  # noqa: ARG002  # as Baseline has it
         """Return the worker with the longest prefix."""

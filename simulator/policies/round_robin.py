@@ -5,7 +5,7 @@ from simulator.request import Request, WorkerChoice
 
 
 class RoundRobin:
-    """Looks at nothing."""
+    """Ignores load and caches."""
 
     def __init__(self) -> None:
         self._next = 0

@@ -1,1 +1,1 @@
-"""What a simulation found, as a table, JSON and curves."""
+"""Results of a simulation, as a table, JSON and curves."""

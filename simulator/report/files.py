@@ -18,13 +18,13 @@ _LOAD = "multiple of the recorded rate"
 def write_json(
     path: Path, setup: Mapping[str, Any], found: Sequence[RunOutcome], runs: Sequence[RunOutcome]
 ) -> None:
-    """Write what was simulated and what came out.
+    """Write the setup and the results.
 
     Args:
-        path: of the file.
+        path: path of the file.
         setup: the options, fit for JSON.
-        found: what the table shows.
-        runs: all runs, those of searches too.
+        found: results shown in the table.
+        runs: all runs, including those of searches.
     """
     document = {
         "setup": setup,
@@ -84,7 +84,7 @@ def _curves(runs: Sequence[RunOutcome], percentile: str) -> dict[str, list[tuple
 
 
 def _fields(outcome: RunOutcome) -> dict[str, Any]:
-    """Return an outcome's fields; a time that never came is null."""
+    """Return an outcome's fields; a missing time is null."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in asdict(outcome).items()

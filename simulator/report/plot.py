@@ -1,10 +1,10 @@
-"""Curves as SVG, side by side: dark ink on white whatever the page's own colours are."""
+"""Curves as SVG, side by side: dark on white, regardless of the page's colours."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-# Told apart also without colour: each curve has its own dashes and mark.
+# Distinguishable without colour: each curve has separate dashes and markers.
 STYLES = (
     ("#0b5394", "", "circle"),
     ("#b45f06", "7 3", "square"),
@@ -29,7 +29,7 @@ class Panel:
 
 
 def draw(panels: Sequence[Panel]) -> str:
-    """An SVG document."""
+    """Return an SVG document."""
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
     width = WIDTH * len(panels)
     columns = max(1, (width - LEFT) // COLUMN)
@@ -114,7 +114,7 @@ def _mark(x: float, y: float, number: int) -> str:
 
 
 def _scale(top: float) -> tuple[float, float]:
-    """(step, end) of an axis from 0: at most 6 round steps."""
+    """Return (step, end) of an axis from 0: at most 6 round steps."""
     step = 10.0**-6
     while True:
         for factor in (1, 2, 5):

@@ -1,4 +1,4 @@
-"""Outcomes as lines on standard output, one as soon as it is known."""
+"""Outcomes as lines on standard output, each printed as soon as it is known."""
 
 import math
 
@@ -48,12 +48,12 @@ def print_row(outcome: RunOutcome) -> None:
 
 
 def print_failure(policy: str, lowest: float) -> None:
-    """Print that a policy does not carry even the lowest load that was tried."""
+    """Print that a policy does not sustain even the lowest load that was tried."""
     print(f"{POLICIES[policy].title:<24}  {f'< {lowest:.2f}':>8}", flush=True)
 
 
 def print_replayed(replayed: Replayed) -> None:
-    """Print whether a recorded run's answers came out the same."""
+    """Print whether a replay of a recorded run returned the same results."""
     difference = replayed.difference
     if difference is None:
         print(f"{replayed.answers} answers of {replayed.records} records are identical.")

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 BLOCK_TOKENS = 512
 MAX_TOKENS = 100_000_000
-"""Of one prompt or output: more is not a number of tokens."""
+"""Highest plausible number of tokens of one prompt or output."""
 
 
 class TraceError(Exception):
-    """A trace cannot be read; the text is a sentence that says where and why."""
+    """A trace cannot be read; the message is a sentence with the location and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class Trace:
     """Requests in order of time. Each list and array has one entry per request."""
 
     times: NDArray[np.float64]
-    """Seconds from the first."""
+    """Seconds since the first request."""
     prompt_tokens: list[int]
     output_tokens: list[int]
     chains: list[tuple[int, ...]]
     """Blocks of each prompt, numbered from 0 in order of appearance."""
     tenants: list[str]
     blocks: int
-    """Distinct blocks."""
+    """Number of distinct blocks."""
     block_tokens: int = BLOCK_TOKENS
 
     def __len__(self) -> int:
@@ -82,7 +82,7 @@ def parse(
     block_tokens: int = BLOCK_TOKENS,
     limit: int | None = None,
 ) -> Trace:
-    """Read a trace from its lines; `name` is what errors call it. Empty lines are skipped."""
+    """Read a trace from its lines; errors refer to it as `name`. Empty lines are skipped."""
     decoder = msgspec.json.Decoder(_Line)
     read: list[_Line] = []
     for number, line in enumerate(lines, 1):

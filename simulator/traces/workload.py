@@ -1,4 +1,4 @@
-"""Other traces made of one: spread times, a hot prefix, tenants. Pure; draws come from a seed."""
+"""Derived traces: spread times, a hot prefix, tenants. Pure; randomness comes from a seed."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,14 +8,14 @@ import numpy as np
 from simulator.traces.trace import Trace
 
 TICK_SECONDS = 3.0
-"""To which the conversation trace rounds its timestamps."""
+"""Resolution of the timestamps in the conversation trace."""
 HOT_TOKENS = 20_000
 
 
 def spread(trace: Trace, seed: int, tick: float = TICK_SECONDS) -> Trace:
     """Spread the requests of each instant evenly at random over the `tick` that it stands for.
 
-    Within an instant they stay in order, and with instants that are no ticks they are sorted anew.
+    Within an instant they stay in order; if instants are not ticks, the requests are sorted again.
     """
     draw = np.random.default_rng(seed)
     offsets = draw.random(len(trace)) * tick
@@ -32,7 +32,7 @@ def spread(trace: Trace, seed: int, tick: float = TICK_SECONDS) -> Trace:
 
 
 def hot_prefix(trace: Trace, tokens: int = HOT_TOKENS, every: int = 2) -> Trace:
-    """Put one prefix of so many tokens, in whole blocks, before each `every`-th request."""
+    """Add one prefix of `tokens` tokens, in whole blocks, to every `every`-th request."""
     blocks = tokens // trace.block_tokens
     prefix = tuple(range(trace.blocks, trace.blocks + blocks))
     more = blocks * trace.block_tokens
@@ -52,7 +52,7 @@ def hot_prefix(trace: Trace, tokens: int = HOT_TOKENS, every: int = 2) -> Trace:
 def split_tenants(
     trace: Trace, count: int, seed: int, shares: Sequence[float] | None = None
 ) -> Trace:
-    """Give each conversation to one of `count` tenants, which share no KV with each other.
+    """Assign each conversation to one of `count` tenants, which share no KV with each other.
 
     Requests whose second block is the same are one conversation: the first is often a system prompt
     that all have.

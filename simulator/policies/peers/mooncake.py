@@ -9,14 +9,14 @@ BALANCING_THRESHOLD = 1.5
 
 
 class Mooncake:
-    """Takes the least predicted TTFT, with the longest prefix brought where it is much longer.
+    """Chooses the least predicted TTFT, transferring the longest prefix if it is much longer.
 
-    A worker whose prefix is shorter than the longest one by more than the threshold brings the
+    A worker whose prefix is shorter than the longest one by more than the threshold transfers the
     rest from the worker that has it.
     """
 
     def choose(self, request: Request, view: View) -> WorkerChoice:
-        """Return the worker that would be done first, and what it brings."""
+        """Return the worker that would finish first, and the blocks to transfer."""
         depths = view.depths()
         best = int(depths.max())
         blocks = np.where(best > BALANCING_THRESHOLD * depths, best, depths)

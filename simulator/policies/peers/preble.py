@@ -1,6 +1,6 @@
 """Preble's E2: exploit a prefix where it is most of the prompt, else explore (ICLR '25).
 
-Its load is measured over a window of GPU time; here the wait is known, and takes that place.
+Its load is measured over a window of GPU time; here the known wait is used instead.
 """
 
 import numpy as np
@@ -9,15 +9,15 @@ from simulator.policies.base import View
 from simulator.request import Request, WorkerChoice
 
 EXPLOIT_SHARE = 0.5
-"""Of the prompt that must be cached for its holders to be preferred."""
+"""Share of the prompt that must be cached for its holders to be preferred."""
 SLACK_SECONDS, SLACK_FACTOR = 2.0, 1.5
-"""A holder whose wait exceeds the least one's by more than this is not preferred any more."""
+"""A holder whose wait exceeds the least wait by more than this is no longer preferred."""
 EVICTION_SECONDS = 0.02
-"""Per block that a prompt adds to a full cache."""
+"""Cost per block that a prompt adds to a full cache."""
 
 
 class Preble:
-    """Takes the least busy of the longest prefix's holders, or the least cost of all workers."""
+    """Chooses the least busy holder of the longest prefix, or the worker with the least cost."""
 
     def choose(self, request: Request, view: View) -> WorkerChoice:
         """Return the worker to exploit, or to explore."""
