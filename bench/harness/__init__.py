@@ -1,4 +1,4 @@
-"""What benchmarks share: clusters, plots, statistics, and the command line."""
+"""Shared parts of benchmarks: clusters, plots, statistics, and the command line."""
 
 from pathlib import Path
 

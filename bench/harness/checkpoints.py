@@ -10,7 +10,7 @@ VOCAB = 8192
 
 
 class Shape(TypedDict):
-    """What a Llama's parameters are counted from."""
+    """Dimensions from which a Llama's parameters are counted."""
 
     layers: int
     hidden: int
@@ -43,7 +43,7 @@ SIZES: dict[str, Shape] = {
         "head_size": 128,
     },
 }
-"""By the number of parameters."""
+"""Shapes by number of parameters."""
 
 
 def random_llama(size: str, vocab: int = VOCAB) -> Path:

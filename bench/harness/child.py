@@ -1,4 +1,4 @@
-"""Programs that a benchmark runs beside itself."""
+"""Runs the helper programs of a benchmark."""
 
 import asyncio
 import json
@@ -81,7 +81,7 @@ async def _ended(child: Process) -> bool:
 
 
 def log_path(name: str) -> Path:
-    """Return where the processes called `name` write what they say."""
+    """Return the log path of the processes called `name`."""
     path = ROOT / "build" / "bench" / f"{name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
@@ -110,7 +110,7 @@ class Helper:
 
         Raises:
             SystemExit: it ended.
-            TimeoutError: it said nothing for `ANSWER_SECONDS`.
+            TimeoutError: it wrote nothing for `ANSWER_SECONDS`.
         """
         assert self._child.stdout is not None
         async with asyncio.timeout(ANSWER_SECONDS):
@@ -121,7 +121,7 @@ class Helper:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop its processes until the block ends: an engine that waits may spin on a core."""
+        """Stop its processes until the block ends: a waiting engine may spin on a core."""
         os.killpg(self._child.pid, signal.SIGSTOP)
         try:
             yield

@@ -1,4 +1,4 @@
-"""The command line that every benchmark has."""
+"""The command line of every benchmark."""
 
 import argparse
 import inspect
@@ -60,7 +60,7 @@ def main(
             raise SystemExit(NEEDS_MORE)
         given = [*shlex.split(smallest), *given]
     options = parser.parse_args(given)
-    # Scratch directories are left, and with them removed, whoever ends it.
+    # Scratch directories are removed, however it ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     print(processor(), flush=True)
     if inspect.iscoroutinefunction(measure):

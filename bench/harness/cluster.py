@@ -1,4 +1,4 @@
-"""Baton's own processes on this machine, for the time of a measurement."""
+"""Baton's processes on this machine, for the duration of a measurement."""
 
 import asyncio
 import sys
@@ -18,7 +18,7 @@ START_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that serves, started by `baton up`."""
+    """A running cluster, started by `baton up`."""
 
     grpc: str
     """Of the frontend, `host:port`; `http` as well."""
@@ -28,7 +28,7 @@ class Cluster:
     """The pid of `baton up`."""
 
     def pids(self) -> dict[str, int]:
-        """Return the pid of each of the cluster's processes by its instance id, etcd aside."""
+        """Return the pid of each of the cluster's processes by instance ID, except etcd."""
         found = {}
         for path in Path("/proc").iterdir():
             if not path.name.isdigit():
@@ -55,7 +55,7 @@ async def cluster(*arguments: str, settings: Mapping[str, str] = {}) -> AsyncIte
     baton = str(Path(sys.executable).with_name("baton"))
     command = (baton, "up", *arguments, "--grpc-port", str(grpc), "--http-port", str(http))
     async with AsyncExitStack() as stack:
-        # Found by none of the commands that somebody runs meanwhile, so that its name is free.
+        # Hidden from other commands, so that its name does not conflict.
         runtime = stack.enter_context(tempfile.TemporaryDirectory(prefix="baton-bench-"))
         own = {"XDG_RUNTIME_DIR": runtime, **settings}
         up = await stack.enter_async_context(process(command, own, stdout=PIPE))
@@ -71,9 +71,9 @@ async def cluster(*arguments: str, settings: Mapping[str, str] = {}) -> AsyncIte
 
 @asynccontextmanager
 async def store(settings: Mapping[str, str] = {}) -> AsyncIterator[str]:
-    """Run one KV store without a cluster until the block ends; yields its address at once.
+    """Run one KV store without a cluster until the block ends; yields its address immediately.
 
-    It serves without etcd, and goes on looking for it.
+    It serves without etcd, and keeps trying to reach it.
     """
     port = free_port()
     alone = {

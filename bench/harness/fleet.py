@@ -29,7 +29,7 @@ READY_SECONDS = 120.0
 STOP_SECONDS = 40.0
 PROBE_SECONDS = 1.0
 METRICS_SECONDS = 20.0
-"""A machine that starts processes all the time is slow to show them."""
+"""A machine that starts processes all the time exposes their metrics late."""
 SERVICES = ("kvstore", "router", "prefill", "decode", "frontend")
 """In the order in which they are started."""
 
@@ -53,7 +53,7 @@ def add_counts(parser: argparse.ArgumentParser, default: Mapping[str, int]) -> N
 
 @dataclass
 class Member:
-    """One process of the cluster, living or not."""
+    """One process of the cluster, running or not."""
 
     id: str
     service: str
@@ -118,7 +118,7 @@ class Fleet:
         self.etcd = etcd
         self.members: dict[str, Member] = {}
         self._ports = ExitStack()
-        """Holds them while their processes are away."""
+        """Reserves the ports while their processes are down."""
         stores = counts["kvstore"]
         for service in SERVICES:
             for number in range(counts[service]):
@@ -187,11 +187,11 @@ class Fleet:
         self._signal(names, signal.SIGKILL)
 
     def freeze(self, *names: str) -> None:
-        """Stop processes where they stand."""
+        """Stop processes with SIGSTOP."""
         self._signal(names, signal.SIGSTOP)
 
     def thaw(self, *names: str) -> None:
-        """Let frozen processes go on."""
+        """Continue frozen processes."""
         self._signal(names, signal.SIGCONT)
 
     async def terminate(self, name: str, seconds: float = STOP_SECONDS) -> float:
@@ -235,7 +235,7 @@ class Fleet:
 
 
 async def is_ready(member: Member) -> bool:
-    """Ask a process, as an orchestrator's readiness probe would."""
+    """Return whether a process is ready, as an orchestrator's readiness probe would."""
     if member.http_port:
         try:
             await _get(f"http://127.0.0.1:{member.http_port}/health/ready", PROBE_SECONDS)

@@ -1,4 +1,4 @@
-"""What this machine is, and what processes on it have used."""
+"""Description of this machine, and resource use of its processes."""
 
 import os
 import platform
@@ -27,13 +27,13 @@ def processor() -> str:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return what a process has used so far, user and system, of all its threads."""
+    """Return the CPU seconds that a process has used, user and system, over all its threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def rss_bytes(pid: int) -> int:
-    """Return the memory that a process has resident."""
+    """Return the resident memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
 
 

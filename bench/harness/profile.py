@@ -1,4 +1,4 @@
-"""Where the time of a block goes, by function."""
+"""Profile of a block, by function."""
 
 import cProfile
 import pstats

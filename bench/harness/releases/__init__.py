@@ -1,4 +1,4 @@
-"""Baton in other versions than the checkout's, for what runs two of them at once."""
+"""Other versions of Baton than the checkout, for tests with two versions."""
 
 import os
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ class Release:
 
     name: str
     paths: tuple[Path, ...]
-    """What stands before the installed packages in `sys.path`."""
+    """Paths placed before the installed packages in `sys.path`."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """What it calls settings that have another name in the checkout: environment variables."""
+    """Its names of settings that are renamed in the checkout: environment variables."""
     variables: frozenset[str] | None = None
     """Its settings, as environment variables; None: it has all of the checkout's."""
 
@@ -36,7 +36,7 @@ class Release:
         return {name: value for name, value in named.items() if self.accepts(name)}
 
     def accepts(self, variable: str) -> bool:
-        """Return whether a variable is a setting of this version, or none of Baton's at all."""
+        """Return whether a variable is a setting of this version, or not a setting of Baton."""
         if self.variables is None or not variable.startswith(ENV_PREFIX):
             return True
         return variable in self.variables

@@ -1,4 +1,5 @@
-"""Goes into the version that later.py writes: fields that only it knows, in all that it sends."""
+"""Added to the version that later.py writes: fields that only it knows, in every message that it
+sends."""
 
 from typing import Any
 

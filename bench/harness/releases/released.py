@@ -13,7 +13,7 @@ from bench.harness import ROOT
 from bench.harness.releases import Release
 
 COMMIT = "488c1e01c45c00ef66d212d1076238709669b732"
-"""Whoever runs this one upgrades to the checkout, and back."""
+"""The commit to upgrade from and downgrade to."""
 RENAMED = {
     "BATON_OPS_HOST": "BATON_TELEMETRY_METRICS_HOST",
     "BATON_OPS_PORT": "BATON_TELEMETRY_METRICS_PORT",
@@ -23,7 +23,7 @@ _VARIABLES = "from baton.settings.sources import variables; print(*variables())"
 
 
 class HistoryError(Exception):
-    """The commit is not there, does not build, or is not a version that runs here."""
+    """The commit does not exist, does not build, or does not run here."""
 
 
 def released(commit: str = COMMIT) -> Release:
