@@ -25,7 +25,7 @@ class ClusterConfig:
     """Number of workers that are slower than the others."""
     slow_speed: float = 0.5
     event_delay: float = 0.0
-    """From a change of a cache until the router knows of it."""
+    """Delay from a change of a cache until the router learns of it."""
     report_interval: float = 0.05
     """Time between load reports."""
     report_delay: float = 0.0

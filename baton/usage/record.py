@@ -5,7 +5,7 @@ import secrets
 import msgspec
 
 LOST = "lost"
-"""Outcome of a request whose frontend ended before it: the client's output is unknown."""
+"""Outcome of a request whose frontend ended before it: its output is unknown."""
 
 VERSION = "1"
 """Version of the fields below: incremented when the meaning of a field changes."""
@@ -69,7 +69,10 @@ decode = msgspec.json.Decoder(UsageRecord).decode
 
 
 class RecordIds:
-    """Generates record IDs, as UUIDv7: ordered by time to the millisecond, and unique."""
+    """Generates record IDs, as UUIDv7: ordered by time to the millisecond, and unique.
+
+    Of the 122 bits, 74 are random per process, and 62 of these count up from there.
+    """
 
     __slots__ = ("_fixed", "_number")
 

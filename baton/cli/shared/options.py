@@ -344,7 +344,7 @@ class FrontendOptions:
     ] = None
 
     def credentials(self) -> "grpc.ChannelCredentials | None":
-        """Return what a client of the frontend needs for TLS; None: it speaks plain text."""
+        """Return the TLS credentials of a frontend's client; None: plain text."""
         if not self.tls and self.tls_ca is None:
             return None
         import grpc

@@ -146,7 +146,7 @@ class LimitReservation:
             [(share, share.term, requests) for share in limits.requests] if requests > 1 else []
         )
         self.tokens = tokens
-        """Reserved: its prompt, and the most that it may write."""
+        """Reserved tokens: its prompt, and its maximum output."""
         self.hold = hold
         """Hold on budgets; None: it has none."""
 
