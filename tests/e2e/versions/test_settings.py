@@ -53,7 +53,8 @@ async def test_processes_of_a_fleet(
     releases: Mapping[str, Release], launchers: Mapping[str, Launcher], tmp_path: Path
 ) -> None:
     etcd: Any = SimpleNamespace(endpoints=("127.0.0.1:2379",))
-    fleet = Fleet(tmp_path, etcd, {**cluster_settings("sim", DTYPE), **SETTINGS}, COUNTS, {})
+    settings = {**cluster_settings("sim", DTYPE), **SETTINGS, "BATON_DRAIN_SECONDS": "7"}
+    fleet = Fleet(tmp_path, etcd, settings, COUNTS, {})
     try:
         for service in SERVICES:
             member = fleet[f"{service}-0"]
