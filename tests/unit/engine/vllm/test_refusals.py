@@ -22,11 +22,11 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"model": None}, "BATON_ENGINE_MODEL"),
         ({"model": Path("/nowhere")}, r"/nowhere/config\.json is missing"),
         ({"dtype": "float64"}, "set float32 or bfloat16"),
-        ({"device": "cuda"}, "vLLM runs on cpu here"),
+        ({"device": "cuda"}, "this vLLM runs on cpu"),
         ({"context_tokens": 5000}, r"5000.* See BATON_ENGINE_CONTEXT_TOKENS\."),
         ({"tensor_parallel": 3}, r"heads \(4\).* See BATON_ENGINE_TENSOR_PARALLEL\."),
         ({"vllm_args": {"nonsense": 1}}, r"'nonsense'\. See BATON_ENGINE_VLLM_ARGS\."),
-        ({"vllm_args": {"block_size": 64}}, "sets block_size, which Baton's own settings decide"),
+        ({"vllm_args": {"block_size": 64}}, "sets block_size, which Baton's own settings control"),
     ],
 )
 def test_what_does_not_go_with_vllm_is_refused(
