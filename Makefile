@@ -20,10 +20,10 @@ INPUTS := pyproject.toml constraints.txt scripts/protoc.py scripts/build_hook.py
 RELEASED := protos/released.binpb
 BUF := npx -y --loglevel=error --fetch-retries=0 -p @bufbuild/buf@1.75.0 -c
 ARGS ?=
-# Processes that run tests: one more than cores, for half of a test's time is waiting, and six at most, for
+# Processes that run tests: two more than cores, for half of a test's time is waiting, and six at most, for
 # each imports and collects for itself. Bounds in tests do not count what a busy machine takes from them
 # (tests/support/clock.py).
-WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 5 ? cores + 1 : 6)))
+WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 5 ? cores + 2 : 6)))
 # What so many tests fail of is one thing, such as etcd; each may take its two minutes to say so.
 ENOUGH := --maxfail 20
 
