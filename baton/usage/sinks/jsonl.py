@@ -6,7 +6,6 @@ enough. Nothing here removes a file: that is up to the consumer. A crash may lea
 last line, and records that are in two files; `baton.usage.report.files` skips both.
 """
 
-import os
 import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,6 +13,7 @@ from pathlib import Path
 from time import gmtime, strftime
 
 from baton.process.io_thread import IoThread
+from baton.usage.append_file import AppendFile
 from baton.usage.sinks.base import SinkError
 
 PATTERN = "usage-*.jsonl"
@@ -39,8 +39,7 @@ class JsonlSink:
         self._thread = IoThread("usage-jsonl")
         self._run = f"{strftime('%Y%m%dT%H%M%S', gmtime())}-{secrets.token_hex(4)}"
         self._number = 0
-        self._fd = -1
-        self._size = 0
+        self._file: AppendFile | None = None
 
     async def write(self, records: Sequence[bytes]) -> None:
         """Append records; they are stored once the file is on the disk.
@@ -60,39 +59,22 @@ class JsonlSink:
 
     def _append(self, data: bytes) -> None:
         """Append data; on the thread."""
-        if self._fd >= 0 and self._size >= self._file_bytes:
-            self._close()
-        if self._fd < 0:
-            self._open()
-        try:
-            left = memoryview(data)
-            while left:
-                left = left[os.write(self._fd, left) :]
-            if self._sync:
-                os.fdatasync(self._fd)
-            self._size += len(data)
-        except OSError:
-            self._cut()
-            raise
+        file = self._file
+        if file is None or file.closed or file.size >= self._file_bytes:
+            file = self._next()
+        file.append(data)
 
-    def _cut(self) -> None:
-        """Remove an incomplete line, which would otherwise be joined with the next one."""
-        try:
-            os.ftruncate(self._fd, self._size)
-        except OSError:
-            self._close()
-
-    def _open(self) -> None:
+    def _next(self) -> AppendFile:
+        self._close()
         self._directory.mkdir(parents=True, exist_ok=True)
         self._number += 1
         path = self._directory / f"usage-{self._run}-{self._number:04}.jsonl"
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
-        self._size = 0
+        self._file = AppendFile(path, 0o640, sync=self._sync)
+        return self._file
 
     def _close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        if self._file is not None:
+            self._file.close()
 
     def _closing(self) -> Callable[[], None]:
         self._close()

@@ -1,8 +1,8 @@
 """Appends lines to a run's segments."""
 
-import os
 from collections.abc import Sequence
 
+from baton.usage.append_file import AppendFile
 from baton.usage.record import UsageRecord, encode
 from baton.usage.spool.frames import BEGIN, END, frame
 from baton.usage.spool.run import Position, Run
@@ -30,13 +30,14 @@ class SegmentWriter:
         self._running: dict[str, bytes] = {}
         """Begin lines whose end has not been written, by record ID."""
         self._segment = 0
-        self._fd = -1
-        self._size = self._carried = 0
+        self._file: AppendFile | None = None
+        self._carried = 0
+        """Bytes of the begins at the start of the segment."""
 
     @property
     def position(self) -> Position:
         """End of the complete lines written."""
-        return Position(self._segment, self._size)
+        return Position(self._segment, 0 if self._file is None else self._file.size)
 
     def write(self, entries: Sequence[Entry]) -> int:
         """Append lines; return the bytes by which the run grew.
@@ -49,58 +50,36 @@ class SegmentWriter:
                 lines go to a new segment, and the written ones are duplicated once they are written
                 again.
         """
-        try:
-            grown = 0
-            if self._fd < 0 or self._size - self._carried >= self._segment_bytes:
-                grown = self._next()
-            ended = {record.id for kind, record in entries if kind == END}
-            # The end's line has everything that the begin's would contain.
-            lines = [
-                (kind, record.id, frame(kind, encode(record)))
-                for kind, record in entries
-                if kind == END or record.id not in ended
-            ]
-            grown += self._append(b"".join([line for _, _, line in lines]))
-        except OSError:
-            self._cut()
-            raise
+        file = self._file
+        if file is None or file.closed or file.size - self._carried >= self._segment_bytes:
+            file = self._next()
+        ended = {record.id for kind, record in entries if kind == END}
+        # The end's line has everything that the begin's would contain.
+        lines = [
+            (kind, record.id, frame(kind, encode(record)))
+            for kind, record in entries
+            if kind == END or record.id not in ended
+        ]
+        carried = b"" if file.size else b"".join(self._running.values())
+        data = b"".join([carried, *(line for _, _, line in lines)])
+        file.append(data)
+        self._carried = self._carried or len(carried)
         for kind, ident, line in lines:
             if kind == BEGIN:
                 self._running[ident] = line
             else:
                 self._running.pop(ident, None)
-        return grown
+        return len(data)
 
     def close(self) -> None:
         """Close the segment; the next write starts a new one."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        if self._file is not None:
+            self._file.close()
 
-    def _next(self) -> int:
+    def _next(self) -> AppendFile:
         self.close()
         self._segment += 1
-        self._size = self._carried = 0
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
-        self._fd = os.open(self._run.path(self._segment), flags, 0o600)
-        self._carried = self._append(b"".join(self._running.values()))
-        return self._carried
-
-    def _cut(self) -> None:
-        """Remove an incomplete line after the complete ones."""
-        if self._fd < 0:
-            return
-        try:
-            os.ftruncate(self._fd, self._size)
-            os.fdatasync(self._fd)
-        except OSError:
-            self.close()
-
-    def _append(self, data: bytes) -> int:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(self._fd, left) :]
-        if self._sync:
-            os.fdatasync(self._fd)
-        self._size += len(data)
-        return len(data)
+        self._carried = 0
+        self._file = None
+        self._file = AppendFile(self._run.path(self._segment), 0o600, sync=self._sync)
+        return self._file

@@ -99,6 +99,35 @@ def test_a_long_request_outlives_the_segments_of_its_begin(tmp_path: Path) -> No
     assert read_all(left, left=True) == ([], [long], 0)
 
 
+def test_a_long_request_outlives_them_also_where_each_write_fails_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = new_run(tmp_path / "spool")
+    writer = SegmentWriter(run, SMALL, sync=False)
+    long, real, calls = begun("long"), os.write, itertools.count()
+    writer.write([(BEGIN, long)])
+
+    def half_then_none(fd: int, data: memoryview) -> int:
+        match next(calls) % 3:
+            case 0:
+                return real(fd, data[: len(data) // 2])
+            case 1:
+                raise OSError(28, "No space left on device")
+        return real(fd, data)
+
+    monkeypatch.setattr("baton.usage.append_file.os.write", half_then_none)
+    for number in range(40):
+        short = begun(f"short-{number}")
+        entries = [(BEGIN, short), (END, ended(short))]
+        with pytest.raises(OSError, match="No space"):
+            writer.write(entries)
+        writer.write(entries)
+        run.acknowledge("list", writer.position)
+        assert len(run.segments()) == 1
+    _, (left,) = claim(crashed(tmp_path / "spool", tmp_path / "crash"), ["list"])
+    assert read_all(left, left=True) == ([], [long], 0)
+
+
 def test_what_a_sink_has_is_not_brought_to_it_again(tmp_path: Path) -> None:
     run = new_run(tmp_path / "spool", "list", "slow")
     writer = SegmentWriter(run, SMALL, sync=False)
@@ -156,9 +185,9 @@ def test_a_disk_that_takes_half_of_a_batch_loses_nothing(
 
     batch = [(BEGIN, two), (END, ended(one)), (END, ended(two))]
     with monkeypatch.context() as patched:
-        patched.setattr("baton.usage.spool.writer.os.write", half)
+        patched.setattr("baton.usage.append_file.os.write", half)
         if not can_be_cut:
-            patched.setattr("baton.usage.spool.writer.os.ftruncate", refuse)
+            patched.setattr("baton.usage.append_file.os.ftruncate", refuse)
         with pytest.raises(OSError, match="No space"):
             writer.write(batch)
     writer.write(batch)

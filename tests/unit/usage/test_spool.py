@@ -291,7 +291,7 @@ async def test_a_full_disk_leaves_no_half_line_and_no_record_twice(
         return taken
 
     with monkeypatch.context() as patched:
-        patched.setattr("baton.usage.sinks.jsonl.os.write", full)
+        patched.setattr("baton.usage.append_file.os.write", full)
         await sink.write(lines[:10])
         for _ in range(3):
             with pytest.raises(SinkError, match="No space left"):
@@ -318,7 +318,6 @@ async def test_a_disk_of_this_host_is_tried_again_sooner(
     async def wait(_: Delivery, seconds: float) -> None:
         waits.append(seconds)
         sink.fails = len(waits) < 8
-        await asyncio.sleep(0)
 
     monkeypatch.setattr(Delivery, "_wait_again", wait)
     record = begun("one")
