@@ -34,9 +34,7 @@ from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests.claims import Claims
 from services.frontend.requests.record import RequestRecord
-from services.frontend.requests.request import (
-    GenerationRequest,
-)
+from services.frontend.requests.request import GenerationRequest
 from services.frontend.text.tokenizer import TokenizerThreads
 from services.frontend.workers.workers import Workers
 

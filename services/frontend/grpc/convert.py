@@ -8,7 +8,7 @@ from baton.sampling import SamplingParams
 from baton.v1 import inference_pb2
 from services.frontend.grpc.tools import calls_of, tool_use_of, tools_of
 from services.frontend.requests.prompt_fields import template_options, with_suffix
-from services.frontend.requests.refusals import too_many
+from services.frontend.requests.refusals import check_count
 from services.frontend.requests.request import (
     ChatPrompt,
     GenerationRequest,
@@ -80,8 +80,7 @@ def _conversation(
         BatonError: it has more than `max_messages`; or as for `tools_of` and `template_options`.
     """
     messages = request.messages
-    if len(messages) > max_messages:
-        raise too_many("messages", len(messages), max_messages)
+    check_count("messages", len(messages), max_messages)
     made = [
         ChatMessage(
             one.role,

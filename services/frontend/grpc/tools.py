@@ -7,7 +7,7 @@ from typing import Any
 from baton.errors import invalid_field
 from baton.v1 import inference_pb2
 from services.frontend.output.definitions import CallMode, ToolDefinition, ToolUse
-from services.frontend.requests.refusals import too_many
+from services.frontend.requests.refusals import check_count
 from services.frontend.requests.tools import MAX_TOOLS
 from services.frontend.text.chat_template import ChatToolCall
 
@@ -25,8 +25,7 @@ def tools_of(tools: Sequence[inference_pb2.Tool]) -> tuple[ToolDefinition, ...]:
     Raises:
         BatonError: INVALID_FIELD: there are too many, or parameters are not a JSON object.
     """
-    if len(tools) > MAX_TOOLS:
-        raise too_many("tools", len(tools), MAX_TOOLS)
+    check_count("tools", len(tools), MAX_TOOLS)
     return tuple(_tool(index, tool) for index, tool in enumerate(tools))
 
 

@@ -8,7 +8,7 @@ from baton.errors import BatonError, invalid_field
 from baton.settings import FrontendLimits
 from services.frontend.models.model import ServedModel
 from services.frontend.requests.context import RequestContextLimit
-from services.frontend.requests.refusals import too_many
+from services.frontend.requests.refusals import check_count
 from services.frontend.requests.request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from services.frontend.text.chat_template import ChatMessage
 
@@ -35,8 +35,7 @@ def check_prompt(prompt: Prompt, limits: FrontendLimits) -> None:
         case ChatPrompt(messages):
             if not messages:
                 raise invalid_field("messages", "at least one message is required")
-            if len(messages) > limits.max_messages:
-                raise too_many("messages", len(messages), limits.max_messages)
+            check_count("messages", len(messages), limits.max_messages)
             for index, message in enumerate(messages):
                 if message.role not in ROLES:
                     raise invalid_field(

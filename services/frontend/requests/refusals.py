@@ -19,10 +19,14 @@ def unsupported(name: str, feature: str = "", why: str = "") -> BatonError:
     )
 
 
-def too_many(field: str, count: int, most: int) -> BatonError:
-    """Return the error of a list that has more than `most` elements; it can be raised before any
-    of them is read."""
-    return invalid_field(field, f"{count} {field} exceed the limit of {most}")
+def check_count(field: str, count: int, most: int) -> None:
+    """Check how many elements a list has; it can be done before any of them is read.
+
+    Raises:
+        BatonError: INVALID_FIELD, it has more than `most`.
+    """
+    if count > most:
+        raise invalid_field(field, f"{count} {field} exceed the limit of {most}")
 
 
 def out_of_range(field: str, value: float, low: float, high: float) -> BatonError:

@@ -4,7 +4,7 @@ import re
 
 from baton.errors import invalid_field
 from services.frontend.output.definitions import ToolUse
-from services.frontend.requests.refusals import too_many
+from services.frontend.requests.refusals import check_count
 from services.frontend.text.json_depth import MAX_DEPTH, deeper
 
 MAX_TOOLS = 128
@@ -18,8 +18,7 @@ def check_tools(use: ToolUse) -> None:
     Raises:
         BatonError: the first field that is wrong.
     """
-    if len(use.tools) > MAX_TOOLS:
-        raise too_many(use.field, len(use.tools), MAX_TOOLS)
+    check_count(use.field, len(use.tools), MAX_TOOLS)
     names: set[str] = set()
     for index, tool in enumerate(use.tools):
         if not _NAME.fullmatch(tool.name):

@@ -13,7 +13,7 @@ import msgspec
 from baton.errors import BatonError, Reason, invalid_field
 from services.frontend.openai.request.schema import FunctionBody, MessageBody
 from services.frontend.openai.request.tools import not_a_function
-from services.frontend.requests.refusals import too_many, unsupported
+from services.frontend.requests.refusals import check_count, unsupported
 from services.frontend.requests.request import ChatPrompt
 from services.frontend.text.chat_template import PLAIN, ChatMessage, ChatToolCall, TemplateOptions
 
@@ -45,8 +45,7 @@ def conversation(
         BatonError: there are more than `max_messages`; one of a user or the system has no content,
             one has content that is no text, or what is no call of a tool.
     """
-    if len(messages) > max_messages:
-        raise too_many("messages", len(messages), max_messages)
+    check_count("messages", len(messages), max_messages)
     return ChatPrompt([_message(messages, index) for index in range(len(messages))], options)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from baton.errors import BatonError, Reason, invalid_field
 from services.frontend.openai.request.functions import ToolFields
 from services.frontend.output.definitions import CallMode, ToolDefinition, ToolUse
-from services.frontend.requests.refusals import too_many, unsupported
+from services.frontend.requests.refusals import check_count, unsupported
 from services.frontend.requests.tools import MAX_TOOLS
 
 _MODES = {mode.value: mode for mode in CallMode}
@@ -38,14 +38,12 @@ def read_tools(tools: Sequence[Any]) -> tuple[ToolDefinition, ...]:
     Raises:
         BatonError: one is no function, or there are too many.
     """
-    if len(tools) > MAX_TOOLS:
-        raise too_many("tools", len(tools), MAX_TOOLS)
+    check_count("tools", len(tools), MAX_TOOLS)
     return tuple(_tool(f"tools[{index}]", tool) for index, tool in enumerate(tools))
 
 
 def _functions(functions: Sequence[Any]) -> tuple[ToolDefinition, ...]:
-    if len(functions) > MAX_TOOLS:
-        raise too_many("functions", len(functions), MAX_TOOLS)
+    check_count("functions", len(functions), MAX_TOOLS)
     return tuple(_named(f"functions[{index}]", each) for index, each in enumerate(functions))
 
 
