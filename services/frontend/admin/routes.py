@@ -1,7 +1,6 @@
 """Routes of administration, and what every request has: body bounds, a deadline, a response."""
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -138,7 +137,7 @@ class OrganizationRoutes:
                 "administration",
                 partial(self._answer, action),
                 action.needs,
-                " ".join((inspect.getdoc(action.handler) or "").split()),
+                action.handler,
             )
             for action in actions()
         ]

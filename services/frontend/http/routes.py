@@ -29,7 +29,7 @@ class Route:
         operation: its name in logs and metrics.
         handler: sends the response.
         needs: scopes of which the key must have one; empty: no key is needed.
-        summary: what it does, for the OpenAPI document; by default the handler's docstring.
+        documented: the function whose docstring says what it does; None: the handler.
     """
 
     method: str
@@ -37,7 +37,7 @@ class Route:
     operation: str
     handler: ASGIApp
     needs: tuple[KeyScope, ...] = (KeyScope.INFERENCE,)
-    summary: str = ""
+    documented: Callable[..., object] | None = None
 
     @property
     def path(self) -> str:
@@ -46,8 +46,8 @@ class Route:
 
     @property
     def description(self) -> str:
-        """The summary, on one line."""
-        return self.summary or " ".join((inspect.getdoc(self.handler) or "").split())
+        """What it does, on one line."""
+        return " ".join((inspect.getdoc(self.documented or self.handler) or "").split())
 
 
 @dataclass(slots=True)
