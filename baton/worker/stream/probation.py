@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from baton.internal.v1 import worker_pb2
@@ -41,9 +41,9 @@ class Probation:
         self._suspects = suspects
         self._start = start
         self._send = send
-        loop = asyncio.get_running_loop()
-        self._acknowledged: asyncio.Future[None] = loop.create_future()
-        self._proven: asyncio.Future[None] = loop.create_future()
+        self._acknowledged: asyncio.Event | None = None
+        """Set by the frontend's acknowledgement; None: it is not waited for."""
+        self._proven: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def unproven(self) -> bool:
@@ -73,8 +73,8 @@ class Probation:
 
     def acknowledged(self) -> None:
         """Record that the frontend knows that the stream begins."""
-        if not self._acknowledged.done():
-            self._acknowledged.set_result(None)
+        if self._acknowledged is not None:
+            self._acknowledged.set()
 
     async def _announce(self) -> None:
         """Return once the frontend could name the cause if this process crashed now.
@@ -83,10 +83,13 @@ class Probation:
         the data that it has not read yet.
         """
         waits = self._start.acknowledges_begun
+        acknowledged = self._acknowledged = asyncio.Event() if waits else None
         begun = worker_pb2.Begun(stream_id=self._start.stream_id, awaits_acknowledgement=waits)
         self._send(worker_pb2.FrameFromWorker(begun=begun))
-        if waits:
-            await asyncio.wait((self._acknowledged,), timeout=ACKNOWLEDGE_SECONDS)
+        if acknowledged is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ACKNOWLEDGE_SECONDS):
+                    await acknowledged.wait()
             return
         for _ in range(_FLUSH_TURNS):
             await asyncio.sleep(0)
