@@ -35,7 +35,7 @@ from services.frontend.openai.stream import answer_stream
 from services.frontend.placement.placement import Placement
 from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests.request import GenerationRequest, TokenPrompt
-from services.frontend.requests.resolve import resolve
+from services.frontend.requests.validation.resolve import resolve
 from services.frontend.text.tokenizer import Tokenizer
 from services.frontend.workers.connection import WorkerConnection
 

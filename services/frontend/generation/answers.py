@@ -22,9 +22,9 @@ from services.frontend.output.formats import (
     answer_format,
 )
 from services.frontend.output.grammar import ANY_OBJECT, AnswerGrammar, arguments_schema
-from services.frontend.requests.bans import check_bans_of
-from services.frontend.requests.grammar import check_grammar
 from services.frontend.requests.request import ChatPrompt, GenerationRequest
+from services.frontend.requests.validation.bans import check_bans_of
+from services.frontend.requests.validation.grammar import check_grammar
 from services.frontend.text.tokenizer import Tokenizer
 
 _GRAMMAR = "grammar"

@@ -6,7 +6,6 @@ from services.frontend.generation.assigned.placements import TOKEN_BYTES
 from services.frontend.generation.turns import LoopTurns
 from services.frontend.models.model import ServedModel
 from services.frontend.requests.context import RequestContextLimit
-from services.frontend.requests.prompts import too_long
 from services.frontend.requests.request import (
     WHOLE_PROMPT,
     ChatPrompt,
@@ -15,6 +14,7 @@ from services.frontend.requests.request import (
     TextPrompt,
     TokenPrompt,
 )
+from services.frontend.requests.validation.prompts import too_long
 from services.frontend.text.tokenizer import (
     LONG_CHARACTERS,
     TokenizerThreads,

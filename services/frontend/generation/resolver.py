@@ -8,11 +8,11 @@ from services.frontend.generation.answers import Answers
 from services.frontend.generation.model_finder import ModelFinder
 from services.frontend.generation.prompts import PromptEncoder
 from services.frontend.requests.context import RequestContextLimit
-from services.frontend.requests.model_checks import check_model, with_defaults
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import GenerationRequest, ResolvedRequest
-from services.frontend.requests.resolve import resolve
-from services.frontend.requests.validate import check
+from services.frontend.requests.validation.model_checks import check_model, with_defaults
+from services.frontend.requests.validation.resolve import resolve
+from services.frontend.requests.validation.validate import check
 
 
 class RequestResolver:

@@ -12,7 +12,6 @@ from services.frontend.generation.prompts import PromptEncoder
 from services.frontend.models.model import ServedModel
 from services.frontend.models.registry import Registry
 from services.frontend.requests.context import RequestContextLimit
-from services.frontend.requests.prompts import check_prompt, check_tokens
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import (
     WHOLE_PROMPT,
@@ -20,6 +19,7 @@ from services.frontend.requests.request import (
     PromptOptions,
     TokenPrompt,
 )
+from services.frontend.requests.validation.prompts import check_prompt, check_tokens
 from services.frontend.text.tokenizer import TokenizerThreads
 
 

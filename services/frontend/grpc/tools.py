@@ -8,7 +8,7 @@ from baton.errors import invalid_field
 from baton.v1 import inference_pb2
 from services.frontend.output.definitions import CallMode, ToolDefinition, ToolUse
 from services.frontend.requests.refusals import check_count
-from services.frontend.requests.tools import MAX_TOOLS
+from services.frontend.requests.validation.tools import MAX_TOOLS
 from services.frontend.text.chat_template import ChatToolCall
 
 _CALLS = {

@@ -7,7 +7,7 @@ from baton.errors import BatonError, Reason, invalid_field
 from services.frontend.openai.request.functions import ToolFields
 from services.frontend.output.definitions import CallMode, ToolDefinition, ToolUse
 from services.frontend.requests.refusals import check_count, unsupported
-from services.frontend.requests.tools import MAX_TOOLS
+from services.frontend.requests.validation.tools import MAX_TOOLS
 
 _MODES = {mode.value: mode for mode in CallMode}
 _FUNCTION = "function"

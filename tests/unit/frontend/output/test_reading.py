@@ -17,7 +17,7 @@ from services.frontend.openai.request.decode import read_chat
 from services.frontend.openai.request.parse import RequestNames, chat_request
 from services.frontend.output.definitions import CallMode
 from services.frontend.requests.request import ChatPrompt, GenerationRequest
-from services.frontend.requests.validate import check
+from services.frontend.requests.validation.validate import check
 from services.frontend.text.call_arguments import read_arguments
 from services.frontend.text.chat_template import (
     ChatMessage,

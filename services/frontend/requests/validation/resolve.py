@@ -11,8 +11,8 @@ from baton.v1 import common_pb2
 from services.frontend.models.model import ResolvedModel
 from services.frontend.output.formats import AnswerReader
 from services.frontend.requests.context import RequestContextLimit
-from services.frontend.requests.prompts import too_long
 from services.frontend.requests.request import GenerationRequest, ResolvedRequest
+from services.frontend.requests.validation.prompts import too_long
 
 
 def resolve(

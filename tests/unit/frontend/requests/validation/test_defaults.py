@@ -9,9 +9,9 @@ from baton.sampling import SamplingParams
 from baton.tenancy.directory.principal import LOCAL
 from baton.worker.records import model_card
 from services.frontend.models.model import ResolvedModel, ServedModel
-from services.frontend.requests.model_checks import with_defaults
 from services.frontend.requests.request import GenerationRequest, ResolvedRequest, TextPrompt
-from services.frontend.requests.resolve import resolve
+from services.frontend.requests.validation.model_checks import with_defaults
+from services.frontend.requests.validation.resolve import resolve
 from tests.support.engine.info import engine_info
 
 RECOMMENDED = SamplingParams(

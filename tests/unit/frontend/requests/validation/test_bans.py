@@ -12,8 +12,8 @@ from baton.request.grammar import Grammar
 from baton.sampling import SamplingParams
 from baton.worker.wire.tokenizer_files import TokenizerFiles
 from services.frontend.models.model import ServedModel
-from services.frontend.requests.bans import check_bans, check_bans_of
-from services.frontend.requests.grammar import check_grammar
+from services.frontend.requests.validation.bans import check_bans, check_bans_of
+from services.frontend.requests.validation.grammar import check_grammar
 from services.frontend.text.tokenizer import Tokenizer
 
 A, B, END = 65, 66, 9

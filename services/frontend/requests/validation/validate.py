@@ -11,11 +11,11 @@ from baton.rpc.request_id import MAX_REQUEST_ID, clean_request_id
 from baton.settings import FrontendLimits
 from baton.tenancy.directory.principal import LOCAL, Principal
 from baton.v1 import common_pb2
-from services.frontend.requests.parameters import check_parameters
-from services.frontend.requests.prompts import check_prompt
 from services.frontend.requests.refusals import out_of_range
 from services.frontend.requests.request import GenerationRequest
-from services.frontend.requests.tools import check_tools
+from services.frontend.requests.validation.parameters import check_parameters
+from services.frontend.requests.validation.prompts import check_prompt
+from services.frontend.requests.validation.tools import check_tools
 
 _PRIORITIES = frozenset(common_pb2.PriorityClass.values())
 

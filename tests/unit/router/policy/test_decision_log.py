@@ -22,7 +22,7 @@ from services.router.state.fleet import Fleet
 from services.router.state.instances import LoadReport
 from tests.support.doubles.asker import Asker
 from tests.support.manual_loop import ManualLoop
-from tests.unit.router.test_placer import CHAIN, ask, make_fleet
+from tests.unit.router.policy.test_placer import CHAIN, ask, make_fleet
 
 NOW = 50.0
 

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from baton import sampling
 from baton.errors import BatonError, Reason, invalid_field
 from services.frontend.models.model import ServedModel
-from services.frontend.requests.bans import check_bans
-from services.frontend.requests.prompts import check_tokens
 from services.frontend.requests.request import GenerationRequest
+from services.frontend.requests.validation.bans import check_bans
+from services.frontend.requests.validation.prompts import check_tokens
 
 
 def with_defaults(request: GenerationRequest, model: ServedModel) -> GenerationRequest:

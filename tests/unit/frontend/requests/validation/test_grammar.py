@@ -14,7 +14,7 @@ from baton.request.grammar import Grammar
 from baton.structured.grammars import Grammars
 from baton.structured.vocabulary import Vocabulary
 from baton.worker.wire.tokenizer_files import TokenizerFiles
-from services.frontend.requests.grammar import check_grammar
+from services.frontend.requests.validation.grammar import check_grammar
 from services.frontend.text.tokenizer import Tokenizer
 
 NAME = "response_format"

@@ -10,8 +10,8 @@ from baton.settings import FrontendLimits
 from baton.tenancy.directory.principal import LOCAL
 from services.frontend.openai.request.decode import read_completion
 from services.frontend.openai.request.parse import RequestNames, completion_requests
-from services.frontend.requests import validate
 from services.frontend.requests.request import ChatPrompt, GenerationRequest, TextPrompt
+from services.frontend.requests.validation import validate
 from services.frontend.text.chat_template import ChatMessage
 
 LIMITS = FrontendLimits(max_messages=2, max_choices=3, max_outputs=4)
