@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -20,6 +21,8 @@ TWELVE = ("plain:6", "beside:2", "slowed:2", "random:2")
 
 def main() -> int:
     asked = _arguments()
+    # What runs around the tests ends with this, whoever ends it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if not is_clean():
         print("what is not committed is not tested", file=sys.stderr)
     commit, machine, load = head(), processor(), record.load()

@@ -1,10 +1,11 @@
 """A cluster of this user's that runs next to the tests, where any other command finds it."""
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from scripts.verdict.clone import ROOT, VENV
@@ -24,6 +25,16 @@ def end(process: "subprocess.Popen[bytes]") -> None:
             process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
+
+
+def end_session(leader: "subprocess.Popen[bytes]") -> None:
+    """End a process that leads a session, and what it has left there: pytest outlives its make."""
+    if leader.poll() is None:
+        os.killpg(leader.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            leader.wait(STOP_SECONDS)
+    with suppress(ProcessLookupError):
+        os.killpg(leader.pid, signal.SIGKILL)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.verdict.beside import baton_up, end
+from scripts.verdict.beside import baton_up, end_session
 from scripts.verdict.other_user import other_user
 from scripts.verdict.slowing import Pauser, burners
 from tests.support.clock import PAUSED_ENV
@@ -96,7 +96,7 @@ def run(
             stderr=out,
             start_new_session=True,
         )
-        stack.callback(end, process)
+        stack.callback(end_session, process)
         ended = around.on_start(process.pid)
         try:
             return process.wait()
