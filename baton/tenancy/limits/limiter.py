@@ -219,7 +219,7 @@ class Limiter:
                 if share.has_message:
                     self._outgoing[limit_id] = share
         for limit_id, share in self._budgets.items():
-            if share.owner == router and share.charged:
+            if share.owner == router and share.has_charge:
                 share.say_again()
                 self._outgoing[limit_id] = share
         self._roll_calls.add(router)

@@ -90,6 +90,15 @@ class BudgetShare:
         return self.available + self.reserved + self.settled
 
     @property
+    def has_charge(self) -> bool:
+        """Whether a router, or the record, may hold a charge.
+
+        Also after all was returned, or if nothing was ever granted: the report of the return, or
+        the grant, may have been lost on the way. A new owner is told of a charge of 0 then.
+        """
+        return self.charged > 0 or self._asked_at > -math.inf
+
+    @property
     def has_message(self) -> bool:
         """Whether there is a message for the owner."""
         return bool(self.owner) and (self.changed or self._wants_ahead)
@@ -109,7 +118,7 @@ class BudgetShare:
         self._answered = self._asking = self._wants_ahead = False
         self._refuse_until = -math.inf
         self.low = -1
-        self.changed = bool(owner and (self._base or self._waiting))
+        self.changed = bool(owner and (self._waiting or self.has_charge))
 
     # Requests.
 

@@ -372,3 +372,23 @@ def test_never_above_and_nothing_is_lost() -> None:
     case = AnyOrder.TestCase
     case.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
     case("runTest").runTest()
+
+
+def test_a_grant_that_never_arrived_is_not_lost() -> None:
+    case = AnyOrder()
+    frontend = next(iter(case.frontends.values()))
+    hold = frontend.set.hold(1000)
+    assert hold is not None
+    assert case.attempt(frontend, hold), "the owner is asked first"
+    case.exchange()
+    case.now += 0.3
+    frontend.limiter.tick(case.now)
+    case.flush(frontend)
+    for one in case.flying:
+        if isinstance(one, Frame):
+            case.arrive(one)
+    case.flying.clear()  # the grants
+    hold.settle(0)  # the client is gone
+    for router in case.routers.values():
+        router.owner.drop(frontend.name)
+    case.teardown()  # compares what is charged with what was spent
