@@ -20,7 +20,7 @@ import httpx
 import pytest
 import structlog
 from _pytest.nodeid import NodeId
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
@@ -53,8 +53,15 @@ vars(httpx._config.DEFAULT_TIMEOUT_CONFIG).update(
     dict.fromkeys(("connect", "read", "write", "pool"), DEADLINE_SECONDS)
 )
 
-# How long an example takes is the machine's affair.
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes is the machine's affair. Failing examples are shown as found: to make
+# one smaller takes minutes, in which the test's own time ends, and nothing would be shown.
+settings.register_profile(
+    "tests",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    phases=[phase for phase in Phase if phase is not Phase.shrink],
+    print_blob=True,
+)
 settings.load_profile("tests")
 
 _END = "-----END CERTIFICATE-----\n"
