@@ -70,7 +70,7 @@ async def test_what_was_computed_is_not_computed_again(
                         half.release()
         return tuple(tokens)
 
-    async def stop() -> float:
+    async def stop() -> tuple[float, float]:
         if role == "decode":
             for _ in range(STREAMS):
                 await half.acquire()
@@ -79,9 +79,10 @@ async def test_what_was_computed_is_not_computed_again(
         watch = Stopwatch()
         assert (await cluster.load(cluster[f"{role}-0"])).streams > 0
         assert await cluster[f"{role}-0"].stop() == 0
-        return watch.seconds
+        seconds = watch.seconds
+        return seconds, watch.elapsed - seconds
 
-    seconds, *outputs = await asyncio.gather(stop(), *map(tokens_of, range(STREAMS)))
+    (seconds, lost), *outputs = await asyncio.gather(stop(), *map(tokens_of, range(STREAMS)))
     assert outputs == expected
     assert seconds < 2.0
     moved = await handed_over(cluster)
@@ -91,8 +92,10 @@ async def test_what_was_computed_is_not_computed_again(
     assert front.get("baton_frontend_worker_connections_lost_total", 0) == 0
     needed = sum(150 + i + OUTPUT_TOKENS - 1 for i in range(STREAMS))
     again = await computed(cluster) - needed
-    # Of a prompt the chunk that was being computed, of an output what was in no full block.
-    assert again <= moved * (BLOCK if role == "decode" else 64)
+    # Of a prompt the chunk that was being computed, of an output what was in no full block. While
+    # the machine keeps the worker from giving its streams up, its engine goes on with them.
+    step, rate = (BLOCK, STREAMS / decode_seconds) if role == "decode" else (64, prefill_rate)
+    assert again <= moved * step + lost * rate
 
 
 async def test_streams_of_the_only_worker_wait_for_its_successor(
