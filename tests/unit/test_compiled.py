@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from baton.compiled.script import build_main
 COMPILE = """\
 echo x >> "$0.runs"
 for made; do :; done
-sleep "${SLOW:-0}"
+while [ -n "$UNTIL" ] && [ ! -e "$UNTIL" ]; do sleep 0.01; done
 echo library > "$made"
 """
 
@@ -137,10 +138,13 @@ Library("ops", CPP, (Path(sys.argv[1]),), ("-O3",), ("torch 1",)).build()
 """
 
 
-def builder(library: Library, slow: str) -> subprocess.Popen[bytes]:
-    """Start to build the same library in another process, in a process group of its own."""
+def builder(library: Library, until: Path) -> subprocess.Popen[bytes]:
+    """Start to build the same library in another process, in a process group of its own.
+
+    Its compiler runs until a file is there.
+    """
     command = [sys.executable, "-c", _BUILD, str(library.sources[0])]
-    return subprocess.Popen(command, env={**os.environ, "SLOW": slow}, process_group=0)
+    return subprocess.Popen(command, env={**os.environ, "UNTIL": str(until)}, process_group=0)
 
 
 def until_compiling(compiler: Path, process: subprocess.Popen[bytes]) -> None:
@@ -149,20 +153,25 @@ def until_compiling(compiler: Path, process: subprocess.Popen[bytes]) -> None:
         assert process.poll() is None
 
 
-def test_builders_wait_for_the_one_that_builds(library: Library, compiler: Path) -> None:
-    first = builder(library, slow="0.3")
+def test_builders_wait_for_the_one_that_builds(
+    library: Library, compiler: Path, tmp_path: Path
+) -> None:
+    first = builder(library, until=tmp_path / "go")
     until_compiling(compiler, first)
     assert library.is_being_built()
     assert library.why_absent() == "compilation is in progress; available at the next start"
     assert library.find() is None
+    threading.Timer(0.2, (tmp_path / "go").touch).start()
     assert library.build() == library.path
     assert first.wait() == 0
     assert runs(compiler) == 1
     assert not library.is_being_built()
 
 
-def test_a_killed_builder_leaves_the_place_to_the_next(library: Library, compiler: Path) -> None:
-    killed = builder(library, slow="60")
+def test_a_killed_builder_leaves_the_place_to_the_next(
+    library: Library, compiler: Path, tmp_path: Path
+) -> None:
+    killed = builder(library, until=tmp_path / "never")
     until_compiling(compiler, killed)
     os.killpg(killed.pid, signal.SIGKILL)
     killed.wait()
