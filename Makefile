@@ -88,7 +88,7 @@ test-changed: $(DEV) $(GENERATED) compile-for-tests ## Test: run the test files 
 	@$(BIN)/python -m scripts.verdict.changed --rounds $(or $(ROUNDS),50) --workers $(WORKERS) --marks "$(TESTS)" $(BASE)
 
 .PHONY: verdict
-verdict: $(DEV) ## Test: run `make test` twelve times in fresh clones, also slowed, in random order, next to `baton up`; ARGS="--help"
+verdict: $(DEV) $(GENERATED) ## Test: run `make test` twelve times in fresh clones, also slowed, in random order, next to `baton up`; ARGS="--help"
 	@$(BIN)/python -m scripts.verdict --workers $(WORKERS) $(ARGS)
 
 .PHONY: lint

@@ -102,11 +102,13 @@ def test_a_model_that_the_engine_lacks_is_refused_before_anything_starts(
     config = {"architectures": [architecture], "max_position_embeddings": 4096}
     (model / "config.json").write_text(json.dumps(config))
     seconds = []
-    for _ in range(3):  # others that use this core's caches make one take half as long again
+    # A second on a quiet machine; others that use its caches make it take half as long again.
+    most = 1.5 * slowness()
+    for _ in range(3):
         begun = sum(os.times()[2:4])
         done = call(*command.split(), str(model), XDG_RUNTIME_DIR=str(tmp_path))
         seconds.append(sum(os.times()[2:4]) - begun)
-        if seconds[-1] < slowness():
+        if seconds[-1] < most:
             break
     assert done.returncode == 2
     assert said in done.stderr
@@ -114,7 +116,7 @@ def test_a_model_that_the_engine_lacks_is_refused_before_anything_starts(
     assert len(done.stderr.splitlines()) == 1
     assert "Traceback" not in done.stderr
     # CPU of the command and of what it would have started.
-    assert min(seconds) < slowness()
+    assert min(seconds) < most
 
 
 @pytest.mark.parametrize(
