@@ -1,12 +1,14 @@
 """Conversion between the public messages of `baton.v1` and the frontend's own types."""
 
 import json
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from baton.errors import invalid_field
 from baton.sampling import SamplingParams
 from baton.v1 import inference_pb2
 from services.frontend.grpc.tools import calls_of, tool_use_of, tools_of
+from services.frontend.output.definitions import ToolDefinition
 from services.frontend.requests.prompt_fields import template_options, with_suffix
 from services.frontend.requests.refusals import check_count
 from services.frontend.requests.request import (
@@ -34,18 +36,24 @@ def generation_request(
     """Return a client's request, unchecked.
 
     Raises:
-        BatonError: as for `_conversation`, `with_suffix` and `tool_use_of`; INVALID_FIELD: a
-            truncation side that does not exist.
+        BatonError: as for `tool_use_of`, `_conversation` and `with_suffix`, in this order;
+            INVALID_FIELD: a truncation side that does not exist.
     """
-    context, resume = request.context, None
+    context, use, resume = request.context, None, None
+    prompt: Prompt
+    if isinstance(request, inference_pb2.ChatRequest):
+        use = tool_use_of(request)
+        prompt = _conversation(request, () if use is None else use.tools, max_messages)
+    else:
+        prompt = _prompt(request)
     if request.HasField("resume"):
         resume = Resume(request.resume.output_ids, request.resume.seed)
     return GenerationRequest(
         model=context.model,
-        prompt=_prompt(request, max_messages),
+        prompt=prompt,
         sampling=SamplingParams.from_proto(request.sampling),
         given=frozenset(each.name for each, _ in request.sampling.ListFields()),
-        tools=tool_use_of(request) if isinstance(request, inference_pb2.ChatRequest) else None,
+        tools=use,
         prompt_options=_prompt_options(request),
         n=request.n or 1,
         resume=resume,
@@ -63,21 +71,23 @@ def generation_request(
 def tokenized(
     request: inference_pb2.TokenizeRequest, max_messages: int
 ) -> tuple[Prompt, PromptOptions]:
-    """Return the subject of a tokenize request, and its options; errors as for
+    """Return the subject of a tokenize request, and its options; errors as for `tools_of` and
     `_conversation`."""
     options = PromptOptions(add_special_tokens=_or_none(request, "add_special_tokens"))
     if request.messages and not request.text:
-        return _conversation(request, max_messages), options
+        return _conversation(request, tools_of(request.tools), max_messages), options
     return TextPrompt(request.text), options
 
 
 def _conversation(
-    request: inference_pb2.ChatRequest | inference_pb2.TokenizeRequest, max_messages: int
+    request: inference_pb2.ChatRequest | inference_pb2.TokenizeRequest,
+    tools: Sequence[ToolDefinition],
+    max_messages: int,
 ) -> ChatPrompt:
     """Return the prompt of a conversation, with the template's options.
 
     Raises:
-        BatonError: it has more than `max_messages`; or as for `tools_of` and `template_options`.
+        BatonError: it has more than `max_messages`; or as for `template_options`.
     """
     messages = request.messages
     check_count("messages", len(messages), max_messages)
@@ -98,16 +108,12 @@ def _conversation(
         chat_template_kwargs=_json(request, "chat_template_kwargs", dict),
         documents=_json(request, "documents", list),
         reasoning_effort=_or_none(request, "reasoning_effort"),
-        tools=[tool.definition for tool in tools_of(request.tools)],
+        tools=[tool.definition for tool in tools],
     )
     return ChatPrompt(made, options)
 
 
-def _prompt(
-    request: inference_pb2.GenerateRequest | inference_pb2.ChatRequest, max_messages: int
-) -> Prompt:
-    if isinstance(request, inference_pb2.ChatRequest):
-        return _conversation(request, max_messages)
+def _prompt(request: inference_pb2.GenerateRequest) -> Prompt:
     prompt: Prompt = TextPrompt(request.text)
     if request.WhichOneof("prompt") == "token_ids":
         prompt = TokenPrompt(request.token_ids.ids)

@@ -189,6 +189,18 @@ def test_grpc_asks_for_the_same() -> None:
     assert (over_grpc.tools, over_grpc.prompt) == (over_http.tools, over_http.prompt)
 
 
+def test_the_template_gets_the_tools_that_may_be_called() -> None:
+    tools = [{"name": "f", "parameters": '{"type": "object"}'}]
+    message = inference_pb2.ChatRequest(messages=HELLO, tools=tools)
+    over_grpc = generation_request(message, "r", 100)
+    over_http = asked(tools=[TOOLS[0]])
+    for request in (over_grpc, over_http):
+        assert isinstance(request.prompt, ChatPrompt)
+        assert request.tools is not None
+        (shown,), (called,) = request.prompt.options.tools, request.tools.tools
+        assert shown is called.definition, "tools are read once"
+
+
 @pytest.mark.parametrize("transcript", [one for one in TRANSCRIPTS if one["template"] == "hermes"])
 def test_a_conversation_with_calls_is_rendered_as_transformers_does(
     transcript: dict[str, Any],
