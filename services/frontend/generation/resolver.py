@@ -56,7 +56,6 @@ class RequestResolver:
         record.served_model, record.adapter = found.model.name, found.adapter
         request = with_defaults(request, found.model)
         check_model(request, found.model)
-        request = await self._answers.check_form(request, found.model)
         allowed, most = (limits.context, limits.most_tokens) if limits else (None, None)
         context = RequestContextLimit.of(found.model, allowed)
         options, max_tokens = request.prompt_options, request.sampling.max_tokens

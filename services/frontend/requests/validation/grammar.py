@@ -1,4 +1,4 @@
-"""Grammars of requests are compiled before anything else is done for them."""
+"""Compiles a grammar for a model's tokens, or refuses the request that asks for it."""
 
 import asyncio
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
 """The one validator: what a request may be, on gRPC and HTTP alike.
 
 Every error names the field, the limit and what was given. `check` needs nothing but the request
-and who asks; it goes through `prompts`, `tools` and `parameters`. With the model follow
-`model_checks`, `bans` and `grammar`; with the tokens of the prompt, `resolve`. Fields have the
+and who asks; it goes through `prompts`, `tools` and `parameters`. With the model follows
+`model_checks`; with the tokens of the prompt, `grammar` and `bans`, then `resolve`. Fields have the
 names of the OpenAI API.
 """
 

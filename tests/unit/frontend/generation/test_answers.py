@@ -16,12 +16,13 @@ from services.frontend.generation.answers import AnswerPlan, Answers
 from services.frontend.models.model import ServedModel
 from services.frontend.output.definitions import CallMode, ToolDefinition, ToolUse
 from services.frontend.requests.request import ChatPrompt, GenerationRequest, TextPrompt
+from services.frontend.requests.validation.grammar import check_grammar
 from services.frontend.text.chat_template import ChatMessage, ChatTemplate
 from services.frontend.text.tokenizer import Tokenizer
 from tests.unit.frontend.conftest import byte_level
 from tests.unit.frontend.output.test_transcripts import HERE, USE
 
-JSON = Grammar.of("json_schema", '{"type":"object"}')
+DIGITS = Grammar.of("regex", "[0-9]+")
 NOT = {"type": "object", "properties": {"a": {"not": {}}}}
 CHAT = ChatPrompt([ChatMessage("user", "hi")])
 
@@ -95,10 +96,10 @@ async def test_a_schema_that_cannot_be_kept_is_refused_where_strict_and_relaxed_
 
 async def test_a_form_is_sent_as_it_is_where_nothing_stands_before_it() -> None:
     plain = model("grammar", template="mistral")
-    assert (await planned(plain, form=JSON)).request.sampling.grammar is JSON
-    thinking = await planned(model("grammar"), form=JSON)
-    assert thinking.request.sampling.grammar not in (None, JSON)
-    text = GenerationRequest("m", TextPrompt("x"), SamplingParams(grammar=JSON))
+    assert (await planned(plain, form=DIGITS)).request.sampling.grammar is DIGITS
+    thinking = await planned(model("grammar"), form=DIGITS)
+    assert thinking.request.sampling.grammar not in (None, DIGITS)
+    text = GenerationRequest("m", TextPrompt("x"), SamplingParams(grammar=DIGITS))
     plan = await Answers(TextSettings()).plan(text, model("grammar"), [1], 1)
     assert (plan.request, plan.reader) == (text, None)
 
@@ -128,7 +129,8 @@ async def test_json_of_forms_and_of_calls_carries_the_bounds_that_are_set(templa
     schema = Grammar.of("json_schema", '{"type": "integer"}')
     asked = GenerationRequest("m", CHAT, SamplingParams(grammar=schema), request_id="r")
     plain_model = model("grammar", template=template)
-    bounded = (await answers.check_form(asked, plain_model)).sampling.grammar
+    text = replace(asked, prompt=TextPrompt("x"))
+    bounded = (await answers.plan(text, plain_model, [1], 1)).request.sampling.grammar
     assert bounded is not None
     assert json.loads(bounded.text) == {"type": "integer", "x-bounds": {"digits": 7, "levels": 3}}
     bounded.check()
@@ -138,4 +140,21 @@ async def test_json_of_forms_and_of_calls_carries_the_bounds_that_are_set(templa
     assert plan.request.sampling.grammar is not None
     assert '"x-bounds":{"digits":7,"levels":3}' in plan.request.sampling.grammar.text
     plain = GenerationRequest("m", CHAT, SamplingParams(), request_id="r")
-    assert await answers.check_form(plain, plain_model) is plain
+    assert (await answers.plan(plain, plain_model, [1], 1)).request is plain
+
+
+async def test_each_grammar_of_a_request_is_compiled_once_and_a_form_before_the_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled: list[tuple[str, str]] = []
+
+    async def note(grammar: Grammar, name: str, tokenizer: Tokenizer, **options: bool) -> Grammar:
+        compiled.append((grammar.kind, name))
+        return await check_grammar(grammar, name, tokenizer, **options)
+
+    monkeypatch.setattr("services.frontend.generation.grammars.check_grammar", note)
+    names = {"grammar": "response_format"}
+    plan = await planned(model("grammar"), USE, DIGITS, names=names)
+    assert plan.request.sampling.grammar is not None
+    tools = [("json_schema", f"tools[{i}].function.parameters") for i in range(len(USE.tools))]
+    assert compiled == [("regex", "response_format"), *tools, ("lark", "tools")]
