@@ -14,6 +14,9 @@ from services.frontend.requests.validation.model_checks import check_model, with
 from services.frontend.requests.validation.resolve import resolve
 from services.frontend.requests.validation.validate import check
 
+_SEED_BITS = 63
+"""Of a seed that is drawn: it fits into an int64."""
+
 
 class RequestResolver:
     """Validates requests and resolves their names, in a fixed order. Lives on the event loop.
@@ -62,8 +65,8 @@ class RequestResolver:
         prompt = await self._prompts.encode(
             found.model, request.prompt, context, options, max_tokens
         )
-        drawn = secrets.randbits(63)
         seed = request.sampling.seed if request.resume is None else request.resume.seed
-        seed = drawn if seed is None else seed
+        if seed is None:
+            seed = secrets.randbits(_SEED_BITS)
         request, reader = await self._answers.plan(request, found.model, prompt, seed)
         return resolve(request, found, prompt, seed, record.principal, context, most, reader)

@@ -19,7 +19,7 @@ def resolve(
     request: GenerationRequest,
     found: ResolvedModel,
     prompt: Sequence[int],
-    drawn_seed: int,
+    seed: int,
     principal: Principal,
     context: RequestContextLimit | None = None,
     most_tokens: int | None = None,
@@ -28,10 +28,10 @@ def resolve(
     """Make a good request of a checked one.
 
     Args:
-        request: what the client sent, after `check` and `check_model`.
+        request: what the client sent, after `check` and `check_model`, with its whole grammar.
         found: the model that it names, and the adapter.
         prompt: its prompt's tokens.
-        drawn_seed: the seed to use where it has none.
+        seed: of its sampling: its own, or one that was drawn.
         principal: who asks.
         context: the most tokens of prompt and output; None: as the model says.
         most_tokens: of prompt and all outputs, where the request does not say how many: as much as
@@ -74,10 +74,9 @@ def resolve(
             "resume.output_ids",
             f"{len(resume.output_ids)} tokens exceed the output limit of {max_tokens}",
         )
-    seed = params.seed if resume is None else resume.seed
     resolved = replace(
         params,
-        seed=drawn_seed if seed is None else seed,
+        seed=seed,
         max_tokens=max(1, max_tokens),
         min_tokens=min(params.min_tokens, max_tokens),
         stop=(),
