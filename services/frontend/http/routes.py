@@ -68,7 +68,8 @@ class RouteTable:
         """Build the table.
 
         Raises:
-            ValueError: two have the same method and path.
+            ValueError: two have the same method and path, or paths that match differently in one
+                place.
         """
         self._routes = tuple(routes)
         self._plain: dict[str, dict[str, Route]] = {}
@@ -114,12 +115,21 @@ class RouteTable:
             return self._plain.setdefault(template, {})
         node = self._root
         for segment in template.split("/"):
+            if node.takes_rest:
+                raise ValueError(f"{template}: a parameter with :path must be the last segment")
             if not segment.startswith("{"):
                 node = node.segments.setdefault(segment, _Node())
                 continue
+            takes_rest = segment.endswith(_REST)
             if node.parameter is None:
-                node.parameter = _Node(takes_rest=segment.endswith(_REST))
+                node.parameter = _Node(takes_rest=takes_rest)
             node = node.parameter
+            if node.takes_rest is not takes_rest:
+                kinds = "one segment", "the rest of the path"
+                raise ValueError(
+                    f"{template}: {segment} matches {kinds[takes_rest]}, where another route has a "
+                    f"parameter that matches {kinds[not takes_rest]}; use one kind in both"
+                )
         return node.routes
 
 

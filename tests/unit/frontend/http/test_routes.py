@@ -65,6 +65,22 @@ def test_one_path_has_a_route_per_method() -> None:
         RouteTable([*routes, Route("GET", "/a/{c}", "", nothing)])
 
 
+@pytest.mark.parametrize(
+    ("templates", "said"),
+    [
+        (
+            ("/a/{b}", "/a/{c:path}"),
+            r"/a/\{c:path\}: \{c:path\} matches the rest of the path, where",
+        ),
+        (("/a/{c:path}", "/a/{b}/d"), r"/a/\{b\}/d: \{b\} matches one segment, where another"),
+        (("/a/{b:path}/c",), r"/a/\{b:path\}/c: a parameter with :path must be the last segment"),
+    ],
+)
+def test_one_place_has_parameters_of_one_kind(templates: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        table(*templates)
+
+
 def test_documents_show_a_parameter_without_its_kind() -> None:
     (route,) = table("/v1/models/{model:path}")
     assert route.path == "/v1/models/{model}"
