@@ -148,6 +148,11 @@ def _tiers_of(defaults: Mapping[str, float], most: float = math.inf) -> tuple[ob
         numbers = {**defaults, **value}
         if (total := math.fsum(numbers.values())) > most:
             raise ValueError(f"the values add up to {total:g}: at most {most:g}")
+        if total == most and (none := [name for name, number in numbers.items() if not number]):
+            raise ValueError(
+                f"the values add up to {most:g}, which leaves nothing for {' and '.join(none)}: "
+                f"less than {most:g} in sum, or above 0 for each"
+            )
         return numbers
 
     return BeforeValidator(_tier_numbers), AfterValidator(complete)

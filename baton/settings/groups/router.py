@@ -104,8 +104,8 @@ class RouterQueue(SettingsGroup):
     tier_floors: TierFloors = Field(
         dict(TIER_FLOORS),
         description="minimum share of the compute for a waiting tier, whatever the weights, "
-        "tier=share, separated by commas; tiers not named keep their default; at most 1 in sum; "
-        "the same in all routers",
+        "tier=share, separated by commas; tiers not named keep their default; at most 1 in sum, "
+        "less than 1 if one is 0; the same in all routers",
     )
 
 

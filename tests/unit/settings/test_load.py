@@ -94,6 +94,11 @@ def test_roles_default_to_the_process():
             ["--queue-tier-floors", "free=0.5"],
             ["queue.tier_floors", "add up to 1.1"],
         ),
+        (
+            RouterSettings,
+            ["--queue-tier-floors", "enterprise=1,pro=0,free=0"],
+            ["queue.tier_floors", "leaves nothing for pro and free", "less than 1 in sum"],
+        ),
         (RouterSettings, ["--etcd-endpoints", ""], ["etcd.endpoints", "at least one"]),
         (RouterSettings, ["--etcd-cluster", "a/b"], ["etcd.cluster", "pattern"]),
         (RouterSettings, ["--drain-seconds", "soon"], ["drain_seconds", "'soon'", "number"]),

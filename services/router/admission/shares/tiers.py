@@ -15,8 +15,8 @@ class TierPolicy:
     strict: bool = False
     """Whether a higher tier always goes first; weights and floors are then ignored."""
     shares: tuple[float, ...] = field(init=False)
-    """Part of each tier while all of them wait. Each of the waiting tiers receives its part of the
-    sum of theirs, which is at least its floor."""
+    """Part of each tier while all of them wait, above 0. Each of the waiting tiers receives its
+    part of the sum of theirs, which is at least its floor."""
 
     def __post_init__(self) -> None:
         """Reject invalid values, and compute the shares."""
@@ -33,6 +33,8 @@ class TierPolicy:
                 raise ValueError(f"a tier's floor {floor} is out of range: 0 to 1")
         if (total := math.fsum(floors)) > 1:
             raise ValueError(f"the floors of all tiers add up to {total:g}: at most 1")
+        if total == 1 and not all(floors):
+            raise ValueError("the floors add up to 1, and a tier has none: its share would be 0")
         object.__setattr__(self, "shares", _shares(weights, floors))
 
     def share(self, tier: int) -> float:

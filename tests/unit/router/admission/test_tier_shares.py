@@ -19,7 +19,7 @@ def test_shares_are_the_weights_where_those_are_above_the_floors() -> None:
 def test_a_floor_holds_whatever_the_weights_are() -> None:
     policy = TierPolicy((1000.0, 4.0, 1.0), (0.0, 0.1, 0.05))
     assert policy.shares == pytest.approx((0.85, 0.1, 0.05))
-    assert TierPolicy((5.0, 4.0), (0.0, 1.0)).shares == (0.0, 1.0)
+    assert TierPolicy((5.0, 4.0), (0.25, 0.75)).shares == (0.25, 0.75)
 
 
 @given(
@@ -49,6 +49,7 @@ def test_shares_are_all_there_is_and_no_less_than_floors(
         ((float("inf"),), (0.0,), "weight inf"),
         ((1.0,), (1.1,), "floor 1.1"),
         ((1.0, 1.0), (0.6, 0.6), "floors of all tiers add up to 1.2"),
+        ((5.0, 4.0), (0.0, 1.0), "a tier has none: its share would be 0"),
     ],
 )
 def test_a_policy_that_means_nothing_is_refused(
