@@ -36,6 +36,7 @@ from bench.serving.token_path import prompts
 from services.frontend.access.authenticator import NoAuthentication
 from services.frontend.admin.routes import OrganizationRoutes
 from services.frontend.generation.assigned.suspects import Suspects
+from services.frontend.generation.factory import GenerationFactory
 from services.frontend.generation.inference import Inference
 from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.http.protocol.connection import HttpServerConnection
@@ -148,10 +149,11 @@ class Frontend:
         workers, salts = OneWorker(worker), KnownSalts()
         finder = PlacementFinder(Router(worker.target), workers, lambda: instances)
         waiting = WorkerWaitQueue(settings.limits)
-        threads = TokenizerThreads(1)
-        inference = Inference(
-            registry, workers, finder, waiting, Suspects(), Claims(), salts, threads, settings
+        threads, suspects = TokenizerThreads(1), Suspects()
+        factory = GenerationFactory(
+            workers, finder, waiting, suspects, Claims(), salts, threads, settings
         )
+        inference = Inference(registry, factory, waiting, suspects, threads, settings)
         handlers = Handlers(inference, settings.http, settings.limits)
         organization = OrganizationRoutes(None, settings.http)
         table = route_table(handlers, organization, metrics=False)

@@ -39,6 +39,7 @@ from services.frontend.admin.usage.reader import UsageReader
 from services.frontend.generation.accounting.metering import Metering, no_budget
 from services.frontend.generation.assigned.suspects import REFUSE_SECONDS, Suspects
 from services.frontend.generation.availability import Availability
+from services.frontend.generation.factory import GenerationFactory
 from services.frontend.generation.inference import Inference
 from services.frontend.grpc.servicer import SERVICE, InferenceServicer, record_call
 from services.frontend.http.cors import CorsMiddleware
@@ -120,8 +121,11 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     cache_salts = CacheSalts(etcd, cluster)
     process.spawn(cache_salts.keep(discovery.etcd_recovered), "keep salts")
     process.spawn(follow(etcd, keys.salts(cluster), cache_salts), "follow salts")
-    inference = Inference(
-        registry,
+    metering = None
+    if spool is not None:
+        has_budget = no_budget if request_limits is None else request_limits.has_budget
+        metering = Metering(spool, process.instance_id, has_budget)
+    factory = GenerationFactory(
         pool,
         PlacementFinder(router_client, pool, lambda: discovery.instances),
         waiting,
@@ -130,15 +134,11 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         cache_salts,
         threads,
         settings,
-        None
-        if spool is None
-        else Metering(
-            spool,
-            process.instance_id,
-            no_budget if request_limits is None else request_limits.has_budget,
-        ),
-        request_limits=request_limits,
-        prices=PriceTable(settings.usage.prices),
+        metering,
+    )
+    prices = PriceTable(settings.usage.prices)
+    inference = Inference(
+        registry, factory, waiting, suspects, threads, settings, metering, request_limits, prices
     )
     addresses = ClientAddresses(settings.public.max_connections_per_address)
     unfinished = Unfinished(settings.public.max_unfinished_bytes)

@@ -1,8 +1,9 @@
-"""Counts and bounds the running requests."""
+"""Counts, bounds and ends the running requests."""
 
 import asyncio
 
 from baton.errors import BatonError, Reason
+from services.frontend.generation.generation import Generation
 from services.frontend.metrics import ACTIVE
 
 _RETRY_SECONDS = 1.0
@@ -14,7 +15,7 @@ def stopping() -> BatonError:
 
 
 class ActiveRequests:
-    """Counts running requests. Lives on the event loop.
+    """Counts the running requests, and ends them at the stop. Lives on the event loop.
 
     Args:
         most: the most that may run.
@@ -23,6 +24,8 @@ class ActiveRequests:
     def __init__(self, most: int) -> None:
         self._most = most
         self._count = 0
+        """Of those that are being admitted, too: they have no generation yet."""
+        self._generations: set[Generation] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -42,12 +45,23 @@ class ActiveRequests:
         self._idle.clear()
         ACTIVE.set(self._count)
 
-    def leave(self) -> None:
-        """Record that a request ended."""
+    def add(self, generation: Generation) -> None:
+        """Record the generation of a request that has entered."""
+        self._generations.add(generation)
+
+    def leave(self, generation: Generation | None = None) -> None:
+        """Record that a request ended, with its generation if it has one."""
+        if generation is not None:
+            self._generations.discard(generation)
         self._count -= 1
         if not self._count:
             self._idle.set()
         ACTIVE.set(self._count)
+
+    def end_all(self, error: BatonError) -> None:
+        """End the generations with an error."""
+        for generation in list(self._generations):
+            generation.end(error)
 
     async def wait_idle(self) -> None:
         """Return once no request runs."""

@@ -1,0 +1,131 @@
+"""Makes the generation of an admitted request: its KV keys, its trace, its claim and its meter."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from opentelemetry import trace
+
+from baton.cluster.tenants import Salts
+from baton.request.prices import Price
+from baton.settings import FrontendSettings
+from baton.telemetry.tracing import tracer
+from services.frontend.generation.accounting.metering import Metering
+from services.frontend.generation.assigned.assignments import GenerationContext
+from services.frontend.generation.assigned.suspects import Suspects
+from services.frontend.generation.block_keys import block_key_chains
+from services.frontend.generation.generation import Generation
+from services.frontend.placement.placement import PlacementFinder
+from services.frontend.placement.waiting import WorkerWaitQueue
+from services.frontend.requests.claims import Claims
+from services.frontend.requests.record import RequestRecord
+from services.frontend.requests.request import GenerationRequest, ResolvedRequest
+from services.frontend.text.tokenizer import TokenizerThreads
+from services.frontend.workers.workers import Workers
+
+
+class RunnableRequest(NamedTuple):
+    """A request that runs as soon as it has its generation. Times are monotonic, in seconds."""
+
+    sent: GenerationRequest
+    """As the client sent it."""
+    request: ResolvedRequest
+    record: RequestRecord
+    suspect: bool
+    """Whether requests like it may have crashed workers."""
+    price: Price | None
+    """Of its tokens; None: it has none."""
+    arrived: float
+    deadline: float
+
+
+class GenerationFactory:
+    """Makes generations. Lives on the event loop.
+
+    Args:
+        pool: connections to workers.
+        placement_finder: decides where requests run.
+        waiting: holds requests while no worker is available.
+        suspects: tracks requests that may have crashed workers.
+        claims: tracks requests that run under an execution id of their clients.
+        cache_salts: secrets of tenants for KV keys.
+        threads: where the keys of long prompts are computed.
+        settings: limits of requests, and how they are placed.
+        metering: records the usage of requests; None: nothing is recorded.
+    """
+
+    def __init__(
+        self,
+        pool: Workers,
+        placement_finder: PlacementFinder,
+        waiting: WorkerWaitQueue,
+        suspects: Suspects,
+        claims: Claims,
+        cache_salts: Salts,
+        threads: TokenizerThreads,
+        settings: FrontendSettings,
+        metering: Metering | None = None,
+    ) -> None:
+        self._pool = pool
+        self._placement_finder = placement_finder
+        self._waiting = waiting
+        self._suspects = suspects
+        self._claims = claims
+        self._cache_salts = cache_salts
+        self._threads = threads
+        self._settings = settings
+        self._metering = metering
+
+    async def make(
+        self, runnable: RunnableRequest, on_closed: Callable[[Generation], None]
+    ) -> Generation:
+        """Return the generation of a request, which begins when it is followed.
+
+        Args:
+            runnable: the request.
+            on_closed: called once, when the generation is closed.
+
+        Raises:
+            BatonError: another execution runs under its id, or etcd has no salt of its tenant.
+        """
+        request, record = runnable.request, runnable.record
+        cache_salt = await self._cache_salts.get(request.context.tenant)
+        keys = partial(
+            block_key_chains,
+            request.prompt,
+            request.model.cards,
+            request.adapter_digest,
+            cache_salt,
+        )
+        chains = await self._threads.run(keys, len(request.prompt))
+        name = f"{record.operation} {request.model.name}"
+        span = tracer().start_span(name, kind=trace.SpanKind.SERVER)
+        record.follow(span)
+        # Nothing is awaited from here on: every claim gets its generation.
+        context = GenerationContext(
+            pool=self._pool,
+            placement_finder=self._placement_finder,
+            waiting=self._waiting,
+            suspects=self._suspects,
+            suspect=runnable.suspect,
+            claim=self._claims.begin(runnable.sent, request.context.tenant),
+            block_key_chains=chains,
+            cache_salt=cache_salt,
+            trace=trace.set_span_in_context(span),
+            arrived=runnable.arrived,
+            deadline=runnable.deadline,
+            max_placements=self._settings.placement.max_attempts,
+            report_seconds=self._settings.workers.report_seconds,
+            buffer_bytes=self._settings.limits.buffer_bytes,
+        )
+        # Of several prompts none may run in the end, so that the meter begins with the generation.
+        meter = None
+        if self._metering is not None:
+            meter = partial(self._metering.begin, request, record, runnable.arrived)
+        closed = partial(self._closed, on_closed)
+        return Generation(request, context, record.operation, span, closed, meter, runnable.price)
+
+    def _closed(self, on_closed: Callable[[Generation], None], generation: Generation) -> None:
+        if generation.claim is not None:
+            self._claims.end(generation.claim, finished=generation.finished)
+        on_closed(generation)
