@@ -14,15 +14,15 @@ from services.frontend.access.request_limits import RequestLimits
 from services.frontend.generation.accounting.costs import price_of
 from services.frontend.generation.accounting.metering import Metering
 from services.frontend.generation.admission import ActiveRequests, stopping
-from services.frontend.generation.answers import Answers
 from services.frontend.generation.assigned.suspects import Suspects
 from services.frontend.generation.factory import GenerationFactory, RunnableRequest
 from services.frontend.generation.generation import Generation
-from services.frontend.generation.model_finder import ModelFinder
-from services.frontend.generation.prompts import PromptEncoder
 from services.frontend.generation.reservations import RequestReservations
-from services.frontend.generation.resolver import RequestResolver
-from services.frontend.generation.tokenization import Tokenization
+from services.frontend.generation.resolution.answers import Answers
+from services.frontend.generation.resolution.model_finder import ModelFinder
+from services.frontend.generation.resolution.prompts import PromptEncoder
+from services.frontend.generation.resolution.resolver import RequestResolver
+from services.frontend.generation.resolution.tokenization import Tokenization
 from services.frontend.generation.turns import LoopTurns
 from services.frontend.models.registry import Registry
 from services.frontend.placement.waiting import WorkerWaitQueue

@@ -12,7 +12,7 @@ from baton.internal.v1 import cluster_pb2
 from baton.request.grammar import Grammar
 from baton.sampling import SamplingParams
 from baton.settings import TextSettings
-from services.frontend.generation.answers import AnswerPlan, Answers
+from services.frontend.generation.resolution.answers import AnswerPlan, Answers
 from services.frontend.models.model import ServedModel
 from services.frontend.output.definitions import CallMode, ToolDefinition, ToolUse
 from services.frontend.requests.request import ChatPrompt, GenerationRequest, TextPrompt
@@ -152,7 +152,7 @@ async def test_each_grammar_of_a_request_is_compiled_once_and_a_form_before_the_
         compiled.append((grammar.kind, name))
         return await check_grammar(grammar, name, tokenizer, **options)
 
-    monkeypatch.setattr("services.frontend.generation.grammars.check_grammar", note)
+    monkeypatch.setattr("services.frontend.generation.resolution.grammars.check_grammar", note)
     names = {"grammar": "response_format"}
     plan = await planned(model("grammar"), USE, DIGITS, names=names)
     assert plan.request.sampling.grammar is not None

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from baton.errors import BatonError, Reason
-from services.frontend.generation.prompts import PromptEncoder
+from services.frontend.generation.resolution.prompts import PromptEncoder
 from services.frontend.generation.turns import LoopTurns
 from services.frontend.models.model import ServedModel
 from services.frontend.requests.context import RequestContextLimit

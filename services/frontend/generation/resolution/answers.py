@@ -10,7 +10,7 @@ import msgspec
 from baton.errors import BatonError, Reason
 from baton.settings import TextSettings
 from baton.structured.json_schema.bounds import Bounds
-from services.frontend.generation.grammars import GRAMMAR, OutputGrammars
+from services.frontend.generation.resolution.grammars import GRAMMAR, OutputGrammars
 from services.frontend.models.model import ServedModel
 from services.frontend.output.definitions import CallMode, ToolUse
 from services.frontend.output.formats import AnswerFormat, AnswerReader, answer_format

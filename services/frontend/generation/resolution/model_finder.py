@@ -4,7 +4,7 @@ import asyncio
 from time import monotonic
 
 from baton.errors import BatonError, Reason
-from services.frontend.generation.prompts import size_of
+from services.frontend.generation.resolution.prompts import size_of
 from services.frontend.models.model import ResolvedModel
 from services.frontend.models.registry import Registry
 from services.frontend.placement.waiting import WorkerWaitQueue

@@ -7,8 +7,8 @@ from time import monotonic
 from baton.errors import invalid_field
 from baton.settings import FrontendLimits
 from baton.tenancy.records.tenants import Scope
-from services.frontend.generation.model_finder import ModelFinder
-from services.frontend.generation.prompts import PromptEncoder
+from services.frontend.generation.resolution.model_finder import ModelFinder
+from services.frontend.generation.resolution.prompts import PromptEncoder
 from services.frontend.models.model import ServedModel
 from services.frontend.models.registry import Registry
 from services.frontend.requests.context import RequestContextLimit

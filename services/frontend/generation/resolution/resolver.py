@@ -4,9 +4,9 @@ import secrets
 
 from baton.settings import FrontendLimits
 from services.frontend.access.key_limits import KeyLimits
-from services.frontend.generation.answers import Answers
-from services.frontend.generation.model_finder import ModelFinder
-from services.frontend.generation.prompts import PromptEncoder
+from services.frontend.generation.resolution.answers import Answers
+from services.frontend.generation.resolution.model_finder import ModelFinder
+from services.frontend.generation.resolution.prompts import PromptEncoder
 from services.frontend.requests.context import RequestContextLimit
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import GenerationRequest, ResolvedRequest
