@@ -46,7 +46,7 @@ from bench.serving.authentication import (
     resident_bytes,
 )
 from bench.tenancy.scene import CLUSTER, scene
-from bench.usage.cost import end_all, progress_of, request_of
+from bench.tenancy.usage_records import end_all, progress_since, resolved_request
 from services.frontend.access.authenticator import KeyAuthentication, NoAuthentication
 from services.frontend.access.request_limits import RequestLimits
 from services.frontend.generation.accounting.metering import Metering, RequestMeter
@@ -78,8 +78,8 @@ class Frontend:
         self._limits = limits
         self._asked = RequestRecord("http")
         self._asked.operation = "chat"
-        self._request = request_of(0)
-        self._progress = progress_of(time.monotonic())
+        self._request = resolved_request()
+        self._progress = progress_since(time.monotonic())
 
     async def begin(self, header: Sequence[tuple[bytes, bytes]]) -> tuple[Any, RequestMeter | None]:
         """Do what comes before placement; return what `end` takes."""

@@ -1,1 +1,1 @@
-"""What recording usage costs a frontend."""
+"""What usage records can tell: how fast they are queried, and whether each response has one."""
