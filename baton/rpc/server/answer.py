@@ -6,7 +6,7 @@ from baton.rpc.http2.connection import Http2Connection
 from baton.rpc.http2.framing.headers import Headers, encode
 from baton.rpc.http2.stream import Http2Stream
 from baton.rpc.transport.outbox import Outbox
-from baton.rpc.wire.compression import ACCEPTED, IDENTITY
+from baton.rpc.wire.compression import ACCEPTED
 from baton.rpc.wire.messages import Parts, frame_message
 from baton.rpc.wire.metadata import Metadata, metadata_fields
 
@@ -21,25 +21,12 @@ class CallResponse:
         loop: loop of the server.
         http2: HTTP/2 connection of the call.
         stream: stream of the call.
-        accepts: encodings that the client reads, as it lists them.
     """
 
-    __slots__ = (
-        "_accepts",
-        "_encoding",
-        "_http2",
-        "_stream",
-        "begun",
-        "ended",
-        "outbox",
-    )
+    __slots__ = ("_http2", "_stream", "begun", "ended", "outbox")
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        http2: Http2Connection,
-        stream: Http2Stream,
-        accepts: bytes,
+        self, loop: asyncio.AbstractEventLoop, http2: Http2Connection, stream: Http2Stream
     ) -> None:
         self.begun = False
         """Whether the head was sent."""
@@ -49,13 +36,6 @@ class CallResponse:
         self.outbox.open(http2, stream)
         self._http2 = http2
         self._stream = stream
-        self._accepts = accepts
-        self._encoding = IDENTITY
-
-    def compress(self, encoding: bytes) -> None:
-        """Compress the messages, if the client supports it; before the first one."""
-        accepted = {one.strip() for one in self._accepts.split(b",")}
-        self._encoding = encoding if encoding in accepted else IDENTITY
 
     def send_head(self, metadata: Metadata = ()) -> None:
         """Send the head with metadata, immediately; later calls do nothing."""
@@ -63,8 +43,6 @@ class CallResponse:
             return
         self.begun = True
         block = _HEAD_BLOCK
-        if self._encoding != IDENTITY:
-            block += encode(((b"grpc-encoding", self._encoding),))
         if metadata:
             block += encode(metadata_fields(metadata))
         self._http2.send_headers(self._stream, block)
@@ -75,7 +53,7 @@ class CallResponse:
             return True
         if not self.begun:
             self.send_head()
-        return self.outbox.send(frame_message(message, self._encoding))
+        return self.outbox.send(frame_message(message))
 
     def discard(self) -> None:
         """Drop the waiting data: the client does not read it."""

@@ -9,11 +9,8 @@ from baton.errors import BatonError, Reason
 from baton.rpc.http2.framing.headers import Headers
 from baton.rpc.server.protocols import HandlerStream
 from baton.rpc.transport.inbox import END
-from baton.rpc.wire.compression import DEFLATE, GZIP, IDENTITY
 from baton.rpc.wire.messages import Parts
 from baton.rpc.wire.metadata import Metadata, read_metadata
-
-_ENCODINGS = {grpc.Compression.Gzip: GZIP, grpc.Compression.Deflate: DEFLATE}
 
 
 class CallAbortedError(Exception):
@@ -132,11 +129,6 @@ class ServerCall:
     def send_head(self, metadata: Metadata = ()) -> None:
         """Send the head of the response with metadata, immediately; later calls do nothing."""
         self._answer.send_head(metadata)
-
-    def set_compression(self, compression: grpc.Compression) -> None:
-        """Compress the messages of the response, if the client supports it; before the first
-        one."""
-        self._answer.compress(_ENCODINGS.get(compression, IDENTITY))
 
     def set_trailing_metadata(self, metadata: Metadata) -> None:
         self._trailing = tuple(metadata)

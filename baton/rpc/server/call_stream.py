@@ -77,7 +77,7 @@ class CallStream:
         self.connection = connection
         self.method = method
         self.head = head
-        self.answer = CallResponse(connection.loop, connection.http2, stream, head.accepts)
+        self.answer = CallResponse(connection.loop, connection.http2, stream)
         self.answer.outbox.limit_stall(connection.stall_seconds, self._stalled)
         self.inbox = Inbox(
             MessageReader(max_message_bytes, head.encoding),

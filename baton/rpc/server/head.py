@@ -31,8 +31,6 @@ class CallHead:
     timeout: bytes = b""
     encoding: bytes = compression.IDENTITY
     """Encoding of the client's messages."""
-    accepts: bytes = b""
-    """Encodings that the client reads, as it lists them."""
     caller_id: str = ""
     """The request ID that the client sent; empty: none."""
     traceparent: str = ""
@@ -85,8 +83,6 @@ def read_head(fields: Headers) -> CallHead:
             head.timeout = value
         elif name == b"grpc-encoding":
             head.encoding = value
-        elif name == b"grpc-accept-encoding":
-            head.accepts = value
         elif name == _REQUEST_ID:
             head.caller_id = value.decode("latin-1")
         elif name == _TRACEPARENT:

@@ -1,4 +1,4 @@
-"""How messages are compressed."""
+"""How compressed messages are read; none is sent."""
 
 import zlib
 
@@ -15,12 +15,6 @@ _WINDOW_BITS = {GZIP: 31, DEFLATE: 15}
 def is_known(encoding: bytes) -> bool:
     """Return whether messages of an encoding can be read."""
     return encoding == IDENTITY or encoding in _WINDOW_BITS
-
-
-def compress(encoding: bytes, data: bytes) -> bytes:
-    """Return data compressed as `GZIP` or `DEFLATE`."""
-    compressor = zlib.compressobj(wbits=_WINDOW_BITS[encoding])
-    return compressor.compress(data) + compressor.flush()
 
 
 def decompress(encoding: bytes, data: bytes | bytearray, max_bytes: int) -> bytes:

@@ -4,7 +4,7 @@ from struct import Struct
 from typing import cast
 
 from baton.errors import BatonError, Reason
-from baton.rpc.wire.compression import IDENTITY, compress, decompress, too_large
+from baton.rpc.wire.compression import IDENTITY, decompress, too_large
 
 PREFIX_BYTES = 5
 _PREFIX = Struct(">BI")
@@ -20,11 +20,8 @@ Parts = tuple[bytes | memoryview, ...]
 The first is bytes, and short."""
 
 
-def frame_message(message: bytes | Parts, encoding: bytes = IDENTITY) -> Parts:
+def frame_message(message: bytes | Parts) -> Parts:
     """Return a message as sent on the wire."""
-    if encoding != IDENTITY:
-        packed = compress(encoding, b"".join(message) if isinstance(message, tuple) else message)
-        return (_PREFIX.pack(1, len(packed)) + packed,)
     if isinstance(message, tuple):
         size = sum([len(part) for part in message])
         return (b"".join((_PREFIX.pack(0, size), message[0])), *message[1:])

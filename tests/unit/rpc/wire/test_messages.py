@@ -90,8 +90,3 @@ def test_parts_are_sent_from_where_they_lie() -> None:
     framed = frame_message((b"head", data, data[:10]))
     assert b"".join(framed) == prefix(1014) + b"head" + b"x" * 1010
     assert framed[1] is data
-
-
-def test_parts_can_be_compressed() -> None:
-    (framed,) = frame_message((b"head", memoryview(b"x" * 1000)), GZIP)
-    assert MessageReader(2000, GZIP).feed(framed) == [b"head" + b"x" * 1000]
