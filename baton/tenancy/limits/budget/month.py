@@ -1,22 +1,12 @@
 """Months of UTC, as numbers: 202611 is November 2026."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 
 def month_of(seconds: float) -> int:
     """Return the month of a time in seconds since the Unix epoch."""
     at = datetime.fromtimestamp(seconds, UTC)
     return at.year * 100 + at.month
-
-
-def begins(month: int) -> float:
-    """Return when a month begins, in seconds since the Unix epoch."""
-    return datetime(month // 100, month % 100, 1, tzinfo=UTC).timestamp()
-
-
-def next_month(month: int) -> int:
-    """Return the month after one."""
-    return month_of(begins(month) + timedelta(days=31, hours=1).total_seconds())
 
 
 def months_before(month: int, count: int) -> int:
