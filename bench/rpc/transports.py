@@ -3,7 +3,7 @@
 One unmodified grpc.aio client keeps 64 calls open; a step every 6 ms gives each of them a token.
 Calls of 8 tokens, then of 256. Prints the CPU of the server's process per token and per call, with
 all that belongs to them; Python, uvloop and protobuf are the same in all. `make bench-rpc` installs
-the libraries into build/rpc-peers; nghttp2 is the system's (Debian: libnghttp2-14).
+the libraries into build/rpc-peers.
 """
 
 import argparse
@@ -27,7 +27,6 @@ SERVERS = {
     "grpc_aio": "grpc.aio (C core)",
     "grpclib": "grpclib (on h2)",
     "h2_library": "h2, one write a step",
-    "nghttp2": "nghttp2 by ctypes",
     "ngh2_library": "ngh2 (compiled nghttp2)",
     "framing": "frames by hand (floor)",
     "baton_server": "Baton",
