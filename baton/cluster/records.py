@@ -51,7 +51,7 @@ class RecordCache:
             else:
                 return None
         except ValueError as error:
-            log.warning("cluster.record.unreadable", key=key, error=str(error))
+            log.warning("cluster.record.unreadable", etcd_key=key, error=str(error))
             return None
         self._decoded[key] = (value, record)
         return record

@@ -105,6 +105,6 @@ class SharedRefusals:
         try:
             digest = bytes.fromhex(key.removeprefix(self._prefix))
         except ValueError:
-            log.warning("cluster.record.unreadable", key=key)
+            log.warning("cluster.record.unreadable", etcd_key=key)
         else:
             listener(digest)

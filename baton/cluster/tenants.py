@@ -65,10 +65,10 @@ class CacheSalts:
         try:
             salt = _salt_of(value)
         except ValueError as error:
-            log.warning("tenant.salt.unreadable", tenant=name, error=str(error))
+            log.warning("tenancy.salt.unreadable", tenant=name, error=str(error))
             return
         if self._salts.get(name, salt) != salt:
-            log.warning("tenant.salt.replaced", tenant=name)
+            log.warning("tenancy.salt.replaced", tenant=name)
         self._salts[name] = salt
 
     def end(self) -> None:
@@ -97,11 +97,11 @@ class CacheSalts:
                     if await self._etcd.create(
                         keys.tenant(self._cluster, tenant), keys.encode(policy)
                     ):
-                        log.warning("tenant.salt.restored", tenant=tenant)
+                        log.warning("tenancy.salt.restored", tenant=tenant)
                     else:
                         self._salts[tenant] = await self._read(tenant)
             except (EtcdError, ValueError) as error:
-                log.warning("tenant.salt.not_restored", error=str(error))
+                log.warning("tenancy.salt.not_restored", error=str(error))
                 etcd_recovered.set()
                 await asyncio.sleep(backoff.next())
             else:

@@ -21,4 +21,4 @@ def start_background(work: Coroutine[Any, Any, None], name: str) -> "asyncio.Tas
 
 def _log_failure(task: "asyncio.Task[None]") -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("background task failed", task=task.get_name(), exc_info=error)
+        log.error("process.task.failed", task=task.get_name(), exc_info=error)

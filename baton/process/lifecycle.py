@@ -78,7 +78,7 @@ def main(
     telemetry = settings.telemetry
     logs.configure(name, instance_id, telemetry.log_level, telemetry.log_format, for_good=True)
     for sentence in (*loaded.warnings, *misspelled(os.environ)):
-        log.warning("settings.suspicious", reason=sentence)
+        log.warning("settings.value.suspicious", reason=sentence)
     tracing.configure(name, telemetry, instance_id)
     try:
         ops = OpsServer(
@@ -129,17 +129,17 @@ async def _live(
                     await process.drain(settings.drain_seconds)
                 await process.end_tasks()
             signals.arm()
-        log.info("process stopped")
+        log.info("process.service.stopped")
         return 0 if process.failure is None else EXIT_FAILED
     except StartupError:
         raise
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise StartupError(f"A port is in use: {error}. Free the port.") from error
-        log.exception("process failed")
+        log.exception("process.service.failed")
         return EXIT_FAILED
     except Exception:
-        log.exception("process failed")
+        log.exception("process.service.failed")
         return EXIT_FAILED
     finally:
         signals.arm()
@@ -196,7 +196,7 @@ class _Signals:
             self._loop.call_soon_threadsafe(self._stop, signal.Signals(number).name)
 
     def _stop(self, name: str) -> None:
-        log.info("process stopping", signal=name)
+        log.info("process.service.stopping", signal=name)
         self._stopping.set()
 
     def arm(self) -> None:
@@ -221,7 +221,7 @@ def _exit_now(reason: str) -> None:
 
 def _log_ready(process: Process, ready: bool) -> None:
     if ready:
-        log.info("process ready", incarnation=process.incarnation)
+        log.info("process.service.ready", incarnation=process.incarnation)
 
 
 def _complain(name: str, sentence: str) -> NoReturn:
@@ -231,4 +231,6 @@ def _complain(name: str, sentence: str) -> NoReturn:
 
 
 def _log_loop_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    log.error("event loop error", error=context["message"], exc_info=context.get("exception"))
+    log.error(
+        "process.exception.unhandled", error=context["message"], exc_info=context.get("exception")
+    )

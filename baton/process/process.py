@@ -50,7 +50,7 @@ class Process:
         1."""
         if self.failure is None:
             self.failure = reason
-            log.error("process failed", reason=reason)
+            log.error("process.service.failed", reason=reason)
             self.stopping.set()
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
@@ -94,7 +94,7 @@ class Process:
                 for callback in self._drains:
                     await callback()
         except TimeoutError:
-            log.warning("drain ran out of time", seconds=seconds)
+            log.warning("process.drain.timed_out", seconds=seconds)
 
     async def end_tasks(self) -> None:
         """Cancel and await the tasks spawned after composing. Called by the lifecycle."""
@@ -106,7 +106,7 @@ class Process:
             return
         error = task.exception()
         if error is not None:
-            log.error("background task failed", task=task.get_name(), exc_info=error)
+            log.error("process.task.failed", task=task.get_name(), exc_info=error)
             self.die(f"task {task.get_name()} failed: {error}")
 
 

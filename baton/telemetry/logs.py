@@ -4,6 +4,9 @@ Levels: debug is for developers of a part; info reports changes of a process's s
     joined, drained); warning a recovered problem that should be checked; error a loss. Lines
     contain no prompts, outputs, keys or secrets: an API key in one, for example in a client's model
     name or a library's traceback, is redacted.
+
+Events are named `area.noun.verb`, and their fields come from one list:
+    tests/unit/structure/test_log_events.py holds both.
 """
 
 import logging

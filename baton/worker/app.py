@@ -150,7 +150,7 @@ async def compose(
     # Without a store all KV is computed here: wait briefly for one before accepting requests.
     attached = await store.wait_connected(settings.kv.connect_seconds)
     if not attached:
-        log.warning("kv.store.unavailable", store=settings.kv.store_id)
+        log.warning("kv.store.unavailable", peer=settings.kv.store_id)
     store_id = store.store_id or settings.kv.store_id
     instance = _instance(process, settings, engine, model, server.address, store_id)
     instance.shm_domain = store.shm_domain

@@ -186,7 +186,9 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     await stack.enter_async_context(http)
     http.bind()
     server.bind()
-    log.info("frontend.waiting", reason="no model is available yet", etcd_listed=discovery.synced)
+    log.info(
+        "frontend.startup.waiting", reason="no model is available yet", etcd_listed=discovery.synced
+    )
     await availability.wait_first()
     if watch is not None:
         await watch.wait_synced()

@@ -173,5 +173,10 @@ def _queue_settings(queue: RouterQueue) -> QueueSettings:
 
 def _compiled_part(name: str, fallback: str, reason: str) -> CompiledPart:
     """Return the registration entry of a part that may be compiled, and log it."""
-    log.info("router.compiled", part=name, fallback=fallback if reason else "", reason=reason)
+    log.info(
+        "router.implementation.selected",
+        part=name,
+        fallback=fallback if reason else "",
+        reason=reason,
+    )
     return CompiledPart(name=name, fallback=fallback if reason else "", reason=reason)

@@ -59,7 +59,7 @@ async def connect(settings: EtcdSettings, tls: TlsSettings) -> AsyncIterator[Etc
     certificate = read(settings, tls)
     if certificate is None:
         if tls.cert is not None:
-            log.warning("etcd.plaintext", setting="etcd.plaintext")
+            log.warning("etcd.connection.unencrypted", setting="etcd.plaintext")
         async with Etcd(settings.endpoints, settings.timeout_seconds) as etcd:
             yield etcd
         return

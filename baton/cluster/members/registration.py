@@ -144,7 +144,7 @@ class Registration:
         """Renew the lease, or take one, and write the records missing under it."""
         self._wakeup.clear()
         if self._lease and await self._etcd.keep_alive(self._lease) <= 0:
-            log.warning("cluster.lease.lost", key=self._key)
+            log.warning("cluster.lease.lost", etcd_key=self._key)
             self._lease = 0
         if not self._lease:
             self._written, self._published = 0, False
@@ -157,7 +157,7 @@ class Registration:
         version = self._version
         replaced = not await self._write_record()
         if replaced and not self._replaced:
-            log.warning("cluster.instance_id.taken", key=self._key)
+            log.warning("cluster.instance_id.taken", etcd_key=self._key)
         self._replaced = replaced
         if self._written != version:
             async with self._progress:
@@ -191,7 +191,7 @@ class Registration:
         try:
             return keys.decode(Instance, stored).incarnation == self._instance.incarnation
         except ValueError:
-            log.warning("cluster.record.unreadable", key=self._key)
+            log.warning("cluster.record.unreadable", etcd_key=self._key)
             return True
 
     async def _publish(self, key: str, card: ModelCard) -> None:
@@ -200,7 +200,7 @@ class Registration:
             try:
                 seconds = keys.decode(ModelCard, known).created_seconds if known else 0
             except ValueError:
-                log.warning("cluster.record.unreadable", key=key)
+                log.warning("cluster.record.unreadable", etcd_key=key)
                 seconds = 0
             card.created_seconds = seconds or int(time.time())
         await self._etcd.put(key, keys.encode(card), self._lease)

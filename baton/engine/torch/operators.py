@@ -46,7 +46,7 @@ def choose_kernels(
             "serve in bfloat16, or set auto. Sums in float32 and float64 are rounded so finely "
             "that tokens were never, or hardly ever, seen to depend on them."
         )
-    log.info("engine.operators", variant=operators.variant, reason=operators.reason)
+    log.info("engine.operators.selected", variant=operators.variant, reason=operators.reason)
     return kernels, operators
 
 

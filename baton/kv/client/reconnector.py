@@ -105,10 +105,10 @@ class Reconnector:
             self.connection = connection
             async with self._connected:
                 self._connected.notify_all()
-            log.info("kv.store.attached", store=connection.store_id, transport=connection.transport)
+            log.info("kv.store.attached", peer=connection.store_id, transport=connection.transport)
             await connection.broken.wait()
             self._unavailable = connection.reason
-            log.warning("kv.store.lost", store=connection.store_id, reason=connection.reason)
+            log.warning("kv.store.lost", peer=connection.store_id, reason=connection.reason)
         finally:
             self.connection = None
             if mapping is not None:

@@ -52,7 +52,7 @@ class Connections:
             REFUSED.inc()
             if not self._full:
                 self._full = True
-                log.warning("too many grpc connections", setting="grpc.max_connections")
+                log.warning("rpc.connection.rejected", setting="grpc.max_connections")
             return _Closed()
         connection = ServerConnection(self._settings, self._lost, self._tls)
         self._open.add(connection)

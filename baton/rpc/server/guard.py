@@ -158,5 +158,5 @@ def _error_of(failure: Exception, method: str) -> BatonError:
     if isinstance(failure, MemoryError):
         log.warning("rpc.call.no_memory", method=method)
         return no_memory()
-    log.error("handler failed", method=method, exc_info=failure)
+    log.error("rpc.handler.failed", method=method, exc_info=failure)
     return BatonError(Reason.INTERNAL, "internal error")

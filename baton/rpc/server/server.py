@@ -176,7 +176,7 @@ class Server:
             )
         except OSError as error:  # another process bound the same port, and listened first
             raise self._cannot_listen() from error
-        log.info("grpc server started", address=self.address, process=self._name)
+        log.info("rpc.server.started", address=self.address, process=self._name)
 
     @property
     def address(self) -> str:

@@ -111,7 +111,7 @@ class DirectoryWatch:
         self._missing = {}
         self._advance(self._revision)
         if not self.synced.is_set():
-            log.info("tenancy.synced", keys=len(self.directory))
+            log.info("tenancy.directory.synced", keys=len(self.directory))
             self.synced.set()
 
     def change(self, name: str, value: bytes | None, revision: int) -> None:

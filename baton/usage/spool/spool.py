@@ -232,7 +232,7 @@ class Spool:
         self._running -= ended
         if self._stalled:
             self._set_stalled(False)
-            log.info("usage.spool.writes_again")
+            log.info("usage.spool.recovered")
         self._measure()
         self._release()
         if self._waiting:
@@ -291,7 +291,7 @@ class Spool:
             if self.full:
                 log.error("usage.spool.full", spool_bytes=self._settings.spool_bytes)
             else:
-                log.info("usage.spool.has_room", bytes=self._used)
+                log.info("usage.spool.freed", bytes=self._used)
 
     async def _look_for_left(self) -> None:
         """Take over runs of processes that end while this one runs: they may never restart."""

@@ -54,10 +54,10 @@ class RequestMiddleware:
         except BatonError as error:
             record.error = error
         except MemoryError:
-            log.warning("http.request.no_memory", path=scope["path"])
+            log.warning("http.request.no_memory", target=scope["path"])
             record.error = no_memory()
         except Exception:
-            log.exception("http.request.failed", path=scope["path"])
+            log.exception("http.request.failed", target=scope["path"])
             record.error = BatonError(Reason.INTERNAL, "internal error")
         if sender.status:
             # Half a response was sent; the client must see that it is incomplete.

@@ -189,7 +189,7 @@ class RouterSession:
         await self._channel.close()
 
     def _closed(self, error: BatonError) -> None:
-        log.info("router.session.closed", instance=self.instance.id, error=error.message)
+        log.info("router.session.closed", peer=self.instance.id, error=error.message)
         for timer in (self._return_timer, self._watchdog):
             if timer is not None:
                 timer.cancel()

@@ -131,7 +131,7 @@ def current() -> RequestRecord:
 
 
 def finish(record: RequestRecord, status: str) -> None:
-    """Count an ended request and write its `request.end` line. Call it once.
+    """Count an ended request and write its `frontend.request.ended` line. Call it once.
 
     Args:
         record: what it came to.
@@ -153,7 +153,7 @@ def finish(record: RequestRecord, status: str) -> None:
         CACHED_TOKENS.labels(model, adapter).inc(record.cached_tokens)
         OUTPUT_TOKENS.labels(model, adapter).inc(record.output_tokens)
     log.info(
-        "request.end",
+        "frontend.request.ended",
         surface=record.surface,
         operation=operation,
         tenant=who.tenant.id,

@@ -167,7 +167,7 @@ class BudgetRecords:
         self._is_away = error is not None
 
     def _unreadable(self, limit_id: LimitId, error: ValueError) -> None:
-        log.error("budget.record.unreadable", key=self._key(limit_id), error=str(error))
+        log.error("budget.record.unreadable", etcd_key=self._key(limit_id), error=str(error))
 
     def _key(self, limit_id: LimitId) -> str:
         return keys.spent(self._cluster, limit_id.month, limit_id.subject, limit_id.name)

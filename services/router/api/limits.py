@@ -162,7 +162,7 @@ class LimitBuckets:
         self.ledger.sweep()
         missing = self._owner.roll_call.missing(now)
         if missing and missing != self._missing:
-            log.info("limits.roll_call.waits", frontends=sorted(missing)[:16])
+            log.info("limits.frontends.missing", peers=sorted(missing)[:16])
         self._missing = missing
         LIMIT_BUCKETS.set(len(self._owner))
 

@@ -172,7 +172,7 @@ async def test_each_alert_fires_when_it_should_and_not_before(
 
         async def fires(name: str) -> None:
             found = await eventually(lambda: value(client, alerts[name]), 30)
-            log.info("alert fires", alert=name, value=found)
+            log.info("alerts.rule.fired", alert=name, value=found)
 
         await asyncio.gather(*(fires(name) for name in alerts if name != "BatonErrors"))
         cluster["decode-0"].kill()

@@ -68,7 +68,7 @@ def test_up_serves_and_ctrl_c_waits_and_leaves_nothing(baton: Start) -> None:
     assert run.stdout.splitlines()[-1] == f"Stopped. Logs: {logs}"
     names = INSTANCES | {"etcd", "supervisor"}
     assert {path.name for path in logs.iterdir()} == {f"{name}.log" for name in names}
-    assert "process stopped" in (logs / "frontend-0.log").read_text()
+    assert "process.service.stopped" in (logs / "frontend-0.log").read_text()
 
 
 def test_a_port_in_use_is_named(baton: Start, cluster: Any) -> None:

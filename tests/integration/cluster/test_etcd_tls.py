@@ -122,7 +122,7 @@ async def test_plain_text_beside_certificates_is_warned_of(
     for settings, tls, expected in (
         (EtcdSettings(), TlsSettings(), []),
         (EtcdSettings(), process, []),
-        (EtcdSettings(plaintext=True), process, ["etcd.plaintext"]),
+        (EtcdSettings(plaintext=True), process, ["etcd.connection.unencrypted"]),
     ):
         said.clear()
         async with connect(settings, tls):

@@ -245,6 +245,13 @@ async def test_no_flipped_bit_becomes_a_token(
             count += flipped
             wrong += tokens != clean
         noticed = it.noticed - started_with
-    log.info("flips", way=way, verify=verify, flipped=count, noticed=noticed, wrong_answers=wrong)
+    log.info(
+        "kv.flips.counted",
+        way=way,
+        verify=verify,
+        flipped=count,
+        noticed=noticed,
+        wrong_answers=wrong,
+    )
     assert noticed == (count if verify == ALWAYS else 0)
     assert wrong == 0 if verify == ALWAYS else wrong > 0

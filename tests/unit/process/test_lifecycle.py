@@ -87,9 +87,9 @@ def test_logs_are_json_lines_that_name_the_process(run):
     events = [json.loads(line) for line in err.splitlines()]
     assert {event["instance"] for event in events} == {"router-7"}
     assert [event["event"] for event in events][-3:] == [
-        "process ready",
-        "process stopping",
-        "process stopped",
+        "process.service.ready",
+        "process.service.stopping",
+        "process.service.stopped",
     ]
 
 
@@ -150,7 +150,7 @@ def test_drain_that_takes_too_long_is_cut_off(run):
     service.line()
     code, lines, err = service.end(signal.SIGTERM)
     assert (code, lines) == (0, ["draining", "last part closed", "first part closed"])
-    assert "drain ran out of time" in err
+    assert "process.drain.timed_out" in err
 
 
 def test_signals_in_quick_succession_are_one(run):

@@ -64,7 +64,7 @@ class Suspects:
         digest = digest_of(request)
         POISON_REQUESTS.inc()
         log.error(
-            "request.poison",
+            "request.poison.detected",
             tenant=request.context.tenant,
             model=request.model.name,
             digest=digest.hex(),

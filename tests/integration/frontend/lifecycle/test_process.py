@@ -16,7 +16,7 @@ async def test_without_a_worker_it_refuses_clients_until_it_is_told_to_stop(
     with held_port() as http, held_port() as grpc:
         ports = {"BATON_HTTP_PORT": str(http), "BATON_GRPC_PORT": str(grpc)}
         frontend = await spawn_service("frontend", ports, wait=False)
-        await eventually(lambda: "frontend.waiting" in frontend.log_path.read_text())
+        await eventually(lambda: "frontend.startup.waiting" in frontend.log_path.read_text())
         for port in (http, grpc):
             with pytest.raises(ConnectionRefusedError):
                 await asyncio.open_connection("127.0.0.1", port)

@@ -85,7 +85,7 @@ async def test_abort_of_the_handler_itself_stands(serve, method, log):
         with pytest.raises(grpc.aio.AioRpcError) as failed:
             await call(method, b"hello")
     assert BatonError.from_rpc_error(failed.value).reason is Reason.DRAINING
-    assert "handler failed" not in log.getvalue()
+    assert "rpc.handler.failed" not in log.getvalue()
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -5,7 +5,7 @@ import json
 from baton.cli.cluster.local.output.log_lines import LINES, WIDTH, readable
 
 
-def line(event: str = "kv store is away", **fields: object) -> str:
+def line(event: str = "kv.store.lost", **fields: object) -> str:
     context = {
         "level": "warning",
         "logger": "baton.kv.client",
@@ -18,9 +18,9 @@ def line(event: str = "kv store is away", **fields: object) -> str:
 
 
 def test_a_line_says_when_how_bad_what_and_the_fields_of_its_own() -> None:
-    said = readable([line(store="kvstore-0", reason="its stream ended", tries=3)])
+    said = readable([line(peer="kvstore-0", reason="its stream ended", tries=3)])
     assert said == [
-        '00:51:54 warning kv store is away  store=kvstore-0 reason="its stream ended" tries=3'
+        '00:51:54 warning kv.store.lost  peer=kvstore-0 reason="its stream ended" tries=3'
     ]
 
 
@@ -33,8 +33,8 @@ def test_lines_of_etcd_read_alike() -> None:
 
 def test_of_a_traceback_the_last_line_is_printed() -> None:
     failure = "Traceback (most recent call last):\n  File x\nValueError: no such thing\n"
-    assert readable([line("request failed", exception=failure)])[0].endswith(
-        "request failed  ValueError: no such thing"
+    assert readable([line("http.request.failed", exception=failure)])[0].endswith(
+        "http.request.failed  ValueError: no such thing"
     )
 
 
