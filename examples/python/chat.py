@@ -1,17 +1,22 @@
 """Chat over gRPC: stream an answer, then ask a follow-up question.
 
-python chat.py [ADDRESS]    BATON_API_KEY: for a frontend that requires a key
+BATON_API_KEY is the key, for a frontend that requires one.
 """
 
+import argparse
 import sys
 
 from baton.client import BatonClientError, Client, Message
 
-ADDRESS = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:50051"
-
 
 def main() -> None:
-    with Client(ADDRESS) as client:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "address", nargs="?", default="127.0.0.1:50051", help="default: %(default)s"
+    )
+    address = parser.parse_args().address
+
+    with Client(address) as client:
         model = client.models()[0].name
         messages: list[Message] = []
         for question in ("Please remember: my name is Ada.", "What is my name?"):

@@ -1,15 +1,15 @@
 """Chat over HTTP with OpenAI's client: stream an answer, then ask for JSON that follows a schema.
 
-python openai_chat.py [BASE_URL]    OPENAI_API_KEY: for a frontend that requires a key
+OPENAI_API_KEY is the key, for a frontend that requires one.
 """
 
+import argparse
 import json
 import os
 import sys
 
 from openai import OpenAI, OpenAIError
 
-BASE_URL = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000/v1"
 API_KEY = os.environ.get("OPENAI_API_KEY", "none")
 ANIMAL = {
     "type": "object",
@@ -55,7 +55,12 @@ def structured_answer(client: OpenAI, model: str) -> None:
 
 
 def main() -> None:
-    with OpenAI(base_url=BASE_URL, api_key=API_KEY) as client:
+    parser = argparse.ArgumentParser(description=__doc__)
+    default = "http://127.0.0.1:8000/v1"
+    parser.add_argument("base_url", nargs="?", default=default, help="default: %(default)s")
+    base_url = parser.parse_args().base_url
+
+    with OpenAI(base_url=base_url, api_key=API_KEY) as client:
         model = client.models.list().data[0].id
         stream_answer(client, model)
         structured_answer(client, model)

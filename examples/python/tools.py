@@ -1,8 +1,9 @@
 """Call tools over HTTP with OpenAI's client: run each call, return its result, print the answer.
 
-python tools.py [BASE_URL]    OPENAI_API_KEY: for a frontend that requires a key
+OPENAI_API_KEY is the key, for a frontend that requires one.
 """
 
+import argparse
 import json
 import os
 import sys
@@ -10,7 +11,6 @@ from typing import Any
 
 from openai import OpenAI, OpenAIError
 
-BASE_URL = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000/v1"
 API_KEY = os.environ.get("OPENAI_API_KEY", "none")
 ROUNDS = 4
 STOCK = {"apples": 12, "pears": 5, "plums": 7}
@@ -66,7 +66,12 @@ def ask(client: OpenAI, model: str, question: str) -> str:
 
 
 def main() -> None:
-    with OpenAI(base_url=BASE_URL, api_key=API_KEY) as client:
+    parser = argparse.ArgumentParser(description=__doc__)
+    default = "http://127.0.0.1:8000/v1"
+    parser.add_argument("base_url", nargs="?", default=default, help="default: %(default)s")
+    base_url = parser.parse_args().base_url
+
+    with OpenAI(base_url=base_url, api_key=API_KEY) as client:
         model = client.models.list().data[0].id
         print(ask(client, model, "How many pears are there?"))
 

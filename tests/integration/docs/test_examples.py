@@ -78,6 +78,12 @@ def test_the_readme_lists_every_example() -> None:
     assert set(re.findall(r"^\| \[([^\]]+)\]", README, re.M)) == programs
 
 
+@pytest.mark.parametrize("file", sorted(path.name for path in EXAMPLES.glob("python/*.py")))
+async def test_python_programs_describe_themselves(file: str) -> None:
+    lines = await printed(*command_of(f"python/{file}"), "--help")
+    assert lines[0].startswith(f"usage: {file} [-h] [")
+
+
 async def test_python_over_grpc(cluster: LocalCluster) -> None:
     lines = await printed(*command_of("python/chat.py"), cluster.frontend.address)
     assert [line for line in lines if line.startswith(">")] == [
