@@ -1,1 +1,1 @@
-"""The life of one request: placed, prefilled, decoded, moved when a worker is lost."""
+"""The life of one request: placement, prefill, decode, and recovery when a worker is lost."""

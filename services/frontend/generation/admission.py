@@ -10,15 +10,15 @@ _RETRY_SECONDS = 1.0
 
 
 def stopping() -> BatonError:
-    """Return the error of a request that arrives at, or is left on, a stopping frontend."""
+    """Return the error of a request that arrives at, or still runs on, a stopping frontend."""
     return BatonError(Reason.DRAINING, "this frontend is shutting down", retry_after=_RETRY_SECONDS)
 
 
 class ActiveRequests:
-    """Counts the running requests, and ends them at the stop. Lives on the event loop.
+    """Counts running requests, and ends them when the frontend stops. Runs on the event loop.
 
     Args:
-        most: the most that may run.
+        most: the most requests that may run.
     """
 
     def __init__(self, most: int) -> None:

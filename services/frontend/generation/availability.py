@@ -16,10 +16,10 @@ MODELS_PART = "models"
 
 
 class Availability:
-    """Keeps models, connections and waiting requests up to date. Lives on the event loop.
+    """Keeps models, connections and waiting requests up to date. Runs on the event loop.
 
     Everything that may unblock a request is reported here: a connected worker, a loaded tokenizer,
-    a model's card. Then models are listed and waiting requests woken.
+    a model's card. Then the frontend lists the models and wakes the waiting requests.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ def block_key_chains(
     Args:
         prompt: the prompt's tokens.
         cards: the model's live cards, one per layout.
-        adapter_digest: of the adapter in use; empty: none.
+        adapter_digest: the digest of the adapter in use; empty if there is none.
         salt: the tenant's secret.
     """
     made = []

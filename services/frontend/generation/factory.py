@@ -1,4 +1,4 @@
-"""Makes the generation of an admitted request: its KV keys, its trace, its claim and its meter."""
+"""Create the generation of an admitted request: its KV keys, its trace, its claim and its meter."""
 
 from collections.abc import Callable
 from functools import partial
@@ -25,7 +25,7 @@ from services.frontend.workers.workers import Workers
 
 
 class RunnableRequest(NamedTuple):
-    """A request that runs as soon as it has its generation. Times are monotonic, in seconds."""
+    """A request that runs once its generation exists. Times are monotonic, in seconds."""
 
     sent: GenerationRequest
     """As the client sent it."""
@@ -40,7 +40,7 @@ class RunnableRequest(NamedTuple):
 
 
 class GenerationFactory:
-    """Makes generations. Lives on the event loop.
+    """Creates generations. Runs on the event loop.
 
     Args:
         pool: connections to workers.
@@ -51,7 +51,7 @@ class GenerationFactory:
         cache_salts: secrets of tenants for KV keys.
         threads: where the keys of long prompts are computed.
         settings: limits of requests, and how they are placed.
-        metering: records the usage of requests; None: nothing is recorded.
+        metering: records the usage of requests; None: usage is not recorded.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class GenerationFactory:
         name = f"{record.operation} {request.model.name}"
         span = tracer().start_span(name, kind=trace.SpanKind.SERVER)
         record.follow(span)
-        # Nothing is awaited from here on: every claim gets its generation.
+        # Nothing is awaited from here on, so every claim gets its generation.
         context = GenerationContext(
             pool=self._pool,
             placement_finder=self._placement_finder,
@@ -118,7 +118,7 @@ class GenerationFactory:
             report_seconds=self._settings.workers.report_seconds,
             buffer_bytes=self._settings.limits.buffer_bytes,
         )
-        # Of several prompts none may run in the end, so that the meter begins with the generation.
+        # With several prompts, none may run at all: the meter begins with the generation.
         meter = None
         if self._metering is not None:
             meter = partial(self._metering.begin, request, record, runnable.arrived)

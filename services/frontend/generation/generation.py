@@ -47,7 +47,7 @@ class _State(Enum):
 class Generation:
     """One admitted request. One task calls `follow` until `finished`, and `close` in a `finally`.
 
-    Lives on the event loop. Workers' reports arrive through `buffer`, which the surface may pause,
+    Runs on the event loop. Workers' reports arrive through `buffer`, which the surface may pause,
     resume and wake.
     """
 
@@ -61,7 +61,7 @@ class Generation:
         begin_meter: Callable[[], RequestMeter | None] | None = None,
         price: Price | None = None,
     ) -> None:
-        """Start its deadline; nothing else happens before `follow`.
+        """Start the request's deadline; nothing else happens before `follow`.
 
         Args:
             request: what to generate.
@@ -69,9 +69,9 @@ class Generation:
             operation: `chat` or `text_completion`, for telemetry.
             span: ended with the request.
             on_closed: called once, by the first `close`.
-            begin_meter: called when it begins; returns the recorder of its usage; None: it is not
-                recorded.
-            price: of its tokens; None: it has none.
+            begin_meter: called when the request begins. Returns the recorder of its usage; None:
+                usage is not recorded.
+            price: the price of its tokens; None if it has none.
         """
         self.request = request
         self.buffer = EventBuffer(self._release, context.buffer_bytes, self._hold)
@@ -110,7 +110,7 @@ class Generation:
 
     @property
     def claim(self) -> RequestClaim | None:
-        """Its claim on an execution id."""
+        """The request's claim on an execution id."""
         return self._context.claim
 
     @property
@@ -125,7 +125,7 @@ class Generation:
         After `buffer.wake` the sink may receive an empty list.
 
         Raises:
-            BatonError: the request failed. Nothing more happens.
+            BatonError: the request failed. No further events follow.
         """
         self._sink, self._enough = sink, False
         try:
@@ -133,7 +133,7 @@ class Generation:
                 self._begin()
             while not (self._enough or self.finished):
                 if self._can_be_placed:
-                    self.take(self.buffer.drain())  # streams lost meanwhile are placed with it
+                    self.take(self.buffer.drain())  # lost streams are placed with it
                 if self._place is not None and self._can_be_placed:
                     self._placements.search(self._place)
                 if not (self._enough or self.finished):
@@ -155,11 +155,11 @@ class Generation:
         self._release()
 
     def failed(self, reason: Reason) -> None:
-        """Record why it is closed before its end, unless the client requested it."""
+        """Record why the request is closed before its end, unless the client cancelled it."""
         self._outcome = reason.name
 
     def add_to(self, record: RequestRecord) -> None:
-        """Add its progress so far to the record of its request."""
+        """Add the progress so far to the record of the request."""
         progress, usage = self._progress, self._progress.usage
         record.add(
             len(self.request.prompt),
@@ -178,8 +178,10 @@ class Generation:
 
     @property
     def cost(self) -> int | None:
-        """Its cost in nano-dollars, once it has ended; None: it had no price. Constant from then
-        on, and equal to its usage record's."""
+        """The cost in nano-dollars once the request has ended; None if it had no price.
+
+        Constant from then on, and equal to the cost in the usage record.
+        """
         if self._cost is None:
             self._cost = cost_of(self._progress, self._price)
         return self._cost
@@ -208,7 +210,7 @@ class Generation:
         token_ids: Sequence[int],
         logprobs: Sequence[common_pb2.TokenLogprob],
     ) -> bool:
-        """Process tokens of one choice. The hot path: decides nothing while a stream just runs."""
+        """Process tokens of one choice. On the hot path: no decision while a stream just runs."""
         events: list[Event] = []
         if self._progress.add_tokens(stream_id, choice, position, token_ids, logprobs, events):
             self._reconcile(events)
@@ -310,7 +312,7 @@ class Generation:
         self.buffer.wake()
 
     def _hold(self, held: bool) -> None:
-        """Pause its streams on their workers, or resume them, as its client reads."""
+        """Pause the request's streams on their workers, or resume them, as its client reads."""
         pauses = self._progress.streams.pauses
         if not held:
             pauses.resume()

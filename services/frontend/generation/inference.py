@@ -55,14 +55,14 @@ class Inference:
 
         Args:
             registry: the models.
-            factory: makes the generations of requests.
+            factory: creates the generations of requests.
             waiting: holds requests while no worker is available.
             suspects: tracks requests that may have crashed workers.
             threads: where long prompts are tokenized.
             settings: limits of requests.
-            metering: records the usage of requests; None: nothing is recorded.
-            request_limits: of keys, projects and tenants; None: there are no keys.
-            prices: of requests, in force when they begin; None: there are none.
+            metering: records the usage of requests; None: usage is not recorded.
+            request_limits: limits of keys, projects and tenants; None: there are no keys.
+            prices: prices of requests, in force when they begin; None: there are none.
         """
         self.registry = registry
         self._factory = factory
@@ -95,7 +95,7 @@ class Inference:
         error = stopping()
         self._active.end_all(error)
         self._waiting.fail_all(error)
-        with suppress(TimeoutError):  # the servers disconnect clients that do not even read this
+        with suppress(TimeoutError):  # the servers disconnect clients that do not read even this
             async with asyncio.timeout(_STOP_SECONDS):
                 await self._active.wait_idle()
 
@@ -117,14 +117,14 @@ class Inference:
     async def start_all(
         self, requests: Sequence[GenerationRequest], record: RequestRecord
     ) -> list[Generation]:
-        """Admit requests that are one for the client: all of them or none.
+        """Admit several requests that are one request for the client: all of them or none.
 
         Args:
             requests: the client's requests.
-            record: of all, filled in.
+            record: the record of all of them, filled in.
 
         Raises:
-            BatonError: one is rejected.
+            BatonError: one of the requests is rejected.
         """
         started: list[Generation] = []
         counted: LimitReservation | None = None

@@ -61,7 +61,7 @@ class RequestProgress:
 
     @property
     def unplaced(self) -> list[ChoiceOutput]:
-        """Outputs that continue and are not being decoded by any worker."""
+        """Outputs that continue and that no worker is decoding."""
         placed = {one.choice for one in self.streams.open.values() if one.phase is Phase.DECODE}
         return [one for one in self.outputs if not one.ended and one.choice not in placed]
 

@@ -10,10 +10,11 @@ from services.frontend.requests.request import ResolvedRequest
 
 
 class RequestReservations:
-    """Reserves and settles requests' parts of limits. Lives on the event loop.
+    """Reserves and settles requests' parts of limits. Runs on the event loop.
 
     Args:
-        limits: of keys, projects and tenants; None: there are no keys, and nothing is limited.
+        limits: limits of keys, projects and tenants; None: there are no keys, and nothing is
+            limited.
     """
 
     def __init__(self, limits: RequestLimits | None) -> None:
@@ -23,7 +24,7 @@ class RequestReservations:
         """Return the limits of the caller, and record them for the response's headers.
 
         Returns:
-            None: there are no keys, and no limits.
+            The limits; None: there are no keys, and no limits.
         """
         if self._limits is None:
             return None
@@ -34,12 +35,12 @@ class RequestReservations:
     async def reserve(
         self, allowed: KeyLimits | None, request: ResolvedRequest, price: Price | None, count: int
     ) -> LimitReservation | None:
-        """Reserve what a request may come to; None: nothing limits it.
+        """Reserve the most that a request may use; None: it has no limits.
 
         Args:
-            allowed: as `limits_of` returned it.
-            request: what is about to run.
-            price: of its tokens; None: it has none.
+            allowed: the result of `limits_of`.
+            request: the request that is about to run.
+            price: the price of its tokens; None if it has none.
             count: how many requests it counts as.
 
         Raises:

@@ -1,19 +1,19 @@
-"""Starts simultaneous requests a few at a time, in the order of arrival."""
+"""Start simultaneous requests a few at a time, in the order of arrival."""
 
 import asyncio
 from collections import deque
 
 _CHARACTERS = 384
-"""Characters whose tokenization takes 0.3 ms for prose, and a millisecond for digits."""
+"""Characters that take 0.3 ms to tokenize for prose, and a millisecond for digits."""
 
 
 class LoopTurns:
-    """Lets a number of callers through per turn of the event loop; the others wait for later ones.
+    """Lets a number of callers through per turn of the event loop; the others wait for later turns.
 
-    Each takes about half a millisecond to begin, and longer with a longer text, which counts as
-    several. If all of a large burst began in one turn, no stream would get a token, and no earlier
-    request its placement, until the last was tokenized: instead, the loop handles its sockets after
-    some of them.
+    A request takes about half a millisecond to begin, and longer with a longer text, which counts
+    as several. If all requests of a large burst began in one turn, no stream would get a token, and
+    no earlier request its placement, until the last was tokenized. Instead, the loop handles its
+    sockets after some of them.
 
     Args:
         per_turn: how many begin in one turn; at least one does.
@@ -26,10 +26,10 @@ class LoopTurns:
         self._next: asyncio.Handle | None = None
 
     async def wait(self, characters: int = 0) -> None:
-        """Return when it is the caller's turn: immediately, if few came before in this one.
+        """Return when it is the caller's turn: immediately, if few came before in this loop turn.
 
         Args:
-            characters: that it then tokenizes.
+            characters: how many characters the caller tokenizes next.
         """
         loop = asyncio.get_running_loop()
         if self._next is None:
@@ -47,7 +47,7 @@ class LoopTurns:
         self._left = self._per_turn
         while self._waiting:
             cost, mine = self._waiting[0]
-            if not mine.done():  # its caller still waits
+            if not mine.done():  # the caller still waits
                 if cost > self._left:
                     break
                 mine.set_result(None)

@@ -1,1 +1,1 @@
-"""What a request may be: parsed, validated, resolved to a model and a tenant's salt."""
+"""Requests: parsed, validated, resolved to a model and a tenant's salt, and recorded."""

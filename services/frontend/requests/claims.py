@@ -1,4 +1,4 @@
-"""Executions that clients claim by an id: of two requests with the same one, one runs."""
+"""Executions that clients claim by an id: of two requests with the same id, one runs."""
 
 import secrets
 from collections.abc import Callable
@@ -15,7 +15,7 @@ _executions = count(secrets.randbits(62))
 
 
 def _ignore(_: BatonError) -> None:
-    """It has ended."""
+    """Ignore that an execution was superseded: it has ended."""
 
 
 class RequestClaim:
@@ -25,19 +25,20 @@ class RequestClaim:
 
     def __init__(self, key: bytes, take_over: bool) -> None:
         self.key = key
-        """Of the tenant, the execution id, and the prompt of those of one body."""
+        """The tenant, the execution id, and the index of the prompt among those of one body."""
         self.execution = next(_executions)
-        """Of this one, unlike all others of the cluster."""
+        """Identifies this execution among all executions of the cluster."""
         self.take_over = take_over
-        """It replaces an earlier execution, wherever that runs."""
+        """Whether the execution replaces an earlier one, wherever that runs."""
         self.on_superseded: Callable[[BatonError], None] = _ignore
-        """Called when another one has taken over, while it runs."""
+        """Called when another execution takes over while this one runs."""
 
 
 class Claims:
-    """The executions of this frontend. Lives on the event loop; bounded by `ExecutionTable`.
+    """The executions of this frontend. Runs on the event loop; bounded by `ExecutionTable`.
 
-    What runs at other frontends is known to the router that a claim goes to with its placement.
+    The router that places a request knows what runs on other frontends; a claim is sent to it with
+    the placement.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -46,12 +47,12 @@ class Claims:
         self._running: dict[int, RequestClaim] = {}
 
     def begin(self, request: GenerationRequest, tenant: str) -> RequestClaim | None:
-        """Note that a request runs; None where it claims no execution.
+        """Record that a request starts to run. None: it claims no execution.
 
         Args:
-            request: what runs. Where it takes over, an earlier execution ends instead of this one
-                being refused.
-            tenant: whose it is.
+            request: the request. If it takes over, an earlier execution ends; otherwise this
+                request is rejected.
+            tenant: the tenant of the request.
 
         Raises:
             BatonError: ALREADY_EXISTS.
@@ -69,13 +70,13 @@ class Claims:
         return claim
 
     def end(self, claim: RequestClaim, *, finished: bool) -> None:
-        """Note that an execution ended: `finished`, or before."""
+        """Record that an execution ended: `finished`, or earlier."""
         self._running.pop(claim.execution, None)
-        claim.on_superseded = _ignore  # its id is remembered for a while, and nothing else of it
+        claim.on_superseded = _ignore  # only its id is kept, for a while
         self._table.end(claim.key, claim.execution, self._clock(), finished=finished)
 
     def supersede(self, execution: int) -> None:
-        """End an execution: another one has taken over. An unknown one has ended."""
+        """End an execution because another one has taken over; no effect if it has ended."""
         claim = self._running.pop(execution, None)
         if claim is not None:
             claim.on_superseded(

@@ -1,4 +1,4 @@
-"""How long prompt and output may be together, and whose limit that is."""
+"""The most tokens of prompt and output together, and whose limit that is."""
 
 from dataclasses import dataclass
 
@@ -14,27 +14,28 @@ class RequestContextLimit:
 
     tokens: int
     subject: Subject | None = None
-    """Whose limit it is; None: the model's."""
+    """The kind of owner of the limit; None: the limit is the model's."""
     name: str = ""
     """Id of the key, project or tenant."""
     title: str = ""
-    """What people call it, where that is not its id."""
+    """The display name, if it differs from the id."""
 
     @classmethod
     def of(cls, model: ServedModel, allowed: "RequestContextLimit | None") -> "RequestContextLimit":
-        """Return the model's, or what is allowed if that is shorter."""
+        """Return the model's limit, or the caller's if that is lower."""
         if allowed is not None and allowed.tokens < model.context_tokens:
             return allowed
         return cls(model.context_tokens)
 
     def exceeded(self, message: str, field: str) -> BatonError:
-        """Return the error of a request that is longer, and count it where it is not the model's.
+        """Return the error of a longer request, and count it unless the limit is the model's.
 
-        It begins with OpenAI's words, by which clients tell that a shorter conversation would do.
+        The message starts with OpenAI's words, by which clients recognize that a shorter
+        conversation would fit.
 
         Args:
             message: what is too long, by how much, and what to do.
-            field: of the request.
+            field: the field of the request.
         """
         of_whom = ""
         if self.subject is not None:

@@ -1,4 +1,4 @@
-"""What a request is known by, whatever its id."""
+"""The digest by which a request is recognized, whatever its id."""
 
 from hashlib import sha256
 
@@ -10,7 +10,7 @@ _DIGEST_BYTES = 16
 
 
 def digest_of(request: ResolvedRequest) -> bytes:
-    """Return the digest of whose request it is, its prompt and its parameters but for the seed."""
+    """Return the digest of a request's tenant, prompt and parameters, except the seed."""
     context, sampling = request.context, common_pb2.SamplingParams()
     sampling.CopyFrom(request.sampling)
     sampling.ClearField("seed")

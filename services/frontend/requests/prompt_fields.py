@@ -1,4 +1,4 @@
-"""The fields of a request that say how its prompt is made, from values that each surface reads."""
+"""The fields of a request that determine its prompt, from the values that each API parses."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from services.frontend.text.json_depth import MAX_DEPTH, deeper
 from services.frontend.text.tokenizer_config import ROLES_OF_TOKENS
 
 _MAX_EFFORT = 64
-"""Characters of the name of an effort."""
+"""The most characters of an effort's name."""
 _OF_TEMPLATE = frozenset(
     (
         *("messages", "tools", "documents", "reasoning_effort", "chat_template"),
@@ -19,7 +19,8 @@ _OF_TEMPLATE = frozenset(
         *("raise_exception", "strftime_now", "tokenize", "return_dict"),
     )
 )
-"""What `chat_template_kwargs` cannot say: requests have fields for it, or it is the template's."""
+"""Variables that `chat_template_kwargs` cannot set: requests have fields for them, or they belong
+to the template."""
 
 
 def template_options(
@@ -31,19 +32,19 @@ def template_options(
     reasoning_effort: str | None = None,
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> TemplateOptions:
-    """Return what a request asks of the chat template.
+    """Return the options of a request for the chat template.
 
     Args:
-        add_generation_prompt: None: where the output does not go on with the last message.
-        continue_final_message: whether it does.
+        add_generation_prompt: None: add it unless the output continues the last message.
+        continue_final_message: whether the output continues the last message.
         chat_template_kwargs: plain JSON.
         documents: plain JSON.
-        reasoning_effort: None: the template's own.
-        tools: as OpenAI writes them.
+        reasoning_effort: None: the template's default.
+        tools: in OpenAI's format.
 
     Raises:
-        BatonError: INVALID_FIELD, a variable is not the client's to say, JSON has too many levels,
-            or both an open last message and a new turn are asked for.
+        BatonError: INVALID_FIELD: clients may not set a variable, JSON is nested too deeply, or
+            both an open last message and a new turn are requested.
     """
     own = chat_template_kwargs or {}
     for name in own:
@@ -77,10 +78,10 @@ def template_options(
 
 
 def with_suffix(prompt: Prompt, suffix: str, add_special_tokens: bool | None) -> Prompt:
-    """Return a prompt whose output leads to a text; an empty `suffix` is none.
+    """Return a prompt whose output leads to `suffix`; an empty suffix has no effect.
 
     Raises:
-        BatonError: INVALID_FIELD, the prompt is no text, or special tokens are asked for besides.
+        BatonError: INVALID_FIELD: the prompt is not text, or special tokens are also requested.
     """
     if not suffix:
         return prompt

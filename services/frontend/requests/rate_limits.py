@@ -1,4 +1,4 @@
-"""What answers say of the limits of the key that asked: OpenAI's `x-ratelimit-*`."""
+"""Response headers for the limits of the caller's key: OpenAI's `x-ratelimit-*`."""
 
 import math
 from collections.abc import Mapping
@@ -11,10 +11,11 @@ _NAMES: Mapping[Measure, str] = {Measure.REQUESTS: "requests", Measure.TOKENS: "
 
 
 def rate_limits(limits: LimitSet, now: float | None = None) -> list[tuple[str, str]]:
-    """Return names and values: of requests and tokens per minute, as far as they are limited.
+    """Return the headers for requests and tokens per minute, as far as they are limited.
 
     Args:
-        limits: of the key, its project and its tenant; the one with the least left is told.
+        limits: limits of the key, its project and its tenant; the header shows the one with the
+            least remaining.
         now: a monotonic clock, in seconds.
     """
     found: list[tuple[str, str]] = []
@@ -27,7 +28,7 @@ def rate_limits(limits: LimitSet, now: float | None = None) -> list[tuple[str, s
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as OpenAI writes it: `120ms`, `1s`, `6m0s`; rounded up."""
+    """Return a duration in OpenAI's format: `120ms`, `1s`, `6m0s`; rounded up."""
     milliseconds = math.ceil(seconds * 1000)
     if milliseconds < 1000:
         return f"{milliseconds}ms"

@@ -1,7 +1,7 @@
-"""What is known of a request when it ends, on either surface: a log line and metrics.
+"""The log line and the metrics of each request when it ends, for both APIs.
 
-Each request has one `RequestRecord`, made where it arrives. What serves it fills the record in, and
-`finish` is called once, whatever ended it.
+Each request has one `RequestRecord`, created where the request arrives. The code that serves the
+request fills the record in, and `finish` is called once for any outcome.
 """
 
 from contextvars import ContextVar
@@ -27,14 +27,15 @@ from services.frontend.metrics import (
 Surface = Literal["http", "grpc"]
 UNKNOWN = "unknown"
 OPERATOR = ""
-"""The operation of health and metrics: no client's request, so it is not recorded if it is well."""
+"""The operation of health and metrics. It is not a client's request, so it is recorded only if it
+fails."""
 _MAX_NAME = 200
 
 log = get_logger(__name__)
 
 
 class RequestRecord:
-    """One request, from its arrival to its end. Belongs to the task that serves it."""
+    """One request, from its arrival to its end. Owned by the task that serves it."""
 
     __slots__ = (
         "adapter",
@@ -59,27 +60,28 @@ class RequestRecord:
         self.surface = surface
         self.began = monotonic()
         self.operation = UNKNOWN
-        """`chat`, `text_completion`, `tokenize`, `list_models`, `administration`; unknown where
-        nothing is there."""
+        """`chat`, `text_completion`, `tokenize`, `list_models`, `administration`; unknown for
+        unknown paths."""
         self.route = UNKNOWN
-        """HTTP: which of the known paths."""
+        """HTTP: the template of the path, if it is known."""
         self.principal = NOBODY
-        """Who asks, once that is known: nobody may do anything."""
+        """The caller, once it is known; before, a principal without permissions."""
         self.limits: LimitSet | None = None
-        """What is counted of the key that asks, and told with each answer; None: nothing is."""
+        """The limits of the caller's key, reported with each response; None: there are none."""
         self.model = ""
-        """As the client named it."""
+        """The model's name as sent by the client."""
         self.served_model = ""
-        """The same once it is known to exist: the only names that metrics carry."""
+        """The name once the model is known to exist: metrics carry only such names."""
         self.adapter = ""
-        """The adapter that was asked for, likewise; empty: the model itself."""
+        """The requested adapter, once it is known to exist; empty: the model itself."""
         self.error: BatonError | None = None
-        """What the client was told, or why nothing could be told; None where it got all."""
+        """The error that the client received, or why it could not receive one; None: the request
+        succeeded."""
         self.prompt_tokens = self.cached_tokens = self.output_tokens = 0
         self.first_token_seconds: float | None = None
         """From arrival to the first token, of any prompt and choice."""
         self.queued_seconds = 0.0
-        """How long routers let it wait; of several prompts, the longest."""
+        """Seconds in routers' queues; for several prompts, the longest."""
         self.trace_id = ""
 
     def name_model(self, model: str) -> None:
@@ -87,7 +89,7 @@ class RequestRecord:
         self.model = model if len(model) <= _MAX_NAME else model[:_MAX_NAME] + "…"
 
     def follow(self, span: Span) -> None:
-        """Name the trace of a span that is recorded."""
+        """Set the trace id if a span is recorded."""
         context = span.get_span_context()
         if context.is_valid:
             self.trace_id = format(context.trace_id, "032x")
@@ -100,7 +102,7 @@ class RequestRecord:
         first_token_seconds: float | None,
         queued_seconds: float,
     ) -> None:
-        """Add what one prompt came to."""
+        """Add the usage and the times of one prompt."""
         self.queued_seconds = max(self.queued_seconds, queued_seconds)
         self.prompt_tokens += prompt_tokens
         self.cached_tokens += cached_tokens
@@ -125,7 +127,7 @@ def current() -> RequestRecord:
     """Return the record of the request that the current task serves.
 
     Raises:
-        LookupError: it serves none.
+        LookupError: the task serves no request.
     """
     return _current.get()
 
@@ -134,8 +136,8 @@ def finish(record: RequestRecord, status: str) -> None:
     """Count an ended request and write its `frontend.request.ended` line. Call it once.
 
     Args:
-        record: what it came to.
-        status: what the client was answered: `200`, `INVALID_ARGUMENT`.
+        record: the record of the request.
+        status: the status that the client received: `200`, `INVALID_ARGUMENT`.
     """
     seconds = monotonic() - record.began
     if record.surface == "http":
@@ -147,7 +149,7 @@ def finish(record: RequestRecord, status: str) -> None:
     reason, adapter = "ok" if error is None else error.reason.name, record.adapter
     who = record.principal
     REQUESTS.labels(record.surface, operation, model, adapter, reason).inc()
-    if record.prompt_tokens:  # it ran
+    if record.prompt_tokens:  # the request ran
         DURATION.labels(operation, model).observe(seconds)
         PROMPT_TOKENS.labels(model, adapter).inc(record.prompt_tokens)
         CACHED_TOKENS.labels(model, adapter).inc(record.cached_tokens)

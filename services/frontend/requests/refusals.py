@@ -1,15 +1,15 @@
-"""Errors that requests are refused with on HTTP and gRPC alike, wherever a surface finds them."""
+"""Errors of rejected requests that are the same on HTTP and gRPC."""
 
 from baton.errors import BatonError, Reason, invalid_field
 
 
 def unsupported(name: str, feature: str = "", why: str = "") -> BatonError:
-    """Return the error of a parameter that is not served, whichever model is asked.
+    """Return the error of a parameter that is not supported, whatever the model.
 
     Args:
-        name: the parameter, in the caller's words.
-        feature: what it asks for, where that has another name.
-        why: and what to do, where there is more to say than to leave it out.
+        name: the client's name for the parameter.
+        feature: what it requests, if that has another name.
+        why: the reason and the remedy, if the remedy is not just to omit it.
     """
     what = f"{name}: {feature}" if feature else name
     return BatonError(
@@ -20,15 +20,15 @@ def unsupported(name: str, feature: str = "", why: str = "") -> BatonError:
 
 
 def check_count(field: str, count: int, most: int) -> None:
-    """Check how many elements a list has; it can be done before any of them is read.
+    """Check the number of elements of a list, before any element is parsed.
 
     Raises:
-        BatonError: INVALID_FIELD, it has more than `most`.
+        BatonError: INVALID_FIELD: the list has more than `most` elements.
     """
     if count > most:
         raise invalid_field(field, f"{count} {field} exceed the limit of {most}")
 
 
 def out_of_range(field: str, value: float, low: float, high: float) -> BatonError:
-    """Return the error of a number that is less than `low` or more than `high`."""
+    """Return the error of a number below `low` or above `high`."""
     return invalid_field(field, f"{value} is out of range: {low} to {high}")

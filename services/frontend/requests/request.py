@@ -1,7 +1,8 @@
 """A request in the frontend: `GenerationRequest` as sent, `ResolvedRequest` once validated.
 
-gRPC and HTTP both make a GenerationRequest; `validate` checks it, and `resolve` makes of it, with
-its tokens, what runs. Names of fields are those of the OpenAI API where it has them.
+gRPC and HTTP both create a GenerationRequest. `validate` checks it, and `resolve` combines it with
+its tokens into a ResolvedRequest, which runs. Fields have the names of the OpenAI API if it has
+them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,10 +20,10 @@ from services.frontend.text.chat_template import PLAIN, ChatMessage, TemplateOpt
 @dataclass(frozen=True, slots=True)
 class TextPrompt:
     field: ClassVar = "prompt"
-    """Of the request, as errors name it."""
+    """The field of the request that errors name."""
     text: str
     suffix: str = ""
-    """What the output leads to; empty: anything."""
+    """The text that the output leads to; empty: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +44,25 @@ Prompt = TextPrompt | TokenPrompt | ChatPrompt
 
 @dataclass(frozen=True, slots=True)
 class PromptOptions:
-    """How token ids are made of a prompt."""
+    """How a prompt is tokenized."""
 
     add_special_tokens: bool | None = None
-    """Whether those are added that the tokenizer adds around a text. None: to texts, not to
-    conversations, whose template writes them."""
+    """Whether to add the tokens that the tokenizer adds around a text. None: add them to texts, but
+    not to conversations, whose template writes them."""
     truncate_tokens: int | None = None
-    """Keep so many tokens of a longer prompt; -1: as many as leave room for the output. None: a
-    prompt that is too long is refused."""
+    """Keep this many tokens of a longer prompt; -1: as many as leave space for the output. None:
+    reject a prompt that is too long."""
     keep_first: bool = False
-    """Keep the first ones, not the last."""
+    """Keep the first tokens instead of the last."""
 
 
 WHOLE_PROMPT = PromptOptions()
-"""All of it, with the special tokens that belong to its kind."""
+"""The whole prompt, with the special tokens of its kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where a cut-off stream goes on: after output_ids, with the seed that it had."""
+    """Where a cut-off stream continues: after output_ids, with the seed that it had."""
 
     output_ids: Sequence[int]
     seed: int
@@ -69,71 +70,77 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """What a client asked for, before any check."""
+    """A client's request, before any check."""
 
     model: str
     prompt: Prompt
     sampling: SamplingParams = field(default_factory=SamplingParams)
     given: frozenset[str] = frozenset()
-    """Names of the sampling parameters that it says, which the model's defaults do not replace."""
+    """Names of the sampling parameters that the request sets; the model's defaults do not replace
+    them."""
     prompt_options: PromptOptions = WHOLE_PROMPT
     strict_form: bool = True
-    """Whether all of its grammar's schema is to be kept, or what cannot be is left out."""
+    """Whether the whole schema of its grammar must be enforced; otherwise keywords that cannot be
+    enforced are omitted."""
     tools: ToolUse | None = None
-    """What may be called, in a conversation; None: nothing."""
+    """The tools that may be called, in a conversation; None: none."""
     n: int = 1
     resume: Resume | None = None
     execution_id: str = ""
-    """Claims an execution of the tenant's; empty: claims none."""
+    """Claims an execution of the tenant; empty: claims none."""
     prompt_index: int = 0
-    """Which of the prompts of one body it is: each is an execution."""
+    """Index among the prompts of one body: each prompt is an execution."""
     prompt_count: int = 1
-    """Of one body."""
+    """Number of prompts of the body."""
     take_over: bool = False
-    """An earlier execution with the same id ends, if there is one."""
+    """Whether an earlier execution with the same id ends, if there is one."""
     request_id: str = ""
-    """A name, which other requests may have too. Never empty for what shall run; see `identify`."""
+    """A name, which other requests may share. Never empty for a request that runs; see
+    `identify`."""
     tenant: str = ""
     priority: int = common_pb2.PRIORITY_CLASS_UNSPECIFIED
     ttft_target_seconds: float = 0.0
-    """From its arrival, for its first token; 0: it has no such wish."""
+    """The wanted time from arrival to the first token; 0: no target."""
     timeout_seconds: float = 0.0
-    """That it may take, where its surface has no deadline of calls; 0: the default."""
+    """The longest time that the request may take, if its API has no deadline of calls; 0: the
+    default."""
     adapter: str = ""
     cache_scope: int = common_pb2.CACHE_SCOPE_UNSPECIFIED
     names: Mapping[str, str] = field(default_factory=dict)
-    """What the client calls fields that have another name here, for errors."""
+    """The client's names for fields that have another name here, for errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRequest:
-    """A request that is good to run: everything is resolved and within limits."""
+    """A request that can run: everything is resolved and within limits."""
 
     context: common_pb2.RequestContext
-    """Who asks, for which model; attempt is 0."""
+    """The caller and the model; attempt is 0."""
     model: ServedModel
     prompt: Sequence[int]
     """At least one token; with max_tokens it fits into the model's context."""
     sampling: common_pb2.SamplingParams
-    """As workers get it: seed and max_tokens are set, stop strings are left out."""
+    """The parameters as workers receive them: seed and max_tokens are set, stop strings are
+    omitted."""
     stop: tuple[str, ...]
     n: int
     no_output: bool = False
-    """Nothing is asked for but the prompt; workers sample one token all the same."""
+    """The client wants only the prompt computed; workers still sample one token."""
     include_stop: bool = False
-    """What ends the output is part of its text."""
+    """Whether the text includes the string or token that ends the output."""
     special_text: bool = False
-    """Special tokens have text."""
+    """Whether the text includes special tokens."""
     prompt_logprobs: int | None = None
     """Alternatives to report with each prompt token's log probability; None: report nothing."""
     reader: AnswerReader | None = None
-    """Reads reasoning and calls; None: outputs are nothing but text."""
+    """Parses reasoning and calls; None: outputs are plain text."""
     output_so_far: tuple[int, ...] = ()
-    """Output tokens that the client has from a cut-off stream."""
+    """Output tokens of a cut-off stream that the client already has."""
     plainly_greedy: bool = False
-    """No draw and no count of earlier tokens is in its output: it goes on the same anywhere."""
+    """The output depends on no random sample and on no count of earlier tokens: any worker
+    continues it with the same tokens."""
     adapter_digest: bytes = b""
-    """Of the adapter that the context names: only workers that have it serve the request."""
+    """Digest of the adapter that the context names: only workers that have it serve the request."""
 
     @property
     def id(self) -> str:
@@ -141,16 +148,19 @@ class ResolvedRequest:
 
     @property
     def exact_continuation(self) -> bool:
-        """Whether it goes on with the same tokens at another worker of those that were there."""
+        """Whether the output continues with the same tokens on another worker.
+
+        This holds among the workers that were available when the request was resolved.
+        """
         return self.plainly_greedy or self.model.exact_continuation
 
     @property
     def most_tokens(self) -> int:
-        """The most tokens of prompt and outputs that it may still come to."""
+        """The most tokens of prompt and outputs that the request may still reach."""
         output = 0 if self.no_output else self.n * self.sampling.max_tokens
         return len(self.prompt) + output - len(self.output_so_far)
 
     @property
     def named(self) -> str:
-        """What answers, as HTTP clients name it: the adapter, or the model itself."""
+        """The name of the model for HTTP clients: the adapter's, or the model's own."""
         return self.context.adapter or self.model.name

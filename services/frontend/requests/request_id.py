@@ -1,4 +1,4 @@
-"""The id that a request has in logs, traces and answers."""
+"""The id of a request in logs, traces and responses."""
 
 import secrets
 
@@ -7,7 +7,7 @@ from baton.telemetry.context import request_id
 
 
 def identify(*given: str) -> str:
-    """Return the first given id that is valid, else a new one, and set it for the current task."""
+    """Return the first given id that is valid, or a new one, and set it for the current task."""
     for candidate in given:
         if clean := clean_request_id(candidate):
             break

@@ -1,1 +1,1 @@
-"""What is recorded when a request has ended: usage, pace and span."""
+"""Records of an ended request: usage, pace and span."""

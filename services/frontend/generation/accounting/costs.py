@@ -9,7 +9,7 @@ from services.frontend.requests.request import ResolvedRequest
 
 
 def price_of(prices: PriceTable, request: ResolvedRequest, record: RequestRecord) -> Price | None:
-    """Return the price of a request; None: it has none."""
+    """Return the price of a request; None if it has none."""
     context = request.context
     batch = context.priority == common_pb2.PRIORITY_CLASS_BATCH
     tier = record.principal.tenant.tier.value

@@ -1,4 +1,4 @@
-"""The usage record of a request: begun on admission, ended once, for any outcome."""
+"""The usage record of a request: begun on admission, ended once for any outcome."""
 
 from collections.abc import Callable
 from time import monotonic, time
@@ -29,9 +29,10 @@ def no_budget(_: Principal) -> bool:
 
 
 def cost_of(progress: RequestProgress, price: Price | None) -> int | None:
-    """Return the cost of a request that ends now, in nano-dollars; None: it had no price.
+    """Return the cost, in nano-dollars, of a request that ends now; None if it had no price.
 
-    Only delivered output is charged: without any token the prompt costs nothing either.
+    Only delivered output is charged: a request without output tokens costs nothing, not even for
+    its prompt.
     """
     if price is None:
         return None
@@ -45,9 +46,9 @@ class Metering:
     """Makes usage records and adds them to the spool. One per frontend, on the event loop.
 
     Args:
-        spool: stores them.
+        spool: stores the records.
         frontend: this instance's id.
-        has_budget: whether a caller's spending is limited: then only recorded requests run.
+        has_budget: whether a caller's spending is limited; then only recorded requests run.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Metering:
     def begin(
         self, request: ResolvedRequest, asked: RequestRecord, arrived: float
     ) -> "RequestMeter | None":
-        """Record that a request begins; None: the spool is full, and it is not recorded.
+        """Record that a request begins. None: the spool is full and the request is not recorded.
 
         Args:
             request: the request.
@@ -134,8 +135,8 @@ class RequestMeter:
         Args:
             progress: its outputs and usage.
             outcome: `ok`, or the error's reason.
-            cost: in nano-dollars; None: it had no price.
-            on_written: called once the record survives this process, or cannot in time.
+            cost: in nano-dollars; None if it had no price.
+            on_written: called once the record survives this process, or cannot be written in time.
         """
         record, self._record = self._record, None
         if record is None:

@@ -1,1 +1,1 @@
-"""Where a request runs: its placements, worker streams, pauses and suspected crashes."""
+"""The workers of a request: its placements, worker streams, pauses and suspected crashes."""

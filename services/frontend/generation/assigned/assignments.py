@@ -175,7 +175,7 @@ class WorkerAssignments:
         self.lost(stream, error)
 
     def proven(self, stream: WorkerStream) -> None:
-        """Record that a stream finished: a suspect request is cleared, if it was computed."""
+        """Record that a stream finished. A suspect request is cleared if a worker computed it."""
         if stream.suspect:
             self._suspect = False
             self._context.suspects.clear(self._request)

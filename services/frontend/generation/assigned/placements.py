@@ -53,11 +53,11 @@ def _nothing() -> None:
 
 
 class RequestPlacements:
-    """The placements of one request. Owned by its `Generation`; lives on the event loop.
+    """The placements of one request. Owned by its `Generation`; runs on the event loop.
 
-    A search queries a router, which may let the request wait for its turn. If no suitable worker is
-    known, the request waits here until one appears, and may be searched for again. The end of a
-    search, for any reason, removes the request from either queue.
+    A search queries a router, which may queue the request. If no suitable worker is known, the
+    request waits here until one appears, and may be searched for again. The end of a search, for
+    any reason, removes the request from either queue.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class RequestPlacements:
         """Start without placements.
 
         Args:
-            request: what to place.
+            request: the request to place.
             context: how to find workers.
-            progress: of the request.
+            progress: the progress of the request.
             on_placed: called with the result of a search.
-            on_changed: called when the request begins or ends to wait for a worker.
+            on_changed: called when the request starts or stops waiting for a worker.
             on_failed: called with the error of a failed search.
         """
         self._request = request
@@ -194,7 +194,7 @@ class RequestPlacements:
             await asyncio.sleep(pause)
         streams = progress.streams
         outputs = [len(one.token_ids) for one in progress.unplaced]
-        if not outputs:  # only the prompt is to be computed, for streams that wait for it
+        if not outputs:  # compute only the prompt, for the streams that wait for it
             outputs = [len(one.token_ids) for one in progress.outputs if not one.ended]
         with current_span("route", context.trace, trace.SpanKind.CLIENT):
             placement = await context.placement_finder.find(
@@ -223,7 +223,7 @@ class RequestPlacements:
         if search.cancelled():
             return
         error = search.exception()
-        if stopped:  # it ended during the router query
+        if stopped:  # the request ended during the router query
             if error is None:
                 search.result().release()
         elif error is None:
@@ -234,7 +234,7 @@ class RequestPlacements:
         elif error.reason is Reason.NO_WORKER:
             self._wait_for_worker(error, attempt.changes)
         elif error.reason is Reason.OVERLOADED and attempt.number:
-            self._refused = True  # it was admitted: it waits for space until its deadline
+            self._refused = True  # the request was admitted: it waits for space until its deadline
             self._on_changed()
         else:
             self._on_failed(error)

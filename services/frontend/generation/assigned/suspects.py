@@ -18,12 +18,12 @@ log = get_logger(__name__)
 
 
 class Suspects:
-    """Tracks requests by digest. Lives on the event loop.
+    """Tracks requests by digest. Runs on the event loop.
 
-    When a worker is lost, each request that it computed is *suspect*: when it continues, or the
-    same request is sent again, it begins while no other suspect is unproven. So if a second worker
-    is lost before a suspect is proven, that one is the cause, and nothing that ran with it. From
-    then on every frontend rejects it.
+    When a worker is lost, each request that it was computing becomes *suspect*. A suspect that
+    continues, or is sent again, starts only while no other suspect runs unproven. If a second
+    worker is then lost before the suspect is proven, that request is the cause, not the others that
+    ran with it. From then on every frontend rejects it.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -52,11 +52,11 @@ class Suspects:
         return digest in self._suspect
 
     def suspect(self, request: ResolvedRequest) -> None:
-        """Mark a request suspect: a worker was lost while it computed it."""
+        """Mark a request suspect: a worker was lost while computing it."""
         _remember(self._suspect, digest_of(request), self._clock() + REFUSE_SECONDS)
 
     def clear(self, request: ResolvedRequest) -> None:
-        """Clear a suspect: it was computed since without a crash."""
+        """Clear a suspect: a worker computed it since without a crash."""
         self._suspect.pop(digest_of(request), None)
 
     def refuse(self, request: ResolvedRequest, worker: str) -> None:

@@ -1,1 +1,1 @@
-"""How a client's request becomes one that runs: its model, its tokens, its grammar and its seed."""
+"""The steps from a client's request to the one that runs: model, tokens, grammar and seed."""

@@ -19,7 +19,7 @@ from services.frontend.text.tokenizer import Tokenizer
 
 
 class AnswerPlan(NamedTuple):
-    """A request with the grammar of its outputs, and their reader."""
+    """A request with the grammar of its outputs and their reader."""
 
     request: GenerationRequest
     reader: AnswerReader | None
@@ -27,10 +27,10 @@ class AnswerPlan(NamedTuple):
 
 
 class Answers:
-    """Knows how each model writes reasoning and tool calls. Lives on the event loop.
+    """Knows how each model writes reasoning and tool calls. Runs on the event loop.
 
     Args:
-        settings: formats of models, where their chat templates do not show them, and the bounds of
+        settings: output formats of models whose chat templates do not show them, and the bounds of
             JSON.
     """
 
@@ -48,11 +48,11 @@ class Answers:
             request: the client's request, checked with its model.
             model: the model that generates.
             prompt: its tokens.
-            seed: of its sampling.
+            seed: the seed of its sampling.
 
         Raises:
-            BatonError: the model's outputs have no calls, its workers cannot enforce what is
-                requested, or a grammar cannot be enforced.
+            BatonError: the model cannot write tool calls, its workers cannot enforce the requested
+                form, or a grammar cannot be enforced.
         """
         found = None
         if isinstance(request.prompt, ChatPrompt):
@@ -98,7 +98,7 @@ def _check(use: ToolUse, found: AnswerFormat, model: ServedModel) -> None:
     asked = ""
     if use.calls is CallMode.REQUIRED:
         asked = use.choice_field
-    elif not use.parallel:  # functions are called one at a time
+    elif not use.parallel:  # only one function is called at a time
         asked = use.field if use.functions else "parallel_tool_calls"
     elif any(tool.strict for tool in use.callable_tools):
         asked = "tools.function.strict"

@@ -1,7 +1,8 @@
-"""The grammar of a request's outputs: made, and compiled off the event loop, in one step.
+"""The grammar of a request's outputs, created and compiled off the event loop in one step.
 
-A client's form is compiled alone, so that an error names its field; then the arguments of each
-tool; then the whole output, where it is more than the form: reasoning, calls, and the form within.
+A client's output form is compiled alone, so that an error names its field; then the arguments of
+each tool; then the whole output, if it is more than the form: reasoning, tool calls, and the form
+within.
 """
 
 import json
@@ -24,10 +25,10 @@ GRAMMAR = "grammar"
 
 
 class OutputGrammars:
-    """Compiles the grammars of outputs for each model's tokens. Lives on the event loop.
+    """Compiles the grammars of outputs for each model's tokens. Runs on the event loop.
 
     Args:
-        bounds: of JSON, where its schema sets none.
+        bounds: bounds of JSON if its schema sets none.
     """
 
     def __init__(self, bounds: Bounds) -> None:
@@ -40,7 +41,7 @@ class OutputGrammars:
         model: ServedModel,
         prompt: Sequence[int],
     ) -> Grammar | None:
-        """Return the grammar that workers enforce, compiled; None: any output.
+        """Return the compiled grammar that workers enforce; None: any output.
 
         Args:
             request: the client's request, checked with its model.
@@ -73,7 +74,7 @@ class OutputGrammars:
         return grammar
 
     async def _form(self, request: GenerationRequest, model: ServedModel) -> Grammar | None:
-        """Return the client's form, compiled, with bounds where its schema sets none."""
+        """Return the client's form, compiled, with bounds if its schema sets none."""
         form = request.sampling.grammar
         if form is None:
             return None
@@ -93,8 +94,7 @@ class OutputGrammars:
         use: ToolUse | None,
         model: ServedModel,
     ) -> Grammar:
-        """Return the grammar of reasoning, calls and a form, from the state `start` on; not
-        compiled."""
+        """Return the uncompiled grammar of reasoning, calls and a form, from state `start` on."""
         markers = found.table.markers
         tags = {text: token for text, token in model.tokenizer.tags.items() if token in markers}
         writer, parts = AnswerGrammar(tags, self._bounds), []
@@ -115,8 +115,10 @@ class OutputGrammars:
         return writer.write(*parts, body)
 
     async def _schemas(self, use: ToolUse, model: ServedModel) -> dict[str, Mapping[str, Any]]:
-        """Return the schemas of the arguments; for a tool that is not strict, the enforceable part,
-        or any object if there is none."""
+        """Return the schemas of the arguments of each tool.
+
+        For a tool that is not strict: the enforceable part, or any object if there is none.
+        """
         schemas: dict[str, Mapping[str, Any]] = {}
         positions = {tool.name: at for at, tool in enumerate(use.tools)}
         for tool in use.callable_tools:

@@ -1,4 +1,4 @@
-"""Finds the model of a request, waiting for it if necessary."""
+"""Find the model of a request, waiting for it if necessary."""
 
 import asyncio
 from time import monotonic
@@ -12,7 +12,7 @@ from services.frontend.requests.request import Prompt
 
 
 class ModelFinder:
-    """Finds the models of requests. Lives on the event loop.
+    """Finds the models of requests. Runs on the event loop.
 
     Args:
         registry: the models.

@@ -1,4 +1,4 @@
-"""Token ids of prompts, made in turns, and on threads if they are long."""
+"""Tokenize prompts, in turns, and on threads if they are long."""
 
 from functools import partial
 
@@ -30,12 +30,12 @@ _TOOL_CHARACTERS = 512
 
 
 class PromptEncoder:
-    """Makes token ids of prompts. Lives on the event loop.
+    """Tokenizes prompts. Runs on the event loop.
 
     Args:
         threads: where long prompts are tokenized.
         turns: limits what is tokenized in one turn of the loop.
-        special_tokens: as the setting `text.special_tokens` says.
+        special_tokens: the value of the setting `text.special_tokens`.
     """
 
     def __init__(self, threads: TokenizerThreads, turns: LoopTurns, special_tokens: str) -> None:
@@ -51,17 +51,17 @@ class PromptEncoder:
         options: PromptOptions = WHOLE_PROMPT,
         max_tokens: int | None = None,
     ) -> list[int]:
-        """Return the ids of a prompt.
+        """Return the token ids of a prompt.
 
         Args:
             model: the model.
-            prompt: as sent by the client.
+            prompt: the prompt as the client sent it.
             context: the most tokens.
             options: how to tokenize.
-            max_tokens: of the output, for which a truncated prompt leaves space.
+            max_tokens: the most tokens of the output, for which a truncated prompt leaves space.
 
         Raises:
-            BatonError: CONTEXT_LENGTH_EXCEEDED, or why it cannot be tokenized.
+            BatonError: CONTEXT_LENGTH_EXCEEDED, or why the prompt cannot be tokenized.
         """
         most, special, around = context.tokens, self._special_tokens, options.add_special_tokens
         if options.truncate_tokens is not None:

@@ -1,4 +1,4 @@
-"""Resolves a client's request to what runs: the model, its parameters, a grammar and tokens."""
+"""Resolve a client's request to what runs: the model, its parameters, a grammar and tokens."""
 
 import secrets
 
@@ -19,11 +19,11 @@ _SEED_BITS = 63
 
 
 class RequestResolver:
-    """Validates requests and resolves their names, in a fixed order. Lives on the event loop.
+    """Validates requests and resolves their names, in a fixed order. Runs on the event loop.
 
     Args:
         models: finds models.
-        prompts: makes tokens of prompts.
+        prompts: tokenizes prompts.
         answers: knows how models write their outputs.
         limits: bounds of clients' parameters.
     """
@@ -49,10 +49,10 @@ class RequestResolver:
             request: the client's request.
             record: filled in.
             deadline: end of the wait for a model, by `monotonic`.
-            limits: of the caller; None: there are no keys.
+            limits: the limits of the caller; None: there are no keys.
 
         Raises:
-            BatonError: the first error found, or as for `ModelFinder.find`.
+            BatonError: the first error found, or an error of `ModelFinder.find`.
         """
         check(request, self._limits, record.principal)
         found = await self._models.find(request.model, request.adapter, request.prompt, deadline)

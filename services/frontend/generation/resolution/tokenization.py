@@ -1,4 +1,4 @@
-"""Tokenize and detokenize requests, which run on no worker."""
+"""Tokenize and detokenize requests, which need no worker."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -24,12 +24,12 @@ from services.frontend.text.tokenizer import TokenizerThreads
 
 
 class Tokenization:
-    """Tokenizes and detokenizes for clients. Lives on the event loop.
+    """Tokenizes and detokenizes for clients. Runs on the event loop.
 
     Args:
         registry: the models.
-        models: finds them.
-        prompts: makes tokens of prompts.
+        models: finds models.
+        prompts: tokenizes prompts.
         threads: where long texts are processed.
         limits: bounds of clients' parameters.
     """
@@ -74,8 +74,10 @@ class Tokenization:
     async def detokenize(
         self, model_name: str, token_ids: Sequence[int], record: RequestRecord, field: str
     ) -> str:
-        """Return the text of token ids, including special tokens; `field` is the client's name for
-        them; otherwise as `tokenize`."""
+        """Return the text of token ids, including special tokens.
+
+        `field` is the client's name for the ids; otherwise as `tokenize`.
+        """
         prompt = TokenPrompt(token_ids)
         model = await self.model(model_name, prompt, record)
         context = RequestContextLimit.of(model, None)
@@ -84,10 +86,12 @@ class Tokenization:
         return await self._threads.run(decode, len(token_ids))
 
     async def model(self, model_name: str, prompt: Prompt, record: RequestRecord) -> ServedModel:
-        """Return the model of a request about tokens; the only one may be left unnamed, as in vLLM.
+        """Return the model of a request about tokens.
+
+        If only one model is served, the name may be omitted, as in vLLM.
 
         Raises:
-            BatonError: it is not served, or not named and one of several.
+            BatonError: the model is not served, or it is not named and several are served.
         """
         if not model_name:
             served = [one.name for one in self._registry.listed()]

@@ -1,1 +1,1 @@
-"""The state of one request, and what it needs next: decided without I/O or a clock."""
+"""The state of one request and its next actions, decided without I/O or a clock."""

@@ -45,7 +45,7 @@ class SendGenerate:
 
 @dataclass(frozen=True, slots=True)
 class UpdateSources:
-    """Tell a prepared stream which stores may come to hold the prompt's KV instead."""
+    """Send a prepared stream the stores that may come to hold the prompt's KV instead."""
 
     stream: WorkerStream
     sources: Sequence[kvstore_pb2.KvSource]
@@ -53,7 +53,7 @@ class UpdateSources:
 
 @dataclass(frozen=True, slots=True)
 class PrefillDone:
-    """Tell a stream that waits for KV that no more will come."""
+    """Tell a stream that waits for KV that no more KV will arrive."""
 
     stream: WorkerStream
 
@@ -72,7 +72,7 @@ class AwaitReports:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Release what is left and tell the client that the request has finished."""
+    """Release the remaining streams and report to the client that the request has finished."""
 
 
 @dataclass(frozen=True, slots=True)

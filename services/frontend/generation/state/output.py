@@ -1,4 +1,4 @@
-"""The output of one choice: tokens in, text out, and where it ends."""
+"""The output of one choice: from tokens to text, and where it ends."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,13 @@ from services.frontend.text.stop_strings import StopScanner
 
 
 class ChoiceOutput:
-    """The output of one choice so far. Tokens come in order; the text is equal for any split.
+    """The output of one choice so far.
 
-    It ends by the engine's rules (end of sequence, stop tokens, max_tokens), and by stop strings,
-    which only it knows. The token that ends it is one of its tokens; a stop token is not part of
-    its text.
+    Tokens come in order; the text is the same however they are split into messages.
+
+    The output ends by the engine's rules (end of sequence, stop tokens, max_tokens), and by stop
+    strings, which only the frontend knows. The token that ends the output is one of its tokens; a
+    stop token is not part of its text.
     """
 
     def __init__(self, request: ResolvedRequest, choice: int) -> None:
@@ -90,7 +92,7 @@ class ChoiceOutput:
         return Delta(self.choice, position, mine[position:], text, entries)
 
     def end(self, reason: FinishReason) -> Delta:
-        """End it because the engine did; the delta contains the text that was held back."""
+        """End the output because the engine ended it; the delta contains the text held back."""
         pieces: list[str] = []
         if self.reason is None:
             self._end(reason, pieces)

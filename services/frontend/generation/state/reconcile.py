@@ -1,12 +1,13 @@
-"""What a request needs next, decided from its outputs and streams alone.
+"""The next actions of a request, decided from its outputs and streams alone.
 
     place ─▶ Prefill on one worker, Prepare per choice on another ─▶ first tokens to the client,
     Generate ─▶ tokens to the client … ─▶ every choice ended ─▶ last reports ─▶ finish
 
-Without a prefill worker in the placement the decode worker computes the prompt itself. A token is a
-pure function of the request and of what came before it, so a lost stream is just a missing stream:
-the next one starts from the output so far. Workers that cannot guarantee that for sampling say so:
-a sampled output that a decode worker had begun is neither moved away from nor to such a worker.
+Without a prefill worker in the placement, the decode worker computes the prompt itself. A token is
+a pure function of the request and of the tokens before it. A lost stream is therefore just a
+missing stream: the next one starts from the output so far. Workers that cannot guarantee this for
+sampling report it: a sampled output that a decode worker has begun is moved neither from nor to
+such a worker.
 """
 
 from collections.abc import Collection, Sequence
@@ -66,10 +67,10 @@ def reconcile(
     placement: Placement | None = None,
     report_deadline_passed: bool = False,
 ) -> list[Action]:
-    """Return what to do now, in order; at most one Place, Finish or Fail, which comes last.
+    """Return the next actions, in order; at most one Place, Finish or Fail, which comes last.
 
-    Level-triggered: whatever happened, and in whichever order, the same state leads to the same
-    actions. Pure: has no effects, reads no clock, changes no argument.
+    Level-triggered: the same state leads to the same actions, whatever happened and in whichever
+    order. Pure: has no effects, reads no clock, changes no argument.
 
     Args:
         outputs: one per choice.
@@ -77,9 +78,9 @@ def reconcile(
             decode stream per choice.
         failed: the streams that failed, oldest first; each has its error.
         placements: how many placements the request has had.
-        max_placements: how many it may have, the first one included.
+        max_placements: the most placements, including the first one.
         plainly_greedy: any worker continues an output as the previous one would have.
-        placement: the latest one, found just now: missing streams start on it.
+        placement: the latest placement, if it was found just now: missing streams start on it.
         report_deadline_passed: the time for workers to report usage has passed.
     """
     live = [output for output in outputs if not output.ended]

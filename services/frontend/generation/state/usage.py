@@ -55,22 +55,22 @@ class RequestUsage:
 
         Args:
             stream: the decode stream.
-            prepared: what its worker reported.
+            prepared: the worker's report.
             now: the time.
         """
         if stream.computes_prompt:
             stream.cached_tokens = prepared.ready_tokens
         elif stream.state is not WorkerStreamState.PREPARED:
-            stream.begun_at = now  # it was told to decode before it could
+            stream.begun_at = now  # the worker was asked to decode before it could
         moved = prepared.fetched_bytes > 0
         if stream.computes_prompt and not moved:
             return
         detail = prepared.transport if moved else "nothing to transfer"
         if moved and self.first_token_at is not None:
-            # The rest of the transfer went on while the prompt was computed.
+            # The rest of the transfer ran while the prompt was computed.
             late = (now - self.first_token_at) * 1e3
             detail += f", complete {late:.0f} ms after the first token"
-        # By the worker's clock; it did not know the request before its placement.
+        # By the worker's clock; the worker did not know the request before its placement.
         seconds = min(prepared.fetch_seconds, now - self._placed_at)
         self._step(
             "transfer",
@@ -88,7 +88,7 @@ class RequestUsage:
 
         Args:
             stream: the stream.
-            usage: reported by its worker; None if it could not (cancelled, lost).
+            usage: reported by its worker; None if the worker could not report it (cancelled, lost).
             now: the time.
         """
         if usage is not None:

@@ -1,1 +1,1 @@
-"""The one validator, part by part: what a request may be, with its model and its tokens."""
+"""The validator, part by part: the request alone, with its model, and with its tokens."""

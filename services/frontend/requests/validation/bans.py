@@ -1,4 +1,4 @@
-"""Parameters that forbid tokens: together they must leave one that can be sampled."""
+"""Parameters that forbid tokens: together they must leave at least one token to sample."""
 
 import asyncio
 import json
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from baton.structured.grammars import Grammars
 
 _GOES_ON = "x"
-"""Behind a text that is not whole: its last word may go on."""
+"""Appended to a text that is not whole: its last word may continue."""
 _META = re.compile(r"[\\.+*?()|\[\]{}^$&~]")
 _BAN = -100.0
-"""The least bias, which OpenAI calls a ban."""
+"""The lowest bias, which OpenAI's reference calls a ban."""
 
 
 def check_bans(sampling: SamplingParams, model: ServedModel, names: Mapping[str, str]) -> None:
-    """Check that a first token is left by the parameters that allow or forbid some.
+    """Check that the parameters that allow or forbid tokens leave at least one first token.
 
     Raises:
-        BatonError: INVALID_FIELD, none is; the message names all parameters that take part.
+        BatonError: INVALID_FIELD: none is left; the message names all parameters involved.
     """
     allowed = sampling.allowed_token_ids
     bans = list(_bans(sampling, model))
@@ -43,7 +43,7 @@ def check_bans(sampling: SamplingParams, model: ServedModel, names: Mapping[str,
 
 
 def _bans(sampling: SamplingParams, model: ServedModel) -> Iterator[tuple[str, frozenset[int]]]:
-    """Yield what forbids tokens at the beginning of an output, and which."""
+    """Yield the parameters that forbid tokens at the start of an output, with these tokens."""
     for field, runs in (
         ("bad_word_ids", sampling.bad_word_ids),
         ("bad_words", model.tokenizer.word_runs(sampling.bad_words)),
@@ -65,17 +65,18 @@ async def check_bans_of(
 ) -> None:
     """Check that a grammar has an output without the bad words of a request.
 
-    What is found is that each text of a choice, or what every output begins with, has one of them.
+    This detects that each text of a choice, or the text that every output starts with, contains a
+    bad word.
 
     Args:
-        grammar: that was compiled.
-        field: what the client calls it.
-        sampling: of the request.
-        tokenizer: of the model.
-        names: what the client calls parameters.
+        grammar: the compiled grammar.
+        field: the client's name for it.
+        sampling: the parameters of the request.
+        tokenizer: the tokenizer of the model.
+        names: the client's names for parameters.
 
     Raises:
-        BatonError: INVALID_FIELD, there is none; the message names both.
+        BatonError: INVALID_FIELD: no such output exists; the message names both parameters.
     """
     if not (sampling.bad_words or sampling.bad_word_ids) or tokenizer.grammars is None:
         return
@@ -95,11 +96,11 @@ class _Bans:
         self._of_ids = sampling.bad_word_ids
 
     def of(self, grammar: Grammar, grammars: "Grammars") -> str:
-        """Return the parameter that leaves nothing of a grammar; empty: none does."""
+        """Return the parameter that forbids every output of a grammar; empty: none does."""
         if options := _options(grammar):
             found = [self._within(option) for option in options]
             return found[0] if all(found) else ""
-        from baton.structured.beginning import can_begin_without  # brings numpy, as grammars do
+        from baton.structured.beginning import can_begin_without  # imports numpy, as grammars do
 
         compiled = grammars.get(grammar)
         matcher = compiled.begin()
@@ -124,7 +125,7 @@ class _Bans:
 
 
 def _options(grammar: Grammar) -> list[str]:
-    """Return the texts of a grammar that has no others; none: it is not known which it has."""
+    """Return the texts of a grammar that allows only these; none: they are not known."""
     if grammar.kind == "choice":
         return grammar.options()
     if grammar.kind == "regex" and not _META.search(grammar.text):
@@ -140,7 +141,7 @@ def _options(grammar: Grammar) -> list[str]:
 
 
 def _as_word(word: str) -> re.Pattern[str]:
-    """Return what finds a word in a text, but not within another word."""
+    """Return a pattern that finds a word in a text, but not within another word."""
     bare = word.strip() or word
     before = r"(?<!\w)" if re.match(r"\w", bare[0]) else ""
     behind = r"(?!\w)" if re.match(r"\w", bare[-1]) else ""

@@ -1,4 +1,4 @@
-"""Compiles a grammar for a model's tokens, or refuses the request that asks for it."""
+"""Compilation of a grammar for a model's tokens, or rejection of the request."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -16,26 +16,28 @@ if TYPE_CHECKING:
 
 
 _MAX_RELAXED = 8
-"""Keywords of a schema that are left out one by one, as the library finds them."""
+"""The most keywords that are omitted, one by one, as the library reports them."""
 
 
 async def check_grammar(
     grammar: Grammar, name: str, tokenizer: Tokenizer, *, strict: bool = True
 ) -> Grammar:
-    """Compile a grammar for a model's tokens, off the event loop, or refuse the request.
+    """Compile a grammar for a model's tokens, off the event loop, or reject the request.
 
     Args:
-        grammar: as `baton.sampling.check` took it.
-        name: what the client calls it, for errors.
-        tokenizer: of the model.
-        strict: whether all of a schema is to be kept. Else keywords that cannot be are left out.
+        grammar: a grammar that `baton.sampling.check` accepted.
+        name: the client's name for it, for errors.
+        tokenizer: the tokenizer of the model.
+        strict: whether the whole schema must be enforced. Otherwise keywords that cannot be
+            enforced are omitted.
 
     Returns:
-        The grammar, or what of it can be kept.
+        The grammar, or the part that can be enforced.
 
     Raises:
-        BatonError: INVALID_FIELD, it cannot be kept; UNSUPPORTED_PARAMETER, no grammar can be, with
-            the model's tokenizer; OVERLOADED, too many wait to be compiled.
+        BatonError: INVALID_FIELD: the grammar cannot be enforced; UNSUPPORTED_PARAMETER: the
+            model's tokenizer supports no grammars; OVERLOADED: too many grammars wait to be
+            compiled.
     """
     try:
         grammars = tokenizer.grammars
@@ -60,13 +62,13 @@ async def check_grammar(
 
 
 async def _relaxed(grammar: Grammar, grammars: "Grammars") -> Grammar:
-    """Return the grammar of a JSON Schema without the keywords that cannot be kept.
+    """Return the grammar of a JSON Schema without the keywords that cannot be enforced.
 
     Raises:
-        GrammarError: there is something else about it.
-        GrammarsBusyError: too many wait.
+        GrammarError: the schema has another problem.
+        GrammarsBusyError: too many grammars wait to be compiled.
     """
-    from baton.structured.json_schema.relaxed import drop, relaxed  # brings numpy, as grammars do
+    from baton.structured.json_schema.relaxed import drop, relaxed  # imports numpy, as grammars do
 
     schema = await asyncio.to_thread(relaxed, grammar.text)
     for _ in range(_MAX_RELAXED):

@@ -1,4 +1,4 @@
-"""The validator's part for a request and its model: defaults, vocabulary, what workers support."""
+"""The validator's part for a request and its model: defaults, vocabulary, features of workers."""
 
 import dataclasses
 
@@ -13,11 +13,11 @@ from services.frontend.requests.validation.prompts import check_tokens
 
 
 def with_defaults(request: GenerationRequest, model: ServedModel) -> GenerationRequest:
-    """Return the request with the model's own parameters where it says none."""
+    """Return the request with the model's defaults for the parameters that it does not set."""
     missing = {
         name: value
         for name, value in model.sampling_defaults.items()
-        if name not in request.given and name != "max_tokens"  # which depends on the prompt
+        if name not in request.given and name != "max_tokens"  # depends on the prompt
     }
     if not missing:
         return request
@@ -25,10 +25,10 @@ def with_defaults(request: GenerationRequest, model: ServedModel) -> GenerationR
 
 
 def check_model(request: GenerationRequest, model: ServedModel) -> None:
-    """Check what depends on the model, but the prompt: token ids, and what its workers can do.
+    """Check what depends on the model, except the prompt: token ids and features of its workers.
 
     Raises:
-        BatonError: the first field that is wrong.
+        BatonError: the first invalid field.
     """
     for field, feature in sampling.needed_features(request.sampling):
         if feature not in model.features:

@@ -12,7 +12,7 @@ def check_parameters(request: GenerationRequest) -> None:
     """Check the parameters of a request, whatever its model.
 
     Raises:
-        BatonError: the first field that is wrong.
+        BatonError: the first invalid field.
     """
     truncated = request.prompt_options.truncate_tokens
     if truncated is not None and (truncated < -1 or truncated == 0):

@@ -1,4 +1,4 @@
-"""The validator's part for prompts: texts, token ids, and conversations with the calls in them."""
+"""The validator's part for prompts: texts, token ids, and conversations with their tool calls."""
 
 import re
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ from services.frontend.text.chat_template import ChatMessage
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _SPEAKER = re.compile(r"[^\s<|\\/>]{0,64}")
-"""As OpenAI has it."""
+"""Pattern of a speaker's name, as in OpenAI's reference."""
 _MAX_CALLED = 256
-"""Characters of the name in a call, which a model may have made up."""
+"""The most characters of the name in a call, which a model may have made up."""
 
 
 def check_prompt(prompt: Prompt, limits: FrontendLimits) -> None:
     """Check a prompt alone.
 
     Raises:
-        BatonError: the first field that is wrong.
+        BatonError: the first invalid field.
     """
     match prompt:
         case TextPrompt(text, suffix):
@@ -51,10 +51,10 @@ def check_prompt(prompt: Prompt, limits: FrontendLimits) -> None:
 
 
 def check_tokens(field: str, ids: Sequence[int], model: ServedModel) -> None:
-    """Check token ids that are to become text; `field` is what the client calls them.
+    """Check token ids that are to be detokenized; `field` is the client's name for them.
 
     Raises:
-        BatonError: INVALID_FIELD, one is outside of the model's vocabulary.
+        BatonError: INVALID_FIELD: an id is outside the model's vocabulary.
     """
     try:
         sampling.check_token_ids(field, ids, model.vocab_tokens)
@@ -63,12 +63,12 @@ def check_tokens(field: str, ids: Sequence[int], model: ServedModel) -> None:
 
 
 def too_long(prompt: Prompt, context: RequestContextLimit, tokens: str) -> BatonError:
-    """Return the error of a prompt that leaves no room for an output.
+    """Return the error of a prompt that leaves no space for an output.
 
     Args:
-        prompt: as it was sent.
-        context: that it is longer than.
-        tokens: how many the prompt has, as people read it.
+        prompt: the prompt as sent.
+        context: the limit that it exceeds.
+        tokens: the number of its tokens, formatted for messages.
     """
     field = prompt.field
     return context.exceeded(
@@ -79,11 +79,13 @@ def too_long(prompt: Prompt, context: RequestContextLimit, tokens: str) -> Baton
 
 
 def _check_calls(messages: Sequence[ChatMessage]) -> None:
-    """Check the calls in a conversation. They are history, which stands as the model wrote it:
-    `max_tokens` may have cut arguments, and names need be none of a tool's.
+    """Check the tool calls in a conversation.
+
+    They are history and stay as the model wrote them: `max_tokens` may have cut off arguments, and
+    names need not be those of a tool.
 
     Raises:
-        BatonError: the first field that is wrong.
+        BatonError: the first invalid field.
     """
     for at, message in enumerate(messages):
         if message.tool_calls and message.role != "assistant":

@@ -1,4 +1,4 @@
-"""The last step of validation: the request that runs, made of a checked one and its tokens."""
+"""The last step of validation: combine a checked request and its tokens into the one that runs."""
 
 from collections.abc import Sequence
 
@@ -25,22 +25,22 @@ def resolve(
     most_tokens: int | None = None,
     reader: AnswerReader | None = None,
 ) -> ResolvedRequest:
-    """Make a good request of a checked one.
+    """Return the request that runs, from a checked one.
 
     Args:
-        request: what the client sent, after `check` and `check_model`, with its whole grammar.
+        request: the client's request, after `check` and `check_model`, with its whole grammar.
         found: the model that it names, and the adapter.
         prompt: its prompt's tokens.
-        seed: of its sampling: its own, or one that was drawn.
-        principal: who asks.
-        context: the most tokens of prompt and output; None: as the model says.
-        most_tokens: of prompt and all outputs, where the request does not say how many: as much as
-            limits allow in one moment; None: any.
-        reader: of its answers; None: they are nothing but text.
+        seed: the seed of its sampling: the request's own, or a random one.
+        principal: the caller.
+        context: the most tokens of prompt and output; None: the model's context.
+        most_tokens: the most tokens of prompt and all outputs if the request sets no maximum: as
+            many as limits allow at once; None: any number.
+        reader: parses its outputs; None: outputs are plain text.
 
     Raises:
-        BatonError: the prompt is empty, too long, leaves less room than max_tokens asks for, or
-            has an id outside of the vocabulary.
+        BatonError: the prompt is empty, is too long, leaves less space than max_tokens requires, or
+            has an id outside the vocabulary.
     """
     model = found.model
     context = context or RequestContextLimit.of(model, None)
@@ -48,7 +48,7 @@ def resolve(
     if not prompt:
         raise invalid_field(field, "the prompt has no tokens; at least one is required")
     room = context.tokens - len(prompt)
-    if room < 1:  # also without an output: a worker samples one token
+    if room < 1:  # also for a request without output: a worker samples one token
         raise too_long(request.prompt, context, str(len(prompt)))
     try:
         sampling.check_token_ids(field, prompt, model.vocab_tokens)
@@ -70,7 +70,7 @@ def resolve(
             name,
         )
     if resume is not None and len(resume.output_ids) > max_tokens:
-        raise invalid_field(  # a limit was lowered since
+        raise invalid_field(  # a limit was lowered in the meantime
             "resume.output_ids",
             f"{len(resume.output_ids)} tokens exceed the output limit of {max_tokens}",
         )
@@ -105,7 +105,7 @@ def resolve(
         no_output=max_tokens == 0,
         include_stop=params.include_stop_str_in_output,
         special_text=not params.skip_special_tokens,
-        # Who resumes has them.
+        # The client that resumes already has them.
         prompt_logprobs=None if resume is not None else params.prompt_logprobs,
         output_so_far=() if resume is None else tuple(resume.output_ids),
         plainly_greedy=sampling.is_plainly_greedy(params, request.n),

@@ -16,7 +16,7 @@ def check_tools(use: ToolUse) -> None:
     """Check the tools of a request.
 
     Raises:
-        BatonError: the first field that is wrong.
+        BatonError: the first invalid field.
     """
     check_count(use.field, len(use.tools), MAX_TOOLS)
     names: set[str] = set()

@@ -1,9 +1,9 @@
-"""The one validator: what a request may be, on gRPC and HTTP alike.
+"""The validator of requests, the same for gRPC and HTTP.
 
-Every error names the field, the limit and what was given. `check` needs nothing but the request
-and who asks; it goes through `prompts`, `tools` and `parameters`. With the model follows
-`model_checks`; with the tokens of the prompt, `grammar` and `bans`, then `resolve`. Fields have the
-names of the OpenAI API.
+Every error names the field, the limit and the value. `check` requires only the request and the
+caller; it calls `prompts`, `tools` and `parameters`. Once the model is known, `model_checks`
+follows; with the tokens of the prompt, `grammar` and `bans`, then `resolve`. Fields have the names
+of the OpenAI API.
 """
 
 from baton.errors import BatonError, Reason, invalid_field
@@ -21,10 +21,10 @@ _PRIORITIES = frozenset(common_pb2.PriorityClass.values())
 
 
 def check(request: GenerationRequest, limits: FrontendLimits, principal: Principal) -> None:
-    """Check everything that does not depend on the model, but on who asks.
+    """Check everything that does not depend on the model, but on the caller.
 
     Raises:
-        BatonError: the first field that is wrong.
+        BatonError: the first invalid field.
     """
     if not request.model:
         raise invalid_field("model", "is required; /v1/models lists the models")
