@@ -1,8 +1,8 @@
-"""Keep the documents equal to the tree: docs/folders.md, and every path that they name.
+"""Keep documents consistent with the tree: docs/folders.md, and the paths in all documents.
 
-python scripts/architecture.py           writes the list
-python scripts/architecture.py --check   exits 1 if it is out of date, or a document names a path
-                                         that is not there
+python scripts/architecture.py           writes the list of folders
+python scripts/architecture.py --check   exits 1 if the list is out of date, or a document
+                                         names a path that does not exist
 """
 
 import ast
@@ -23,7 +23,7 @@ _LINK = re.compile(r"\]\((?!\w+:)([^)#]+)")
 _MODULE = re.compile(r"python -m ((?:baton|bench|services|simulator)\.[\w.]+)")
 _SUFFIXES = (".py", ".proto", ".md", ".sh", ".cpp", ".toml", ".yaml")
 _MADE = (".venv", "build")
-"""Where what is not in the repository lies."""
+"""Folders of generated files, which are not in the repository."""
 
 
 def packages() -> Iterator[Path]:
@@ -49,10 +49,10 @@ def listing() -> str:
 
 
 def stale_names(document: Path) -> Iterator[str]:
-    """Yield what a document names that is not there.
+    """Yield the paths in a document that do not exist.
 
-    A quoted path begins at a folder of the repository's root; a file's name alone has to be that of
-    some file.
+    A quoted path starts at a folder of the repository's root; the name of a file alone must be that
+    of some file.
     """
     text = document.read_text()
     top = {path.name for path in ROOT.iterdir()}
@@ -75,7 +75,7 @@ def stale_names(document: Path) -> Iterator[str]:
 
 
 def found_anywhere(name: str) -> bool:
-    """Return whether some file of the sources has this name."""
+    """Return whether any source file has this name."""
     folders = (*LISTED, "models", "scripts", "tests", "protos", "docs")
     return any(True for folder in folders for _ in (ROOT / folder).rglob(name))
 

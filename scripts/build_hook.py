@@ -1,10 +1,11 @@
-"""What hatchling calls before it collects files: generate code, note the commit, compile.
+"""The hook that hatchling calls first: generate code, record the commit, compile.
 
-`baton/version.py` reads the note where there is no checkout. A wheel that is made from an sdist has
-the sdist's.
+`baton/version.py` reads the recorded commit where there is no checkout. A wheel built from an sdist
+has the sdist's commit.
 
-With $BATON_WHEEL_NATIVE set, a wheel has what is compiled too, for every CPU of this architecture,
-and is one for this platform, Python and torch; otherwise it is for all, and has nothing compiled.
+With $BATON_WHEEL_NATIVE set, the wheel also contains the compiled libraries, for every CPU of this
+architecture, and fits only this platform, Python and torch. Otherwise it fits all platforms and
+contains nothing compiled.
 """
 
 import os
@@ -19,11 +20,11 @@ ROOT = Path(__file__).resolve().parent.parent
 NOTE = "baton/_commit"
 NATIVE_ENV = "BATON_WHEEL_NATIVE"
 NATIVE = "baton/_native"
-"""Where `baton/compiled/files.py` looks for it."""
+"""The folder in which `baton/compiled/files.py` looks for the libraries."""
 
 
 class BuildHook(BuildHookInterface[Any]):
-    """Used for wheels, editable installs among them, and sdists."""
+    """Used for wheels, including editable installs, and for sdists."""
 
     PLUGIN_NAME = "custom"
 

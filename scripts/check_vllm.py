@@ -1,11 +1,11 @@
-"""Check that what requirements-vllm.txt installed fits together, and that vLLM can run here."""
+"""Check that the packages of requirements-vllm.txt fit together, and that vLLM can run here."""
 
 import logging
 import subprocess
 import sys
 import warnings
 
-# What vLLM asks for and an engine inside a worker does without. torch's companions and triton have
+# Requirements of vLLM that an engine in a worker does not need. torch's companions and triton have
 # no builds that fit torch's for CPUs; the others serve vLLM's own HTTP server, images, audio,
 # Mistral's own tokenizer files, and a preloaded OpenMP.
 LEFT_OUT = {
@@ -18,7 +18,7 @@ LEFT_OUT = {
 
 
 def conflicts() -> list[str]:
-    """Return what `pip check` says, without what is left out."""
+    """Return the conflicts that `pip check` reports, except expected ones."""
     check = (sys.executable, "-m", "pip", "--disable-pip-version-check", "check")
     said = subprocess.run(check, capture_output=True, text=True, check=False)
     expected = tuple(f" requires {name}, which is not installed." for name in LEFT_OUT)
@@ -31,7 +31,7 @@ def main() -> None:
     if wrong:
         sys.exit("\n".join(["these do not go with vLLM:", *wrong]))
     warnings.simplefilter("ignore")
-    # Writes the bytecode of what an engine imports as well.
+    # Also writes the bytecode of the modules that an engine imports.
     from vllm.platforms import current_platform
 
     logging.getLogger("vllm").setLevel(logging.ERROR)

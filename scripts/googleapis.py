@@ -1,4 +1,4 @@
-"""Copy the google/rpc protos that ours import to build/googleapis, where buf finds them."""
+"""Copy the imported google/rpc protos to build/googleapis, where buf finds them."""
 
 import shutil
 

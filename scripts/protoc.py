@@ -1,7 +1,7 @@
 """Generate `baton/v1` and `baton/internal` from `protos/`: messages, stubs, and their types.
 
-Runs as a script (`python scripts/protoc.py`) and for the build hook, where the compilers live in an
-environment of their own: everything is found by what can be imported.
+Runs as a script (`python scripts/protoc.py`) and in the build hook, whose compilers are in an
+environment of their own: everything is found through importable packages.
 """
 
 import subprocess
@@ -15,19 +15,19 @@ from google.rpc import status_pb2
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
 PACKAGES = ("v1", "internal")
-"""The packages under `baton/` that are generated, whole."""
+"""The packages under `baton/` that are generated as a whole."""
 NOTE = "Generated from protos/ by scripts/protoc.py."
 
 
 def generate() -> None:
-    """Bring `baton/v1` and `baton/internal` up to `protos/`.
+    """Generate `baton/v1` and `baton/internal` from `protos/`.
 
-    A file is replaced in one step and only where it differs, so that processes that import the
-    packages meanwhile, such as tests beside one that builds a wheel, never miss one.
+    A file is replaced atomically and only if it differs. Processes that import the packages at the
+    same time, such as tests during the build of a wheel, never miss a file.
 
     Raises:
-        subprocess.CalledProcessError: protoc refused a file; its message is on stderr, and the
-            code generated before is still there.
+        subprocess.CalledProcessError: protoc failed; its message is on stderr, and the previous
+            code is unchanged.
     """
     target = ROOT / "baton"
     sources = sorted(PROTOS.rglob("*.proto"))
@@ -45,14 +45,14 @@ def generate() -> None:
         subprocess.run([*protoc, *includes, *plugins, *outs, *map(str, sources)], check=True)
         made = Path(out) / "baton"
         for folder in (path for path in made.rglob("*") if path.is_dir()):
-            # protoc makes no package files.
+            # protoc creates no __init__.py.
             (folder / "__init__.py").write_text(f'"""{NOTE}"""\n')
         for package in PACKAGES:
             _mirror(made / package, target / package)
 
 
 def _mirror(made: Path, target: Path) -> None:
-    """Give `target` the files of `made`, and no others."""
+    """Make the files of `target` the same as those of `made`."""
     wanted = {path.relative_to(made) for path in made.rglob("*") if path.is_file()}
     for relative in wanted:
         source, file = made / relative, target / relative
@@ -66,12 +66,12 @@ def _mirror(made: Path, target: Path) -> None:
 
 
 def google_protos() -> Path:
-    """The directory that `google/rpc/*.proto` lies in, of googleapis-common-protos."""
+    """The directory of `google/rpc/*.proto`, in googleapis-common-protos."""
     return Path(status_pb2.__file__).parents[2]
 
 
 def _executable(package: str, name: str) -> Path:
-    """A program that an importable distribution brought along."""
+    """A program that an importable distribution installed."""
     for file in distribution(package).files or ():
         if file.name == name:
             return Path(str(file.locate())).resolve()

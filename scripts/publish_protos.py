@@ -1,8 +1,8 @@
-"""Write what clients in other languages are generated from.
+"""Write the files from which clients in other languages are generated.
 
 `python scripts/publish_protos.py DIRECTORY` writes the public protos, as a descriptor set with
-comments (`baton-v1.binpb`, which protoc and buf read) and as files (`baton-v1-protos.tar.gz`). The
-processes of a cluster speak baton.internal.v1 among themselves: that is not published.
+comments (`baton-v1.binpb`, which protoc and buf read) and as files (`baton-v1-protos.tar.gz`).
+baton.internal.v1, the protocol between the processes of a cluster, is not published.
 """
 
 import gzip
@@ -19,13 +19,13 @@ STATUS = "google/rpc/status.proto"
 
 
 def publish(target: Path) -> None:
-    """Write both files; they are the same bytes for the same protos.
+    """Write both files; equal protos give equal bytes.
 
     Args:
-        target: the directory; it is made where it is missing.
+        target: the directory, created if it does not exist.
 
     Raises:
-        subprocess.CalledProcessError: protoc refused a file; its message is on stderr.
+        subprocess.CalledProcessError: protoc failed; its message is on stderr.
     """
     target.mkdir(parents=True, exist_ok=True)
     sources = sorted((PROTOS / "baton" / "v1").glob("*.proto"))
@@ -35,7 +35,7 @@ def publish(target: Path) -> None:
     out = f"--descriptor_set_out={target / DESCRIPTORS}"
     protoc = [sys.executable, "-m", "grpc_tools.protoc"]
     subprocess.run([*protoc, *options, out, *names], check=True)
-    # Not every language's tools bring it; google/protobuf they all do.
+    # The tools of some languages do not include it; all include google/protobuf.
     sources.append(google_protos() / STATUS)
     names.append(STATUS)
     with (

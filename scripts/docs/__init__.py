@@ -1,1 +1,1 @@
-"""The pages of docs/ that are written from the code, each by one module."""
+"""Pages of docs/ that are generated from the code, one module per page."""

@@ -1,8 +1,8 @@
 """Keep the generated pages of docs/ equal to the code.
 
-python -m scripts.docs           writes them
-python -m scripts.docs --check   exits 1 if one is out of date, or figures do not say
-                                 what they are of
+python -m scripts.docs           writes the pages
+python -m scripts.docs --check   exits 1 if a page is out of date, or figures do not name
+                                 their commit and processor
 """
 
 import sys

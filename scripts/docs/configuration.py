@@ -75,7 +75,7 @@ everyone can read the file. `baton config show`, errors and logs hide secrets.
 """
 
 _VALUES: dict[Any, str] = {Path: "paths", Price: "prices"}
-"""What tables hold."""
+"""Values of settings, as the tables show them."""
 
 
 def page() -> str:
@@ -110,7 +110,7 @@ def _rows(kind: type[BaseModel], without: set[tuple[str, ...]]) -> str:
 
 
 def _own_defaults(kind: type[ProcessSettings]) -> str:
-    """Return a sentence about settings of every process that have another default here."""
+    """Return a sentence about common settings that have another default in this process."""
     given = {}
     for group, field in kind.model_fields.items():
         base = ProcessSettings.model_fields.get(group)

@@ -42,7 +42,7 @@ def page() -> str:
 
 
 def _texts() -> dict[str, str]:
-    """Return the text that stands below each reason in the source."""
+    """Return the text below each reason in the source."""
     module = ast.parse(Path(errors.__file__).read_text())
     (kind,) = (n for n in module.body if isinstance(n, ast.ClassDef) and n.name == "Reason")
     texts = {}

@@ -1,12 +1,12 @@
-"""Whether figures in the documents say when and where they were measured: `python -m
-scripts.docs.figures`.
+"""Check when and where figures in the documents were measured: `python -m scripts.docs.figures`.
 
 A section that names a benchmark, as `python -m bench.…` or `make bench-…`, ends with a line
 
     Measured: `COMMIT`, PROCESSOR.
 
-COMMIT is the one that the figures are of, or a later one, in seven digits or more; PROCESSOR is what a benchmark
-prints first. The command lists the sections whose commit is more than OLD commits behind.
+COMMIT is the measured commit or a later one, in seven digits or more; PROCESSOR is the first line
+that a benchmark prints. The command lists the sections whose commit is more than OLD commits
+behind.
 """
 
 import re
@@ -25,18 +25,18 @@ _MEASURED = re.compile(r"^Measured: `([0-9a-f]{7,40})`, (\S.*)\.$", re.MULTILINE
 
 @dataclass(frozen=True)
 class Figures:
-    """A section of a document that has figures of a benchmark."""
+    """A section of a document with figures of a benchmark."""
 
     page: str
     heading: str
     benchmarks: tuple[str, ...]
-    """Modules and targets of make that it names."""
+    """Modules and make targets that the section names."""
     commits: tuple[str, ...]
-    """That it says its figures are of."""
+    """The commits that the section names as measured."""
 
     @property
     def place(self) -> str:
-        """Where it is."""
+        """The section's file and heading."""
         return f"{self.page}, {self.heading!r}"
 
 
@@ -54,16 +54,17 @@ def sections(page: Path) -> Iterator[Figures]:
 
 
 def all_figures() -> list[Figures]:
-    """Return the sections of all documents that have figures.
+    """Return the sections with figures, of all documents.
 
-    Decisions are of their day, gpu.md lists what was not run, and folders.md what there is.
+    Except: ADRs, whose figures are as of their date; gpu.md, which lists what was not run; and
+    folders.md.
     """
     pages = sorted(page for page in (ROOT / "docs").glob("*.md") if page.name not in _NO_FIGURES)
     return [one for page in pages for one in sections(page)]
 
 
 def problems() -> list[str]:
-    """Return what is wrong with sections that have figures, a sentence each."""
+    """Return the problems of sections with figures, a sentence each."""
     found = []
     for one in all_figures():
         if not one.commits:
@@ -78,7 +79,7 @@ def problems() -> list[str]:
 
 
 def age(commit: str) -> int | None:
-    """Return how many commits came after one; None: this checkout does not know it."""
+    """Return the number of commits since a commit; None: this checkout does not have it."""
     done = subprocess.run(
         ["git", "-C", str(ROOT), "rev-list", "--count", f"{commit}..HEAD"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""docs/metrics.md, from the metric families that each process declares."""
+"""docs/metrics.md, from the metric families of each process."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ def page() -> str:
 
 
 def _families(module: str) -> list[Family]:
-    """Return what a process declares. Asked of a process of its own: registries are global."""
+    """Return the metric families of a process, from its own process: registries are global."""
     command = [sys.executable, "-m", "scripts.docs.metrics", module]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return [tuple(row) for row in json.loads(output)]
@@ -76,7 +76,7 @@ def _row(family: object, labels: object) -> Family:
 
 
 async def _of_store() -> list[object]:
-    """Return the families of a store with a disk, which are made when they are read."""
+    """Return the families of a store with a disk, which are created when they are read."""
     from baton.kv.events.log import EventLog
     from services.kvstore.disk.file import SLAB_BYTES, DiskFile
     from services.kvstore.disk_setup import add_disk

@@ -10,7 +10,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def code(text: str) -> str:
-    """Return a cell's text as code; an empty one stays empty."""
+    """Return a cell's text as code; an empty text stays empty."""
     return f"`{text}`" if text else ""
 
 

@@ -1,8 +1,8 @@
-"""Whether the tests can be believed: the whole suite again and again, in the ways that turn tests.
+"""Repeated runs of the whole test suite, under conditions that reveal unreliable tests.
 
-    make verdict                                    the twelve runs
+    make verdict                                    all runs
     make verdict ARGS="--runs slowed:1 --tests tests/unit/rpc"
-    make test-changed BASE=<commit>                 what changed since then, 50 times
+    make test-changed BASE=<commit>                 the tests changed since then, 50 times
 
-Each run is `make test` in a clone of its own of HEAD, with what is installed here.
+Each run is `make test` in its own clone of HEAD, with the packages installed here.
 """

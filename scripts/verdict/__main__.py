@@ -1,4 +1,4 @@
-"""The runs that say whether the tests can be believed: `python -m scripts.verdict --help`."""
+"""Run the test suite repeatedly: `python -m scripts.verdict --help`."""
 
 import argparse
 import os
@@ -21,7 +21,7 @@ TWELVE = ("plain:6", "beside:2", "slowed:2", "random:2")
 
 def main() -> int:
     asked = _arguments()
-    # What runs around the tests ends with this, whoever ends it.
+    # Processes around the tests end with this one, whatever ends it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if not is_clean():
         print("what is not committed is not tested", file=sys.stderr)
@@ -89,7 +89,7 @@ def _command(asked: argparse.Namespace) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of a shell in which nothing is activated, and make was not called."""
+    """Return the environment of a shell in which no venv is activated and make was not called."""
     gone = re.compile("MAKE|MFLAGS|VIRTUAL_ENV|PYTHONPATH|PYTHONDONTWRITEBYTECODE|GIT_")
     return {name: value for name, value in os.environ.items() if not gone.match(name)}
 
@@ -104,17 +104,17 @@ def _arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         nargs="+",
         default=TWELVE,
         metavar="KIND[:COUNT]",
-        help=f"how, and how often: {ways}; several at once: slowed+random:2. "
+        help=f"conditions, and number of runs: {ways}; combined: slowed+random:2. "
         f"Default: {' '.join(TWELVE)}",
     )
     parser.add_argument(
-        "--tests", nargs="+", metavar="PATH", help="of these alone, kept in no record"
+        "--tests", nargs="+", metavar="PATH", help="run only these; nothing is recorded"
     )
     parser.add_argument("--workers", default="3", help="processes that run tests (default: 3)")
     parser.add_argument(
-        "--seed", type=int, default=0, help="of pauses and orders; run N has SEED + N"
+        "--seed", type=int, default=0, help="seed of pauses and orders; run N uses SEED + N"
     )
-    parser.add_argument("--again", action="store_true", help="run also what was run at this commit")
+    parser.add_argument("--again", action="store_true", help="repeat runs recorded for this commit")
     asked = parser.parse_args(arguments)
     for each in asked.runs:
         kinds, _, count = each.partition(":")

@@ -1,4 +1,4 @@
-"""A cluster of this user's that runs next to the tests, where any other command finds it."""
+"""A cluster of the same user next to the tests, which other commands would find."""
 
 import os
 import signal
@@ -11,14 +11,14 @@ from pathlib import Path
 from scripts.verdict.clone import ROOT, VENV
 
 NAME = ("--cluster", f"verdict-{os.getpid()}")
-"""Of its own: the user may run a cluster already."""
+"""A name of its own: the user may already run a cluster."""
 COMMAND = ("up", "--engine", "sim", "--prefill", "1", "--decode", "1")
 PORTS = ("--http-port", "0", "--grpc-port", "0")
 START_SECONDS, STOP_SECONDS = 120.0, 30.0
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """End a process, also one that does not heed SIGTERM."""
+    """End a process, even if it ignores SIGTERM."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -28,7 +28,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def end_session(leader: "subprocess.Popen[bytes]") -> None:
-    """End a process that leads a session, and what it has left there: pytest outlives its make."""
+    """End the leader of a session, and the processes left there: pytest outlives its make."""
     if leader.poll() is None:
         os.killpg(leader.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
@@ -39,7 +39,7 @@ def end_session(leader: "subprocess.Popen[bytes]") -> None:
 
 @contextmanager
 def baton_up(log: Path) -> Iterator[None]:
-    """Run `baton up` until the context is left; its output goes into a file."""
+    """Run `baton up` until the context exits; its output goes to a file."""
     command = [str(ROOT / VENV / "bin" / "baton"), *COMMAND, *NAME, *PORTS]
     with log.open("wb") as out:
         process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out)
@@ -57,7 +57,7 @@ def baton_up(log: Path) -> Iterator[None]:
 
 
 def _is_found() -> bool:
-    """Return whether another command of this user's finds a cluster: what tests must not."""
+    """Return whether another command of this user finds a cluster. Tests must not find it."""
     command = [str(ROOT / VENV / "bin" / "baton"), "status", *NAME]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BATON_")}
     return subprocess.run(command, cwd=ROOT, env=clean, capture_output=True).returncode == 0

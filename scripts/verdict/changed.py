@@ -1,4 +1,4 @@
-"""Runs the test files that changed since a commit, each test many times."""
+"""Run the test files that changed since a commit, each test many times."""
 
 import argparse
 import os
@@ -15,10 +15,12 @@ NOTHING_COLLECTED = 5
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.verdict.changed", description=__doc__)
-    parser.add_argument("base", metavar="COMMIT", help="what is in no test file of its has changed")
-    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument(
+        "base", metavar="COMMIT", help="run the test files that differ from this commit"
+    )
+    parser.add_argument("--rounds", type=int, default=50, help="runs per test (default: 50)")
     parser.add_argument("--workers", default="3", help="processes that run tests (default: 3)")
-    parser.add_argument("--marks", required=True, help="of tests that run beside others")
+    parser.add_argument("--marks", required=True, help="marks of the tests to run in parallel")
     asked = parser.parse_args()
     files = changed(asked.base)
     if not files:
@@ -31,7 +33,7 @@ def main() -> int:
 
 
 def changed(base: str) -> list[str]:
-    """Return test files that are not as in a commit, also those that git does not know yet."""
+    """Return the test files that differ from a commit, including untracked ones."""
     differ = ("diff", "--name-only", "--diff-filter=d", base, "--", "tests")
     found = _git(*differ) + _git("ls-files", "--others", "--exclude-standard", "--", "tests")
     return [name for name in dict.fromkeys(found) if Path(name).name.startswith("test_")]

@@ -1,7 +1,7 @@
-"""A clone of HEAD in which nothing was built, with what this checkout has installed.
+"""A clone of HEAD without build outputs, with the packages that this checkout has installed.
 
-The venv is copied by hard links, so that twelve clones take no twelve installations: what names
-this checkout, its programs and where the package is found, is written anew.
+The venv is copied by hard links, so that the clones need no installations of their own. Files that
+name this checkout (programs, and where the package is found) are rewritten.
 """
 
 import os
@@ -16,12 +16,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 VENV = ".venv"
 STAMPS = (".made", ".runtime", ".dev", ".vllm", ".clickhouse")
-"""What make takes for installed; newer than the clone's files."""
+"""The files by which make recognizes installed packages; newer than the clone's files."""
 
 
 @contextmanager
 def clone(directory: Path) -> Iterator[Path]:
-    """Make the clone in a directory that does not exist, and remove it afterwards."""
+    """Create the clone in a directory that does not exist, and remove it afterwards."""
     try:
         _run("git", "clone", "--quiet", "--local", ROOT, directory)
         _run("git", "-C", directory, "checkout", "--quiet", "--detach", head())
@@ -32,12 +32,12 @@ def clone(directory: Path) -> Iterator[Path]:
 
 
 def head() -> str:
-    """Return the commit that is tested."""
+    """Return the tested commit."""
     return _run("git", "-C", ROOT, "rev-parse", "HEAD")
 
 
 def is_clean() -> bool:
-    """Return whether the checkout is that commit, but for files that git does not know."""
+    """Return whether the checkout equals that commit, except for untracked files."""
     return not _run("git", "-C", ROOT, "status", "--porcelain", "--untracked-files=no")
 
 
@@ -52,7 +52,7 @@ def _copy_venv(source: Path, target: Path) -> None:
             _rewrite(path, os.fsencode(source.parent), os.fsencode(target.parent))
     for stamp in STAMPS:
         if (path := target / stamp).exists():
-            path.unlink()  # it is a link
+            path.unlink()  # a link
             path.touch()
 
 
@@ -68,7 +68,7 @@ def _rewrite(path: Path, old: bytes, new: bytes) -> None:
     if old not in content or b"\0" in content:
         return
     mode = stat.S_IMODE(path.stat().st_mode)
-    path.unlink()  # else the other checkout's is written to
+    path.unlink()  # otherwise the other checkout's file would be changed
     path.write_bytes(content.replace(old, new))
     path.chmod(mode)
 

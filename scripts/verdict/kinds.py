@@ -1,4 +1,4 @@
-"""The ways in which the suite runs."""
+"""The conditions under which the suite runs."""
 
 import os
 import subprocess
@@ -17,35 +17,35 @@ from tests.support.order import ORDER_ENV
 
 @dataclass
 class Around:
-    """What a run of a kind has around it."""
+    """The surroundings of a run: what its kinds add."""
 
     checkout: Path
     log: Path
-    """Of the run; others lie next to it."""
+    """The run's log; other files of the run are next to it."""
     seed: int
     command: tuple[str, ...] = ()
-    """Goes before the run's own command."""
+    """Prefix of the run's command."""
     environment: dict[str, str] = field(default_factory=dict)
     on_start: Callable[[int], Callable[[], None]] = lambda _: lambda: None
-    """Called with the run's process; what it returns is called at its end."""
+    """Called with the run's process; the returned function is called at its end."""
 
 
 @contextmanager
 def plain(around: Around) -> Iterator[None]:
-    """As it is."""
+    """Run without changes."""
     yield
 
 
 @contextmanager
 def beside(around: Around) -> Iterator[None]:
-    """With a `baton up` of the same user."""
+    """Run next to a `baton up` of the same user."""
     with baton_up(around.log.with_suffix(".up.log")):
         yield
 
 
 @contextmanager
 def slowed(around: Around) -> Iterator[None]:
-    """On a machine that is busy, and stands still at random."""
+    """Run on a busy machine that stalls at random."""
     with tempfile.TemporaryDirectory() as name, burners(os.cpu_count() or 1):
         paused = Path(name) / "paused"
         around.environment[PAUSED_ENV] = str(paused)
@@ -55,14 +55,14 @@ def slowed(around: Around) -> Iterator[None]:
 
 @contextmanager
 def shuffled(around: Around) -> Iterator[None]:
-    """In another order."""
+    """Run in another order."""
     around.environment[ORDER_ENV] = str(around.seed)
     yield
 
 
 @contextmanager
 def other(around: Around) -> Iterator[None]:
-    """As another user whose home is read-only, in another time zone and locale."""
+    """Run as another user with a read-only home, in another time zone and locale."""
     with other_user(around.checkout) as user:
         around.command = user.command
         around.environment |= user.environment
@@ -75,13 +75,13 @@ KINDS = {"plain": plain, "beside": beside, "slowed": slowed, "random": shuffled,
 def run(
     kinds: Sequence[str], command: Sequence[str], around: Around, base: Mapping[str, str]
 ) -> int:
-    """Run a command in a clone in one way, or several at once; return its exit code.
+    """Run a command in a clone under some conditions; return its exit code.
 
     Args:
-        kinds: of KINDS, all of them at once.
-        command: run in the clone; its output goes into the log.
+        kinds: members of KINDS, all at once.
+        command: run in the clone; its output goes to the log.
         around: changed by the kinds.
-        base: the environment that the kinds add to.
+        base: the environment that the kinds extend.
     """
     with ExitStack() as stack:
         for kind in kinds:

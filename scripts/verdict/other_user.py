@@ -1,6 +1,6 @@
-"""The tests as another user, who may write into the clone alone, in another time zone and locale.
+"""Run the tests as another user who may write only into the clone, in another time zone and locale.
 
-Nothing is left on the host: that user is a number, and its home is a directory of root's.
+Nothing is left on the host: the user is only a number, and its home is a directory owned by root.
 """
 
 import os
@@ -17,7 +17,7 @@ from scripts.verdict.clone import VENV
 
 USER = 65534
 ZONE, LOCALE = "Asia/Kathmandu", "C"
-"""A quarter of an hour off the others; not UTF-8."""
+"""A quarter of an hour off other zones; not UTF-8."""
 ENVIRONMENT = {"TZ": ZONE, "TESTS_TZ": ZONE, "LANG": LOCALE, "TESTS_LANG": LOCALE}
 
 
@@ -26,13 +26,13 @@ class OtherUser:
     """How to run commands as that user."""
 
     command: tuple[str, ...]
-    """Goes before them."""
+    """Prefix of the commands."""
     environment: dict[str, str]
 
 
 @contextmanager
 def other_user(checkout: Path) -> Iterator[OtherUser]:
-    """Give a clone to another user, where this one is root; else only its home is taken away.
+    """Give a clone to another user if this user is root; otherwise only replace its home.
 
     Args:
         checkout: the clone, in a directory that others can enter.
@@ -59,7 +59,7 @@ def other_user(checkout: Path) -> Iterator[OtherUser]:
 
 
 def _own(checkout: Path) -> Iterator[Path]:
-    """Yield what belongs to the clone alone: the venv's files are links."""
+    """Yield the files that belong to the clone alone: the venv's files are links."""
     for path in checkout.iterdir():
         yield path
         if path.is_dir() and not path.is_symlink():
@@ -70,7 +70,7 @@ def _own(checkout: Path) -> Iterator[Path]:
 
 
 def _open_interpreter(venv: Path, copy: Path) -> Path | None:
-    """Let the venv use a copy of its interpreter where that lies in root's home; return where."""
+    """Give the venv a copy of its interpreter if that is in root's home; return its directory."""
     real = (venv / "bin" / "python").resolve()
     prefix = real.parents[1]
     if all(part.stat().st_mode & 0o001 for part in real.parents):

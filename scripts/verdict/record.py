@@ -1,4 +1,4 @@
-"""What came of the runs, kept where a later start finds it."""
+"""The results of the runs, stored so that a later start finds them."""
 
 import json
 import re
@@ -24,18 +24,18 @@ class Run:
     number: int
     green: bool
     seconds: float
-    """Of the whole command, by the wall clock."""
+    """Duration of the whole command, by the wall clock."""
     test_seconds: float
-    """Of it what pytest says of itself."""
+    """The part that pytest reports."""
     passed: int
     failures: tuple[str, ...]
     load: float
-    """Of the machine over the last five minutes, at the end: others may have used it."""
+    """Load of the machine over the last five minutes, at the end: other users may have used it."""
     log: str
 
 
 def load() -> list[Run]:
-    """Return all runs that are known, of every commit."""
+    """Return all recorded runs, of every commit."""
     if not STATE.exists():
         return []
     return [
@@ -44,7 +44,7 @@ def load() -> list[Run]:
 
 
 def save(runs: Iterable[Run]) -> None:
-    """Replace what is known."""
+    """Replace the record."""
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     draft = STATE.with_suffix(".new")
     draft.write_text(json.dumps([asdict(run) for run in runs], indent=1))
@@ -52,7 +52,7 @@ def save(runs: Iterable[Run]) -> None:
 
 
 def read_log(text: str) -> tuple[int, float, tuple[str, ...]]:
-    """Return how many tests passed, the seconds that pytest took, and what failed."""
+    """Return the number of passed tests, the seconds that pytest reports, and the failures."""
     ends = list(_ENDED.finditer(text))
     counts = [count for end in ends for count in _COUNT.findall(end.group())]
     passed = sum(int(count) for count, what in counts if what == "passed")
@@ -61,7 +61,7 @@ def read_log(text: str) -> tuple[int, float, tuple[str, ...]]:
 
 
 def table(runs: Iterable[Run]) -> str:
-    """Return runs as a table, and what failed below it."""
+    """Return runs as a table, and their failures below it."""
     lines = ["run        commit    verdict  make test    pytest   passed  load"]
     failed = []
     for run in runs:

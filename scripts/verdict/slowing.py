@@ -1,8 +1,8 @@
-"""A machine that others use, and that stands still now and then: for one run and its processes.
+"""A busy machine that stalls now and then, for one run and its processes.
 
-As many processes as there are cores compute all the time. At random, the run's processes are
-stopped, or one of those that run tests, and go on after some tenths of a second. Tests find in a
-file for how long they were stopped, as the kernel tells them for how long they waited for a core
+As many processes as there are cores compute all the time. At random, all processes of the run, or
+one that runs tests, are stopped and continue after some tenths of a second. Tests read from a file
+how long they were stopped, just as they read from the kernel how long they waited for a core
 (tests/support/clock.py).
 """
 
@@ -24,17 +24,18 @@ while os.getppid() == int(sys.argv[1]):
     sum(range(1_000_000))
 """
 NICE = 2
-"""Of those that compute: a little less important than the tests."""
+"""Niceness of the computing processes: slightly less important than the tests."""
 MEAN_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 0.5
-"""Longer than a scheduler lets a process wait, shorter than what Baton takes for a dead one."""
+"""Longer than a scheduler makes a process wait, shorter than the time after which Baton considers a
+process dead."""
 MEAN_GAP_SECONDS = 1.0
 ALL_PART = 0.5
-"""Of pauses: those of all processes at once, as when a host stops its guest."""
+"""Share of pauses that stop all processes at once, as when a host stops its guest."""
 
 
 @contextmanager
 def burners(count: int) -> Iterator[None]:
-    """Let so many processes compute; they end with this one."""
+    """Run this many computing processes; they end with this one."""
     command = [sys.executable, "-c", BURN, str(os.getpid()), str(NICE)]
     started = [subprocess.Popen(command) for _ in range(count)]
     try:
@@ -46,12 +47,12 @@ def burners(count: int) -> Iterator[None]:
 
 
 class Pauser:
-    """Stops processes of a run, by a seed, on a thread of its own, until it is closed.
+    """Stops processes of a run at random, by a seed, on its own thread, until it is closed.
 
     Args:
-        pid: of the run; all that descends from it belongs to it.
-        paused: the file in which tests find for how long they were stopped.
-        seed: draws whom, when, and for how long.
+        pid: the run's process; its descendants belong to the run.
+        paused: the file from which tests read how long they were stopped.
+        seed: determines which processes stop, when, and for how long.
     """
 
     def __init__(self, pid: int, paused: Path, seed: int) -> None:
@@ -65,7 +66,7 @@ class Pauser:
         self._thread.start()
 
     def close(self) -> None:
-        """Let all go on, and stop no more."""
+        """Continue all processes and stop no more."""
         self._ends.set()
         self._thread.join()
 
@@ -83,10 +84,10 @@ class Pauser:
         self.seconds += seconds
         draft = self._paused.with_suffix(".new")
         draft.write_text(str(self.seconds))
-        draft.rename(self._paused)  # before it happens: no test counts it as its own
+        draft.rename(self._paused)  # before it happens, so that no test counts it as its own
         try:
             for pid in pids:
-                # One that a test has stopped is the test's, whoever lets it go on.
+                # A process that a test has stopped belongs to the test.
                 if _state(pid) not in ("T", "Z", ""):
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGSTOP)
@@ -100,7 +101,7 @@ class Pauser:
 
 
 def descendants(root: int) -> list[int]:
-    """Return the pids of all that descends from a process, parents first."""
+    """Return the pids of all descendants of a process, parents first."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -120,7 +121,7 @@ def _state(pid: int) -> str:
 
 
 def _runs_tests(pid: int) -> bool:
-    """Return whether a process is pytest's, or a worker of xdist's."""
+    """Return whether a process is pytest, or a worker of xdist."""
     try:
         line = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
