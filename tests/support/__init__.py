@@ -1,1 +1,1 @@
-"""What tests of every area stand on: clusters, processes, doubles, waiting."""
+"""Shared support for tests of every area: clusters, processes, doubles, waiting."""

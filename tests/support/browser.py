@@ -1,4 +1,4 @@
-"""Pages in a real browser: Chromium without a window, driven over pipes."""
+"""Pages in a real browser: headless Chromium, driven over pipes."""
 
 import asyncio
 import itertools
@@ -29,7 +29,7 @@ def find_browser() -> str | None:
 
 
 class Page:
-    """An open page, by the DevTools protocol: JSON that ends with a zero byte, on two pipes."""
+    """An open page, driven by the DevTools protocol: zero-terminated JSON on two pipes."""
 
     def __init__(self, to: asyncio.WriteTransport, of: asyncio.StreamReader) -> None:
         self._to = to
@@ -38,17 +38,17 @@ class Page:
         self._session: dict[str, str] = {}
 
     async def open(self, url: str) -> None:
-        """Open a page; its scripts may still be on their way."""
+        """Open a page; its scripts may not have loaded yet."""
         target = await self.call("Target.createTarget", url="about:blank")
         attached = await self.call("Target.attachToTarget", flatten=True, **target)
         self._session = {"sessionId": attached["sessionId"]}
         await self.call("Page.navigate", url=url)
 
     async def run(self, script: str) -> Any:
-        """Return what JavaScript comes to; of a promise, what it brings.
+        """Return the value of a JavaScript expression; of a promise, its result.
 
         Raises:
-            AssertionError: it threw an error.
+            AssertionError: the expression threw an error.
         """
         done = await self.call(
             "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
@@ -57,7 +57,7 @@ class Page:
         return done["result"].get("value")
 
     async def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Call a method of the protocol; events that arrive before its result are passed over."""
+        """Call a method of the protocol; ignore events that arrive before its result."""
         number = next(self._ids)
         message = {"id": number, "method": method, "params": params, **self._session}
         self._to.write(json.dumps(message).encode() + b"\0")
@@ -71,12 +71,12 @@ class Page:
 
 @asynccontextmanager
 async def browser_page(program: str, profile: Path, url: str) -> AsyncIterator[Page]:
-    """Open a page in a browser of its own, which ends with the context.
+    """Open a page in its own browser, which ends with the context.
 
     Args:
         program: the browser's path.
         profile: an empty directory for its files.
-        url: of the page.
+        url: the page's URL.
     """
     # The browser reads from its descriptor 3 and writes to its descriptor 4.
     of_us, to_us = os.pipe()

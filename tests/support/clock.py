@@ -1,9 +1,9 @@
-"""Seconds that a busy machine does not take from a test.
+"""Time limits for tests that do not count the time that a busy machine takes away.
 
-A promise such as "within a second" is about what Baton does, on a machine that lets it. What other
-programs, other tests and the machine's host take is not Baton's: the kernel counts it, and so a
-bound holds to the letter on a quiet machine and stretches on a busy one. It never stretches beyond
-LIMIT_SECONDS, or a long one beyond STRETCH times itself: what does not happen at all is noticed.
+A promise such as "within a second" applies to Baton on a machine that lets it run. Time taken by
+other programs, other tests and the machine's host does not count: the kernel reports it. A limit is
+therefore exact on a quiet machine and longer on a busy one. It never exceeds LIMIT_SECONDS, or
+STRETCH times itself if it is long: an event that never happens is still detected.
 """
 
 import asyncio
@@ -14,31 +14,33 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 PATIENCE_SECONDS = 30.0
-"""Of a quiet machine: for what must come and has no bound of its own."""
+"""Seconds of a quiet machine to wait for an event that has no limit of its own."""
 LIMIT_SECONDS = 100.0
-"""Seconds by the wall clock: a machine with other work stands still for seconds."""
+"""Seconds by the wall clock: a machine with other work may stall for seconds."""
 DEADLINE_SECONDS = LIMIT_SECONDS
-"""Of a call that has one because each call has, by the wall clock, as grpcio and httpx count."""
+"""Deadline of calls whose deadline does not matter, by the wall clock, as grpcio and httpx
+count."""
 STRETCH = 2.0
 LOOK_SECONDS = 0.01
 
 PAUSED_ENV = "TESTS_PAUSED"
-"""A file in which a run that is paused now and then finds for how many seconds it was."""
+"""Names the file in which a run that is paused at times finds the total pause in seconds."""
 
 _PRESSURE = (Path("/proc/pressure/cpu"), Path("/proc/pressure/io"))
 _STAT = Path("/proc/stat")
 _WORK, _WORK_SECONDS = 10_000, 0.0014
-"""What `slowness` does, and how long that takes on a quiet machine."""
+"""The work of `slowness`, and its duration on a quiet machine."""
 _STOLEN = 8
-"""Place on the first line of /proc/stat: ticks that the host gave to other machines, all cores."""
+"""Position on the first line of /proc/stat: ticks that the host gave to other machines, all
+cores."""
 
 
 def lost_seconds() -> float:
-    """Return for how long, since it started, something on this machine had to wait for it.
+    """Return the total time for which a process of this machine had to wait for it.
 
-    For a core, a disk (Linux's pressure stall information, the `some` lines), or the host of a
-    virtual machine; or was paused by who runs the tests (scripts/verdict). What waits for two of
-    them counts twice. 0 where the kernel does not say.
+    Waiting means for a core or a disk (Linux's pressure stall information, the `some` lines), for
+    the host of a virtual machine, or while paused by scripts/verdict. Waiting for two of them
+    counts twice. 0 if the kernel does not report it.
     """
     lost = 0.0
     for path in _PRESSURE:
@@ -51,7 +53,7 @@ def lost_seconds() -> float:
 
 
 def stolen_seconds() -> float:
-    """Return for how long, since it started, the host let this machine's cores wait."""
+    """Return the total time for which the host made this machine's cores wait."""
     try:
         cores = _STAT.read_text().split("\n", 1)[0].split()
     except OSError:
@@ -60,7 +62,7 @@ def stolen_seconds() -> float:
 
 
 def paused_seconds() -> float:
-    """Return for how long, since they began, processes of this run of tests were paused."""
+    """Return the total time for which processes of this test run were paused."""
     try:
         return float(Path(os.environ[PAUSED_ENV]).read_text())
     except (KeyError, OSError):
@@ -68,7 +70,7 @@ def paused_seconds() -> float:
 
 
 class Stopwatch:
-    """Measures from when it is made."""
+    """Measures the time since its creation."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -76,7 +78,7 @@ class Stopwatch:
 
     @property
     def elapsed(self) -> float:
-        """Seconds by the wall clock: no fewer than `seconds`."""
+        """Seconds by the wall clock; at least `seconds`."""
         return time.monotonic() - self._began
 
     @property
@@ -85,7 +87,7 @@ class Stopwatch:
         return max(0.0, self.elapsed - (lost_seconds() - self._lost))
 
     def remaining(self, seconds: float) -> float:
-        """Return the least seconds until a bound can have passed; 0 once it has."""
+        """Return the least time until a limit can have passed; 0 once it has."""
         by_wall = seconds - self.elapsed
         if by_wall > 0:
             return by_wall
@@ -95,10 +97,10 @@ class Stopwatch:
 
 @asynccontextmanager
 async def within(seconds: float) -> AsyncIterator[None]:
-    """Cut what runs in here once so many seconds of a quiet machine have passed.
+    """Cancel the block after this many seconds of a quiet machine.
 
     Raises:
-        TimeoutError: it was cut.
+        TimeoutError: the block was cancelled.
     """
     loop = asyncio.get_running_loop()
     watch = Stopwatch()
@@ -119,10 +121,10 @@ async def within(seconds: float) -> AsyncIterator[None]:
 
 
 def slowness() -> float:
-    """Return how many times longer this machine takes now for a piece of work than a quiet one.
+    """Return how many times longer this machine now takes for some work than a quiet one.
 
-    Of the thread's own time: a core that others share, or that runs slowly, does less in it. 1 at
-    the least; a quiet core of an Intel Xeon with AMX is the measure.
+    By the CPU time of this thread: a shared or slow core does less in it. At least 1; the reference
+    is a quiet core of an Intel Xeon with AMX.
     """
     took = float("inf")
     for _ in range(3):

@@ -1,10 +1,10 @@
-"""A compiler that is none: for tests of what surrounds compiling."""
+"""A fake compiler, for tests of the code around compiling."""
 
 from pathlib import Path
 
 
 def make_compiler(directory: Path) -> str:
-    """Return the command of a compiler that takes any source and makes a file that is no library.
+    """Return the command of a compiler that writes a file that is no library for any source.
 
     Args:
         directory: where its script is written.

@@ -1,4 +1,4 @@
-"""What an operator does to etcd with `etcdctl`, and no process of Baton ever does."""
+"""Operations on etcd that an operator does with `etcdctl`, and no process of Baton does."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ async def delete(endpoints: Sequence[str], key: str) -> bool:
 
 
 async def compact(endpoints: Sequence[str], revision: int) -> None:
-    """Forget the history before a revision."""
+    """Discard the history before a revision."""
     await _run(endpoints, "compaction", str(revision))
 
 

@@ -1,9 +1,9 @@
-"""The host as every test finds it, whatever machine, user and shell the tests are run by.
+"""The same host environment for every test, whatever the machine, user and shell.
 
-Tests read settings from the environment, put files into temporary, run and home directories, and
-look for clusters that this user runs. None of it may be the host's: a variable of a developer's
-shell would change what tests do, and a `baton up` next to them would be found. So each process
-that runs tests, and with it all that it starts, has directories of its own and one environment.
+Tests read settings from the environment, create files in temporary, run and home directories, and
+look for clusters of this user. None of this may come from the host: a variable of a developer's
+shell would change the tests, and they would find a running `baton up`. So each process that runs
+tests, and everything that it starts, has its own directories and one environment.
 """
 
 import os
@@ -18,10 +18,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 TIME_ZONE_ENV, LOCALE_ENV = "TESTS_TZ", "TESTS_LANG"
-"""Another time zone and locale for the tests, which have to pass in any: `make verdict`."""
+"""Another time zone and locale for the tests, which must pass in any: `make verdict`."""
 
 KEPT = frozenset({"BATON_NATIVE_VARIANT", "BATON_TEST_IMAGES"})
-"""Said to tests, by the Makefile."""
+"""Variables that the Makefile sets for tests."""
 
 REMOVED = (
     "BATON_",  # settings
@@ -31,7 +31,7 @@ REMOVED = (
     "OTEL_",  # where telemetry goes
     "PG",  # where asyncpg finds a database
     "ETCDCTL_",
-    "GRPC_",  # what grpcio logs, and whom it trusts
+    "GRPC_",  # logs and trusted certificates of grpcio
     "OPENAI_",
     "HF_",
     "TRANSFORMERS_",
@@ -39,7 +39,7 @@ REMOVED = (
     "KUBECONFIG",
     "MALLOC_",
     "NOTIFY_SOCKET",
-    # What makes texts for terminals longer, or colors them.
+    # variables that make terminal output longer, or color it
     "COLUMNS",
     "LINES",
     "FORCE_COLOR",
@@ -50,22 +50,22 @@ REMOVED = (
     "TMP",
     "TEMP",
 )
-"""How variables begin that tests do not get from the shell."""
+"""Prefixes of variables that tests do not inherit from the shell."""
 
 LOCAL = "127.0.0.1,localhost,::1"
-"""Never reached by a proxy."""
+"""Addresses that are never reached through a proxy."""
 
 
 def isolate(environ: MutableMapping[str, str], directory: Path) -> None:
-    """Make an environment that of tests, with directories within `directory`.
+    """Turn an environment into that of tests, with directories within `directory`.
 
     Args:
         environ: changed.
-        directory: of one process that runs tests; not long, for sockets lie within it.
+        directory: belongs to one process that runs tests; a short path, as it contains sockets.
     """
     zone, locale = environ.get(TIME_ZONE_ENV, "UTC"), environ.get(LOCALE_ENV, "C.UTF-8")
     home = Path(environ.get("HOME", "/nonexistent"))
-    # Caches of downloads are no state, and packages that tests install are large.
+    # Caches of downloads hold no state, and packages that tests install are large.
     environ.setdefault("PIP_CACHE_DIR", environ.get("XDG_CACHE_HOME", f"{home}/.cache") + "/pip")
     for name in environ.keys() - KEPT:
         if name.startswith(REMOVED):
@@ -75,35 +75,35 @@ def isolate(environ: MutableMapping[str, str], directory: Path) -> None:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         environ[name] = str(path)
     environ |= {"TZ": zone, "LANG": locale}
-    # What vLLM finds out of a model takes it ten seconds of CPU: once per checkout.
+    # vLLM takes ten seconds of CPU to inspect a model: once per checkout.
     environ["VLLM_CACHE_ROOT"] = str(ROOT / "build" / "vllm")
     for name in ("NO_PROXY", "no_proxy"):
         environ[name] = ",".join(filter(None, (environ.get(name), LOCAL)))
 
 
 def variables() -> Mapping[str, str]:
-    """Return what each process of a test must have, also one that is given nothing else."""
+    """Return the variables that every process of a test needs, even in an empty environment."""
     names = ("HOME", "TMPDIR", "XDG_RUNTIME_DIR", "TZ", "LANG")
     return {name: os.environ[name] for name in names}
 
 
 def take_own_host(config: pytest.Config) -> None:
-    """Give this process, whether or not a worker of xdist, a host of its own.
+    """Give this process its own host environment, whether or not it is a worker of xdist.
 
-    Its directories lie in the run's temporary one, so that they go with it.
+    Its directories are in the run's temporary one and are removed with it.
     """
     directory = config._tmp_path_factory.getbasetemp() / "host"  # type: ignore[attr-defined]
     isolate(os.environ, directory)
     os.umask(0o022)
-    tempfile.tempdir = None  # else what was found before stays
+    tempfile.tempdir = None  # otherwise the earlier result stays
     time.tzset()
     hear_signals()
 
 
 def hear_signals() -> None:
-    """Let what tests start hear the signals to which a background job's shell or nohup is deaf.
+    """Restore the handlers of signals that a background job's shell or nohup ignores.
 
-    What is ignored is ignored by each process that is started, and what has a handler is not.
+    A child process inherits ignored signals, but not handlers.
     """
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):

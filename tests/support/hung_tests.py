@@ -1,8 +1,8 @@
-"""What becomes of a test that hangs: it fails with where it stands, and the others go on.
+"""Handling of tests that hang: the test fails with its stack, and the other tests continue.
 
-pytest-timeout says when. It tries once and only until something fails, by an exception which an
-event loop's callback does not let through: a teardown behind a failure, or a callback that does not
-return, would keep its process, and with it the run, for ever.
+pytest-timeout detects them. It acts once, and only until a failure, by an exception which a
+callback of an event loop does not let through. A teardown after a failure, or a callback that does
+not return, would keep its process, and with it the run, forever.
 """
 
 import asyncio
@@ -21,22 +21,22 @@ from pytest_timeout import Settings, is_debugging
 from tests.support.clock import Stopwatch
 
 AGAIN = 4
-"""What did not end is failed again after this part of its time: a fixture, or the test itself."""
+"""A test or fixture that did not end is failed again after this share of its time."""
 TRIES = 3
-"""So often; then its process ends, and xdist starts another one for the tests that are left."""
+"""How often; then its process ends, and xdist starts another one for the remaining tests."""
 FRAMES = 12
 TASKS = 40
-"""How much is shown: of each thread the innermost frames, of tasks those of tests before others."""
+"""Output limits: the innermost frames of each thread, and tasks, those of tests first."""
 
 _settings = pytest.StashKey[Settings]()
 
 
 class HungTests:
-    """A plugin of pytest: takes the place of what pytest-timeout does by itself."""
+    """A plugin of pytest that replaces the actions of pytest-timeout."""
 
     @pytest.hookimpl
     def pytest_timeout_set_timer(self, item: pytest.Item, settings: Settings) -> bool:
-        """Fail the test once its time is up, of a quiet machine, and again what does not end."""
+        """Fail the test once its time of a quiet machine is up, and again if it does not end."""
         item.stash[_settings] = settings
         tries, watch = 0, Stopwatch()
 
@@ -60,14 +60,14 @@ class HungTests:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
-        vars(item)["cancel_timeout"] = cancel  # as pytest-timeout's own hook calls it
+        vars(item)["cancel_timeout"] = cancel  # called as by pytest-timeout's own hook
         signal.signal(signal.SIGALRM, fail)
         arm(settings.timeout)
         return True
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
-        """Give teardown its own time where the test has failed: pytest-timeout stops then."""
+        """Give teardown its own time after a failure: pytest-timeout has stopped then."""
         running = signal.getitimer(signal.ITIMER_REAL)[0]
         if not running and (settings := item.stash.get(_settings, None)) is not None:
             self.pytest_timeout_set_timer(item, settings)
@@ -75,7 +75,7 @@ class HungTests:
 
 
 def stacks(frame: FrameType | None) -> str:
-    """Return where this thread stands, all others do, and what each task of its loop awaits."""
+    """Return the stacks of all threads, and what each task of this thread's loop awaits."""
     lines = ["in the main thread:", *_frames(frame)]
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     for ident, other in sys._current_frames().items():
@@ -83,7 +83,7 @@ def stacks(frame: FrameType | None) -> str:
             lines += [f"in thread {names.get(ident, ident)}:", *_frames(other)]
     try:
         tasks = list(asyncio.all_tasks())
-    except RuntimeError:  # no loop runs
+    except RuntimeError:  # no loop is running
         tasks = []
     waits = sorted((_waits(task) for task in tasks), key=lambda lines: "/tests/" not in lines[1])
     for shown in waits[:TASKS]:
@@ -98,7 +98,7 @@ def _frames(frame: FrameType | None) -> list[str]:
 
 
 def _waits(task: asyncio.Task[Any]) -> list[str]:
-    """Return what a task awaits, the outermost first."""
+    """Return what a task awaits, outermost first."""
     lines, awaited = [f"task {task.get_name()} awaits:"], task.get_coro()
     while (frame := _part(awaited, "frame")) is not None:
         lines.append(f"  {frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}")
@@ -107,7 +107,7 @@ def _waits(task: asyncio.Task[Any]) -> list[str]:
 
 
 def _part(awaited: Any, name: str) -> Any:
-    """Return a coroutine's, a generator's or an asynchronous generator's attribute."""
+    """Return an attribute of a coroutine, a generator or an asynchronous generator."""
     return next(
         (value for kind in ("cr_", "gi_", "ag_") if (value := getattr(awaited, kind + name, None))),
         None,

@@ -1,4 +1,4 @@
-"""How long one turn of the event loop holds it."""
+"""The longest time for which one turn of the event loop blocks it."""
 
 import asyncio
 import gc
@@ -16,16 +16,16 @@ TRIES = 10
 class LoopHolds:
     """Watches the running loop inside its context.
 
-    A timer that comes late was held up by a turn of the loop: by its work, by a call that blocks,
-    by another thread that has the interpreter's lock. What does not count is the time for which the
-    kernel let the thread wait for a core, and the host the machine: a busy one does not look like a
-    loop that was held. No garbage is collected meanwhile: this process has all that its tests have
-    made, of which a process that serves freezes its own.
+    A late timer shows that a turn of the loop blocked it: by its work, by a blocking call, or by
+    another thread that held the interpreter's lock. Time for which the kernel made the thread wait
+    for a core, or the host the machine, does not count: a busy machine does not look like a blocked
+    loop. Garbage collection is off meanwhile: this process has the objects of all its tests, while
+    a serving process freezes its own.
     """
 
     def __init__(self) -> None:
         self.longest = 0.0
-        """Seconds, on this machine as it is now."""
+        """Seconds, on this machine in its present state."""
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "LoopHolds":
@@ -42,12 +42,12 @@ class LoopHolds:
     ) -> None:
         gc.enable()
         assert self._task is not None
-        await asyncio.sleep(LOOK_SECONDS)  # what the last turn held is seen by the next look
+        await asyncio.sleep(LOOK_SECONDS)  # the next check sees how long the last turn blocked
         self._task.cancel()
         await asyncio.wait([self._task])
 
     def longer_than(self, seconds: float) -> bool:
-        """Return whether it was held for longer, as on a quiet core of a Xeon with AMX."""
+        """Return whether it was blocked for longer, as on a quiet core of a Xeon with AMX."""
         return self.longest > seconds and self.longest / slowness() > seconds
 
     async def _watch(self) -> None:
@@ -64,9 +64,9 @@ class LoopHolds:
 
 
 async def holds_loop(act: Callable[[], Awaitable[object]], seconds: float) -> float:
-    """Return how long a turn of `act` holds the loop, 0.0 if that is not longer than `seconds`.
+    """Return how long a turn of `act` blocks the loop, 0.0 if not longer than `seconds`.
 
-    It is tried again where it was: what an input costs, it costs each time.
+    A longer time is measured again: the cost of an input recurs.
     """
     for _ in range(TRIES):
         async with LoopHolds() as holds:
@@ -77,6 +77,6 @@ async def holds_loop(act: Callable[[], Awaitable[object]], seconds: float) -> fl
 
 
 def _lost(schedstat: int) -> float:
-    """Return the seconds that this thread waited for a core, and the machine for its host."""
+    """Return the seconds for which this thread waited for a core, and the machine for its host."""
     waited = int(os.pread(schedstat, 64, 0).split()[1]) / 1e9
     return waited + stolen_seconds() + paused_seconds()

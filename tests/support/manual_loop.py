@@ -1,4 +1,4 @@
-"""The clock and timers of an event loop, which a test turns by hand."""
+"""The clock and timers of an event loop, advanced by the test."""
 
 import heapq
 import itertools
@@ -15,7 +15,7 @@ class _Handle:
 
 
 class ManualLoop:
-    """Has `time`, `call_soon`, `call_at` and `call_later`; what is due runs in `advance`."""
+    """Provides `time`, `call_soon`, `call_at` and `call_later`; due callbacks run in `advance`."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -37,7 +37,7 @@ class ManualLoop:
         return handle
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; each callback runs at its own time."""
+        """Advance the time; each callback runs at its own time."""
         end = self.now + seconds
         while self._timers and self._timers[0][0] <= end:
             when, _, handle = heapq.heappop(self._timers)

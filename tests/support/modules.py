@@ -1,4 +1,4 @@
-"""The modules of the packages that are released, generated messages aside."""
+"""The modules of the released packages, except generated messages."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The order of tests, and how often each runs, where a run says so: see scripts/verdict."""
+"""The order of tests, and the number of their runs, if a run sets them: see scripts/verdict."""
 
 import os
 import random
@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 ORDER_ENV = "TESTS_ORDER"
-"""A seed: files run in the order that it draws, and so do the tests of each."""
+"""A seed that determines the order of files, and of the tests in each."""
 ROUNDS_ENV = "TESTS_ROUNDS"
 """How often each test runs, in one process or several."""
 
 
 def ordered(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Return tests in the order that the environment asks for.
+    """Return tests in the order that the environment sets.
 
-    All processes of a run draw the same one, as xdist wants. Tests of a file stay together: what
-    they share is made once.
+    All processes of a run use the same order, as xdist requires. Tests of a file stay together:
+    their shared fixtures are created once.
     """
     if not (seed := os.environ.get(ORDER_ENV)):
         return list(items)
@@ -40,7 +40,7 @@ def round_() -> None:
 
 
 def repeat(metafunc: pytest.Metafunc) -> None:
-    """Let a test run as often as the environment asks for: all of a file, and then all again."""
+    """Run a test as often as the environment sets: all tests of a file, and then all again."""
     if rounds := int(os.environ.get(ROUNDS_ENV, "1")) - 1:
         metafunc.fixturenames.append("round_")
         ids = [f"round{number}" for number in range(rounds + 1)]

@@ -1,4 +1,4 @@
-"""Few combinations of parameters in which every pair of values still meets."""
+"""Few combinations of parameters that contain every pair of values."""
 
 from collections.abc import Sequence
 from itertools import combinations, product
@@ -6,10 +6,10 @@ from typing import Any
 
 
 def pairwise(*parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Return rows, one value per parameter: any two values of two parameters meet in one.
+    """Return rows, one value per parameter: any two values of two parameters are together in a row.
 
-    Greedy over the full product, in its order: the row that brings the most new pairs goes next.
-    For test matrices whose full product costs more than it tells.
+    Greedy over the full product, in its order: the row with the most new pairs is next. For test
+    matrices whose full product costs more than it reveals.
     """
     positions = [range(len(values)) for values in parameters]
     rows = list(product(*positions))

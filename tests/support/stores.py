@@ -1,4 +1,4 @@
-"""Stores in the test's own process, with everything of the real one but etcd; their clients."""
+"""Stores in the test's own process, complete except for etcd, and their clients."""
 
 import asyncio
 import importlib.util
@@ -44,12 +44,12 @@ needs_nixl = pytest.mark.skipif(
 EACH_PEER_TRANSPORT = [
     pytest.param(name, marks=[needs_nixl] if name == NIXL else []) for name in PEER_TRANSPORTS
 ]
-"""For tests that hold whatever stores use between them."""
+"""For tests that must pass with every transport between stores."""
 
 
 @dataclass
 class RunningStore:
-    """A store that answers at `address`."""
+    """A store that serves at `address`."""
 
     store: Store
     address: str
@@ -62,13 +62,13 @@ class RunningStore:
         return pb.KvSource(store_id=self.store.store_id, address=self.address)
 
     def counts(self) -> tuple[int, ...]:
-        """Everything that must be 0 when nobody uses the store."""
+        """All counts that must be 0 when no client uses the store."""
         counts = stat(self.store)
         pinned = self.store.table.pinned_bytes
         return (counts.leases, counts.reservations, counts.quarantined, counts.waiters, pinned)
 
     def held(self) -> dict[str, int]:
-        """What clients, and over NIXL other stores, hold here, by name; empty at baseline."""
+        """Return what clients and other stores hold here, by name; empty at baseline."""
         names = ("leases", "reservations", "quarantined", "waiters", "pinned bytes")
         counts = dict(zip(names, self.counts(), strict=True)) | {
             "pushes to others": self.pushes.live,
@@ -81,7 +81,7 @@ class RunningStore:
         """Return once nothing is held.
 
         Raises:
-            AssertionError: something still is after `seconds`; the text names it.
+            AssertionError: something is still held after `seconds`; the text names it.
         """
         try:
             await eventually(lambda: not self.held(), seconds)
@@ -108,9 +108,9 @@ async def running_store(
     push_seconds: float = 30.0,
     retry_seconds: float = 0.5,
 ) -> AsyncIterator[RunningStore]:
-    """Run a store until the context is left. `peer_transport` is the best that it uses.
+    """Run a store until the context exits. `peer_transport` is the best that it uses.
 
-    By default nothing lapses in the time of a test, for a machine that stands still is no fault.
+    By default nothing expires during a test, since a machine that stalls is not an error.
     """
     async with AsyncExitStack() as stack:
         arena = stack.enter_context(Arena(directory, arena_bytes))
@@ -175,7 +175,7 @@ async def connected(
     client_id: str = "client",
     seconds: float = 5,
 ) -> AsyncIterator[KvStoreClient]:
-    """A client that is attached; `transports` as KvStoreClient takes them, both if none."""
+    """A connected client; `transports` as for KvStoreClient, both if none."""
     resolve = address if callable(address) else lambda: address
     async with KvStoreClient(
         resolve,
@@ -188,7 +188,7 @@ async def connected(
 
 
 def block(number: int, size: int) -> bytes:
-    """Bytes that differ from block to block and all along."""
+    """Bytes that differ between blocks and within each block."""
     return (number.to_bytes(4, "big") * (size // 4 + 1))[:size]
 
 
@@ -200,7 +200,7 @@ def keys_of(count: int, salt: str = "") -> list[bytes]:
 async def put(
     client: KvStoreClient, keys: list[bytes], size: int, first: int = 0, layout: bytes = LAYOUT
 ) -> int:
-    """Write `block(first + i)` under each key; answers how many are readable."""
+    """Write `block(first + i)` under each key; return how many are readable."""
     reservation = await client.reserve(keys, layout, size)
     try:
         for index, view in reservation.slots.items():
@@ -218,7 +218,7 @@ async def get(
     sources: list[pb.KvSource] | None = None,
     layout: bytes = LAYOUT,
 ) -> tuple[dict[int, bytes], set[int]]:
-    """Fetch and verify copies; answers what came and what is missing, by index."""
+    """Fetch and verify copies; return the received and the missing ones, by index."""
     found: dict[int, bytes] = {}
     fetching = client.fetch(keys, layout, size, sources or [], wait)
     try:
@@ -251,8 +251,10 @@ async def wait_stat(address: str, seconds: float = 5.0, **counts: int) -> None:
 
 
 async def wait_memory(address: str, arena_bytes: int) -> None:
-    """Wait until a store has all of its arena: it serves from the first pages on, and a machine
-    that is busy gives it the others later."""
+    """Wait until a store has all of its arena.
+
+    It serves as soon as it has the first pages; a busy machine provides the others later.
+    """
     await wait_stat(address, PATIENCE_SECONDS, capacity_bytes=arena_bytes)
 
 

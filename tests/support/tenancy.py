@@ -1,4 +1,4 @@
-"""Records for tests: a tenant, its project, and keys of it."""
+"""Records for tests: a tenant, its project, and their keys."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Waiting for what no event tells."""
+"""Waiting for conditions that no event signals."""
 
 import asyncio
 import inspect
@@ -19,11 +19,11 @@ async def eventually(
     """Return the first true value of `condition`, which may be a coroutine function.
 
     Args:
-        condition: asked again and again.
-        seconds: of a quiet machine: see `Stopwatch`. Who means a bound says it.
+        condition: called again and again.
+        seconds: of a quiet machine: see `Stopwatch`. Tests of a time limit state it.
 
     Raises:
-        TimeoutError: there was none within `seconds`; the text has the last value.
+        TimeoutError: there was none within `seconds`; the text contains the last value.
     """
     watch = Stopwatch()
     while True:
@@ -38,17 +38,17 @@ async def eventually(
 
 
 async def wait_for(awaitable: Awaitable[T], seconds: float = PATIENCE_SECONDS) -> T:
-    """Return what `awaitable` comes to, as `asyncio.wait_for` does by the wall clock.
+    """Return the result of `awaitable`, as `asyncio.wait_for` does by the wall clock.
 
     Raises:
-        TimeoutError: it did not within `seconds` of a quiet machine, and was cancelled.
+        TimeoutError: there was none within `seconds` of a quiet machine, and it was cancelled.
     """
     async with within(seconds):
         return await awaitable
 
 
 def eventually_blocking(condition: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
-    """Do the same without an event loop, for a condition that is a plain function."""
+    """Return the first true value of a plain function, without an event loop."""
     watch = Stopwatch()
     while not (value := condition()):
         if not watch.remaining(seconds):

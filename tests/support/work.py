@@ -1,4 +1,4 @@
-"""How much a call does, as a count that no busy machine changes."""
+"""The amount of work of a call, as a count that does not depend on the machine."""
 
 import sys
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def lines_run(call: Callable[[], object]) -> int:
-    """Return how many lines of Python a call runs, a loop's once for each turn."""
+    """Return the number of Python lines that a call runs, a loop's once per iteration."""
     lines = 0
 
     def count(frame: FrameType, event: str, argument: Any) -> Any:

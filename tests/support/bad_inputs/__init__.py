@@ -1,1 +1,1 @@
-"""Plays what is in tests/data/bad_inputs at a frontend, over both of its surfaces."""
+"""Sends the cases of tests/data/bad_inputs to a frontend, over both of its APIs."""

@@ -1,4 +1,4 @@
-"""Cases as the files of tests/data/bad_inputs have them; README.md there says how."""
+"""Cases of bad input, read from tests/data/bad_inputs; its README.md describes the format."""
 
 import json
 from base64 import b64decode
@@ -16,23 +16,23 @@ class Case:
     file: str
     name: str
     expect: tuple[str, ...]
-    """What may come of it: see README.md."""
+    """The allowed results: see README.md."""
     spec: dict[str, Any] = field(repr=False)
     """The whole line."""
 
     @property
     def kind(self) -> str:
-        """How it is sent: the first key of the line that says so."""
+        """How the case is sent: the first key of the line that names a way."""
         return next(key for key in self.spec if key in KINDS)
 
     @property
     def on_http(self) -> bool:
-        """Whether it is played on the HTTP surface."""
+        """Whether the case is sent over HTTP."""
         return self.kind not in ("message", "frames") and "only_grpc" not in self.spec
 
     @property
     def on_grpc(self) -> bool:
-        """Whether it is played on the gRPC surface."""
+        """Whether the case is sent over gRPC."""
         return self.kind in ("message", "frames") or "grpc" in self.spec
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ KINDS = ("chat", "text", "tokenize", "body", "raw", "message", "frames")
 
 
 def load() -> list[Case]:
-    """Return all cases, file by file."""
+    """Return all cases, by file."""
     cases = []
     for path in sorted(DATA.glob("*.jsonl")):
         for line in path.read_text().splitlines():
@@ -55,7 +55,7 @@ def load() -> list[Case]:
 
 
 def pieces(value: Any) -> bytes:
-    """Return the bytes that a string of Latin-1 stands for, or a list of such, or [one, times]."""
+    """Return the bytes of a Latin-1 string, a list of such strings, or [string, repetitions]."""
     if isinstance(value, str):
         return value.encode("latin-1")
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Cases of the gRPC surface: messages of its methods, and frames of HTTP/2."""
+"""Cases for the gRPC API: messages of its methods, and frames of HTTP/2."""
 
 import asyncio
 from typing import Any
@@ -27,9 +27,9 @@ class GrpcPlayer:
     """Sends cases to a gRPC server: messages on one channel, frames on a connection each.
 
     Args:
-        address: of the server.
-        channel: to it.
-        model: that requests ask for, where the case does not say it.
+        address: the server's address.
+        channel: a channel to the server.
+        model: the model of requests whose case names none.
     """
 
     def __init__(self, address: str, channel: grpc.aio.Channel, model: str) -> None:
@@ -38,13 +38,13 @@ class GrpcPlayer:
         self._model = model
 
     def prepare(self, case: Case) -> tuple[str, bytes]:
-        """Return the method that a case calls, and the message; of frames no method."""
+        """Return the method that a case calls, and the message; for frames, no method."""
         if case.kind == "frames":
             return "", b"".join(map(_frames, case.spec["frames"]))
         return self._call(case)
 
     async def play(self, case: Case, prepared: tuple[str, bytes]) -> str:
-        """Send what was prepared of a case; return what came, in the words of its `expect`."""
+        """Send a prepared case; return the result in the terms of its `expect`."""
         method, data = prepared
         if case.kind == "frames":
             return await self._play_frames(case, data)
@@ -58,7 +58,7 @@ class GrpcPlayer:
     def _call(self, case: Case) -> tuple[str, bytes]:
         if case.kind == "message":
             model = self._model.encode()
-            # A field of a model's name that has the length of the real one's.
+            # A field for a model's name of the same length as the real name.
             payload = pieces(case.spec["message"]).replace(b"@MODEL", bytes((len(model),)) + model)
             return case.spec["method"], payload
         method, kind = METHODS[case.kind]
@@ -79,7 +79,7 @@ class GrpcPlayer:
 
 
 _LISTS = {"messages"}
-"""Fields of which a case has all entries."""
+"""Fields for which a case gives all entries."""
 
 
 def _base(kind: str, model: str) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def _base(kind: str, model: str) -> dict[str, Any]:
 
 
 def _outcome(answer: Answer) -> str:
-    """Return a call's end: what `_shown` does, or `reset` and a code, or an HTTP status."""
+    """Return the end of a call: the result of `_shown`, `reset` and a code, or an HTTP status."""
     if answer.reset is not None:
         assert answer.reset is not Code.INTERNAL_ERROR
         return f"reset {answer.reset.name}"
@@ -103,12 +103,12 @@ def _outcome(answer: Answer) -> str:
 
 
 async def _end_of(peer: Peer) -> str:
-    """Return how the connection ended, or `alive` once all that was sent was borne."""
+    """Return how the connection ended, or `alive` once the server has accepted everything sent."""
     peer.send(ping(b"roundtri"))
     while (got := await peer.receive()) is not None:
         if got.kind == Kind.PING and got.flags & ACK and got.payload == b"roundtri":
             return "alive"
-        await asyncio.sleep(0)  # one read may have a thousand
+        await asyncio.sleep(0)  # one read may contain a thousand
     if peer.goaway is None or peer.goaway.error is Code.NO_ERROR:
         return "closed"
     assert peer.goaway.error is not Code.INTERNAL_ERROR
@@ -116,7 +116,7 @@ async def _end_of(peer: Peer) -> str:
 
 
 def _failure(answers: list[bytes]) -> BatonError | None:
-    """Return the last error that a session told of."""
+    """Return the last error that a session reported."""
     error = None
     for answer in map(inference_pb2.SessionResponse.FromString, answers):
         for event in answer.events:
@@ -126,7 +126,7 @@ def _failure(answers: list[bytes]) -> BatonError | None:
 
 
 def _shown(error: BatonError | None) -> str:
-    """Return OK, or the reason of an error and the field to blame."""
+    """Return OK, or the reason of an error and the invalid field."""
     if error is None:
         return "OK"
     assert error.reason not in (Reason.INTERNAL, Reason.UNKNOWN), error.message
@@ -135,7 +135,7 @@ def _shown(error: BatonError | None) -> str:
 
 
 def _frames(part: Any) -> bytes:
-    """Return the bytes of a part of `frames`."""
+    """Return the bytes of an entry of `frames`."""
     if isinstance(part, str):
         return part.encode("latin-1")
     if isinstance(part, dict):

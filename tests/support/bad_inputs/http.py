@@ -1,4 +1,4 @@
-"""Cases of the HTTP surface."""
+"""Cases for the HTTP API."""
 
 import asyncio
 import json
@@ -13,11 +13,11 @@ SECONDS = 20.0
 
 
 class HttpPlayer:
-    """Sends cases to an HTTP server, each on a connection of its own.
+    """Sends cases to an HTTP server, each on its own connection.
 
     Args:
-        url: of the server.
-        model: that requests ask for, where the case does not say it.
+        url: the server's URL.
+        model: the model of requests whose case names none.
     """
 
     def __init__(self, url: str, model: str) -> None:
@@ -26,11 +26,11 @@ class HttpPlayer:
         self._model = model
 
     def prepare(self, case: Case) -> bytes:
-        """Return what a case sends."""
+        """Return the bytes that a case sends."""
         return pieces(case.spec["raw"]) if case.kind == "raw" else self._request(case)
 
     async def play(self, case: Case, data: bytes) -> str:
-        """Send what was prepared of a case; return what came, in the words of its `expect`."""
+        """Send a prepared case; return the result in the terms of its `expect`."""
         answers = await self._exchange(data, case)
         if case.kind == "raw":
             return ", ".join(self._shown(status, body) for status, body in answers) or "closed"
@@ -54,7 +54,7 @@ class HttpPlayer:
         return head.encode() + body
 
     async def _exchange(self, data: bytes, case: Case) -> list[tuple[int, Any]]:
-        """Send bytes; return each answer's status and body, of as many as are expected."""
+        """Send bytes; return the status and body of each response, up to the expected number."""
         count = 1 if case.kind != "raw" else len(case.expect[0].split(", "))
         answers = []
         reader, writer = await asyncio.open_connection(self._host, self._port, limit=1 << 24)
@@ -66,7 +66,7 @@ class HttpPlayer:
                 while len(answers) < count and (answer := await _answer(reader)) is not None:
                     status, closes, body = answer
                     answers.append((status, body))
-                    if closes:  # in order, so that the answer is not lost
+                    if closes:  # in order, so that the response is not lost
                         assert await reader.read() == b""
                         break
         except ConnectionResetError:
@@ -83,7 +83,7 @@ class HttpPlayer:
 
     @staticmethod
     def _reason(status: int, body: Any) -> Reason:
-        """Return the reason of an error, whose body is as OpenAI's are."""
+        """Return the reason of an error in OpenAI's format."""
         error = body["error"]
         assert set(error) == {"message", "type", "param", "code"}, body
         assert 0 < len(error["message"]) < 2000, body
@@ -94,7 +94,7 @@ class HttpPlayer:
 
 
 def base(kind: str, model: str) -> dict[str, Any]:
-    """Return a good request, of which a case changes something."""
+    """Return a valid request, of which a case changes a part."""
     asked: dict[str, Any] = {"model": model}
     if kind == "chat":
         asked["messages"] = [{"role": "user", "content": "x"}]
@@ -104,7 +104,7 @@ def base(kind: str, model: str) -> dict[str, Any]:
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, bool, Any] | None:
-    """Read an answer: its status, whether it is the last one, and its JSON; None: there is none."""
+    """Return the status of a response, whether it is the last one, and its JSON, if any."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:

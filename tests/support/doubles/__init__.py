@@ -1,1 +1,1 @@
-"""Stand-ins for services: real gRPC servers that follow a script and do no work."""
+"""Doubles of services: real gRPC servers that follow a script and do no work."""

@@ -1,4 +1,4 @@
-"""A session of a router's dispatcher that keeps what it is told."""
+"""A session of a router's dispatcher that keeps the frames that it receives."""
 
 from baton.errors import BatonError
 from baton.internal.v1 import router_pb2
@@ -6,21 +6,21 @@ from services.router.api.dispatcher import QueryDispatcher
 
 
 class Asker:
-    """Asks, and has the frames that it was told by correlation id.
+    """Sends queries, and has the frames received for each correlation id.
 
     Args:
-        dispatcher: that is asked.
-        number: of the session.
+        dispatcher: receives the queries.
+        number: the session's number.
     """
 
     def __init__(self, dispatcher: QueryDispatcher, number: int = 1) -> None:
         self.number = number
         self.sent: list[router_pb2.FrameFromRouter] = []
-        """In order."""
+        """The frames, in order."""
         self.superseded: list[int] = []
         self.beats = 0
         self.waiting: dict[int, int] = {}
-        """Numbers of queries that wait, by correlation id."""
+        """Numbers of waiting queries, by correlation id."""
         self._made: list[router_pb2.FrameFromRouter] = []
         self._dispatcher = dispatcher
         dispatcher.open_session(self)
@@ -32,10 +32,10 @@ class Asker:
         self.flush()
 
     def place(self, query: router_pb2.PlaceQuery) -> router_pb2.Placement:
-        """Return a placement, which does not wait.
+        """Return a placement that does not wait.
 
         Raises:
-            BatonError: the router refuses.
+            BatonError: the router rejects the query.
         """
         self.ask(query, may_wait=False)
         answer = self.sent.pop()

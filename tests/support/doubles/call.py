@@ -1,4 +1,4 @@
-"""The call that a handler of a stream is given, without a connection below it."""
+"""The call object of a streaming handler, without a connection."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -6,11 +6,11 @@ from typing import Any
 
 
 class ScriptedCall:
-    """Stands for `ServerCall`: its client says and takes what a test wants.
+    """A double of `ServerCall` whose client sends and receives as the test decides.
 
     Args:
-        said: what the client says as soon as it is read or listened to; `say` says more.
-        takes: how many more messages the client takes; None: all. Others wait for it.
+        said: messages of the client, available as soon as the handler reads; `say` adds more.
+        takes: how many more messages the client receives; None: all. Further messages wait.
     """
 
     failure = None
@@ -21,20 +21,20 @@ class ScriptedCall:
 
     def __init__(self, said: Iterable[Any] = (), takes: int | None = None) -> None:
         self.sent: list[Any] = []
-        """All that the handler sent, what waits included."""
+        """All messages that the handler sent, including waiting ones."""
         self.stuck = asyncio.Event()
         """Set once a message waits."""
         self.takes = takes
         self.held = False
-        """The handler wants no messages now."""
+        """Whether the handler has paused reading."""
         self.buffer_bytes = 0
-        """What the handler lets wait for the client; 0: it has not said."""
+        """The limit that the handler set for bytes waiting for the client; 0: none yet."""
         self.say: Callable[[Any], None]
         self.half_close: Callable[[], None]
         self._said = list(said)
 
     async def read(self) -> Any:
-        """Return what was to be said first; the rest is for `receive`."""
+        """Return the first messages; later ones go to `receive`."""
         return self._said.pop(0)
 
     def receive(self, on_message: Callable[[Any], None], on_end: Callable[[], None]) -> None:
@@ -53,7 +53,7 @@ class ScriptedCall:
         return True
 
     def read_on(self) -> None:
-        """Take what waits, and all that comes."""
+        """Receive the waiting messages, and all later ones."""
         self.takes = None
         if self.on_resume is not None:
             self.on_resume()

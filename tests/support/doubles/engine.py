@@ -1,4 +1,4 @@
-"""An engine that says of itself what the simulator cannot: adapters, and draws of its own."""
+"""An engine with features that the simulator lacks: adapters, and samples of its own."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -11,16 +11,16 @@ from baton.settings import EngineSettings
 
 
 def digest_of(name: str, version: str = "") -> bytes:
-    """Return the digest of an adapter of the double, of which there may be several versions."""
+    """Return the digest of an adapter of the double; an adapter may have several versions."""
     return sha256(f"{name} {version}".encode()).digest()[:16]
 
 
 class AdaptedEngine(Engine):
-    """The simulator, whose adapters compute what the model does, under other names of KV.
+    """The simulator with adapters that compute the same as the model, under other KV keys.
 
     Args:
-        settings: of the simulator.
-        info: what the engine says of itself, beyond what the simulator does.
+        settings: settings of the simulator.
+        info: changes of the engine's info, compared with the simulator's.
     """
 
     def __init__(self, settings: EngineSettings, **info: object) -> None:
@@ -28,7 +28,7 @@ class AdaptedEngine(Engine):
         self.info: EngineInfo = replace(self._engine.info, **info)  # type: ignore[arg-type]  # by name
         self.scratch = self._engine.scratch
         self.asked: list[SequenceRequest] = []
-        """What was added, oldest first."""
+        """The added sequences, oldest first."""
 
     def add(self, request: SequenceRequest) -> None:
         if request.adapter and request.adapter not in self.info.adapters:

@@ -1,4 +1,4 @@
-"""The model of scripted workers: its tokens are bytes, its answers the alphabet."""
+"""The model of scripted workers: its tokens are bytes, its outputs the alphabet."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ TEMPLATE = (
 
 
 def write_model(directory: Path) -> Path:
-    """Write a tokenizer of single bytes, which stand for themselves, and an end of sequence."""
+    """Write a tokenizer whose tokens are single bytes and an end of sequence."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -31,7 +31,7 @@ def write_model(directory: Path) -> Path:
 
 
 EOS = 256
-"""Token of the end of a sequence."""
+"""The end-of-sequence token."""
 _LETTERS = {chr(b): i for i, b in enumerate(sorted(map(ord, pre_tokenizers.ByteLevel.alphabet())))}
 
 
@@ -41,5 +41,5 @@ def letter_id(letter: str) -> int:
 
 
 def said(choice: int, count: int) -> str:
-    """Return what a scripted worker says as the first `count` tokens of a choice."""
+    """Return the text of a scripted worker's first `count` tokens of a choice."""
     return "".join(chr(97 + (choice * 5 + at) % 26) for at in range(count))

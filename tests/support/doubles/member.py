@@ -30,15 +30,16 @@ CARD = cluster_pb2.ModelCard(
 class FakeMember(WorkerServiceServicer):
     """A worker or a store that does no work.
 
-    `load` changes what it reports, `hold` and `evict` what it holds. `kill` ends its server as a
-    crash would: connections break, while its record stays in etcd. `restart` begins it anew.
+    `load` changes the load that it reports, `hold` and `evict` the blocks that it holds. `kill`
+    ends its server as a crash would: connections break, and its record stays in etcd. `restart`
+    starts it again.
     """
 
     def __init__(self, etcd: Etcd, cluster: str, instance: cluster_pb2.Instance) -> None:
         self.instance = instance
         self.log: EventLog
         self.muted = False
-        """It reports no load any more, and stays connected."""
+        """Whether it stops reporting load, but stays connected."""
         self._etcd = etcd
         self._cluster = cluster
         self._report: dict[str, Any] = {

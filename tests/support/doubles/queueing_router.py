@@ -1,4 +1,4 @@
-"""A router whose test says when which query waits, is placed, or fails."""
+"""A router whose queries wait, are placed or fail as the test decides."""
 
 import asyncio
 from typing import Any
@@ -14,18 +14,18 @@ from tests.support.doubles.worker import frames_of
 
 
 class QueueingRouter(RouterServiceServicer):
-    """Says nothing by itself but hello. Queries are named by their requests' ids."""
+    """Sends nothing by itself except hello. A query's name is the id of its request."""
 
     def __init__(self) -> None:
         self.open: dict[str, router_pb2.PlaceQuery] = {}
-        """Queries that were neither answered nor taken back."""
+        """Queries that were neither answered nor cancelled."""
         self.asked: list[router_pb2.PlaceQuery] = []
         self.taken_back: list[str] = []
         self.tickets: set[str] = set()
-        """Handed out and not returned."""
+        """Tickets that were issued and not returned."""
         self.used: dict[str, router_pb2.TicketUsage] = {}
         self.sessions = 0
-        """That were begun."""
+        """The sessions that started."""
         self._contexts: dict[Any, asyncio.Task[Any] | None] = {}
         self._end: BatonError | None = None
         self._names: dict[int, str] = {}
@@ -69,7 +69,7 @@ class QueueingRouter(RouterServiceServicer):
         self._say(heartbeat=router_pb2.Heartbeat())
 
     def place(self, name: str, query: router_pb2.PlaceQuery | None = None) -> None:
-        """Place a query; one that was taken back is given."""
+        """Place a query, even one that was cancelled."""
         query = query or self.open.pop(name)
         ticket = f"t-{name}"
         self.tickets.add(ticket)

@@ -1,4 +1,4 @@
-"""A router that places where a test wants, counts its tickets, and owns all limits."""
+"""A router that places as the test decides, counts its tickets, and owns all limits."""
 
 import asyncio
 import secrets
@@ -20,10 +20,10 @@ from tests.support.doubles.worker import frames_of
 
 
 class ScriptedRouter(RouterServiceServicer):
-    """Places where `place` says; `tickets` are those handed out and not given back.
+    """Places as `place` decides; `tickets` are those issued and not returned.
 
     Args:
-        incarnation: by which frontends know it.
+        incarnation: identifies the router to frontends.
     """
 
     def __init__(self, incarnation: str = "router") -> None:
@@ -31,22 +31,22 @@ class ScriptedRouter(RouterServiceServicer):
         self.queries: list[router_pb2.PlaceQuery] = []
         self.tickets: set[str] = set()
         self.answers = asyncio.Event()
-        """It answers while this is set."""
+        """The router answers while this is set."""
         self.answers.set()
         self.waiting = 0
-        """Queries that came and wait for it."""
+        """Received queries that wait for `answers`."""
         self.limits = LimitOwner(incarnation)
-        """Of all limits, and for long: their buckets are full."""
+        """Owner of all limits since long ago: their buckets are full."""
         self.limits.observe([incarnation], -3600.0)
         self._ledger = Ledger(incarnation, self.limits)
         self.answers_limits = True
-        """What it is asked of limits is answered, and else lost."""
+        """Whether requests for limits are answered; otherwise they are lost."""
         self._contexts: list[Any] = []
         self.hello = hello()
-        """What it says first."""
+        """The first message that it sends."""
 
     def supersede(self, execution: int) -> None:
-        """Tell its frontends that another execution took over."""
+        """Notify its frontends that another execution took over."""
         frame = router_pb2.FrameFromRouter()
         frame.superseded.execution = execution
         for context in self._contexts:
@@ -82,7 +82,7 @@ class ScriptedRouter(RouterServiceServicer):
             self._contexts.remove(context)
 
     def _answer_limits(self, asks: router_pb2.LimitAsks) -> router_pb2.PlaceResponse:
-        """Answer what is asked; budgets were not spent of before, and nobody else has any."""
+        """Answer requests for limits; nothing was spent of budgets before."""
         frame = router_pb2.FrameFromRouter(limit_answers=router_pb2.LimitAnswers())
         now, roll_call = time.monotonic(), self.limits.roll_call
         if asks.view and roll_call.heard(asks.frontend, asks.era, asks.view):

@@ -1,4 +1,4 @@
-"""A worker that says letters, as fast or slow as a test wants."""
+"""A worker that outputs letters, at the speed that a test sets."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -25,25 +25,25 @@ from tests.support.doubles.letters import EOS, letter_id, said
 
 @dataclass
 class Script:
-    """How a worker behaves. A test may change it at any time."""
+    """The behaviour of a worker. A test may change it at any time."""
 
     step_seconds: float = 0.001
     eos_after: int = 10**9
     """The token at this position is the end of sequence."""
     first_token: asyncio.Event = field(default_factory=asyncio.Event)
-    """Prefill gives first tokens once it is set."""
+    """Prefill returns first tokens once this is set."""
     committed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Prefill ends once it is set."""
+    """Prefill ends once this is set."""
     fetched: asyncio.Event = field(default_factory=asyncio.Event)
-    """Prompts' KV is in place once it is set; being told that no more comes sets it."""
+    """The prompts' KV is in place once this is set; the message that no more KV comes sets it."""
     transfer: asyncio.Event = field(default_factory=asyncio.Event)
-    """The tokenizer's pieces after the first come once it is set."""
+    """The tokenizer's pieces after the first are sent once this is set."""
     fail: BatonError | None = None
-    """Work fails at once with it."""
+    """Work fails at once with this error."""
     draining: bool = False
-    """Work is left to others at once."""
+    """Work is handed to other workers at once."""
     decode_offset: int = 0
-    """Decoding begins so many tokens after where it was told to; below 0: it repeats some."""
+    """Decoding starts this many tokens after the requested position; below 0: it repeats some."""
     cached_tokens: int = 32
 
     def __post_init__(self) -> None:
@@ -54,34 +54,34 @@ class Script:
 
 
 class ScriptedWorker(WorkerServiceServicer):
-    """Says the letters of `said(choice)`, one per step, and keeps every frame that it was sent.
+    """Outputs the letters of `said(choice)`, one per step, and keeps every frame that it receives.
 
-    `streams` are the pieces of work that have not ended.
+    `streams` are the streams that have not ended.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.script = Script()
         self.hello = hello()
-        """What it says first."""
+        """The first message that it sends."""
         self.frames: list[worker_pb2.FrameToWorker] = []
         self.streams: dict[int, asyncio.Task[None]] = {}
         self.calls = 0
-        """Run calls that are open."""
+        """Open Run calls."""
         self.tokenizer: TokenizerFiles | None = None
-        """What it serves to frontends, whatever digest they ask for."""
+        """The tokenizer for frontends, whichever digest they request."""
         self.transfers = 0
-        """How often it was asked for its tokenizer."""
+        """How often its tokenizer was requested."""
         self.paused: set[int] = set()
         """Streams that wait for Resume."""
         self._resumed = asyncio.Event()
         self._go: dict[int, asyncio.Future[Sequence[int]]] = {}
 
     def kinds(self) -> list[str]:
-        """What it was told, in order: the kind of work of a Start, or the kind of the frame.
+        """The received frames, in order: the kind of work of a Start, or the kind of the frame.
 
-        Without frames that end a wait for KV: when they come is a matter of timing
-        (see `prefill_done`).
+        Frames that end a wait for KV are omitted, as their order depends on timing (see
+        `prefill_done`).
         """
         return [
             frame.start.WhichOneof("work") if frame.HasField("start") else frame.WhichOneof("frame")
@@ -91,7 +91,7 @@ class ScriptedWorker(WorkerServiceServicer):
 
     @property
     def prefill_done(self) -> int:
-        """How often it was told that no more KV comes."""
+        """The number of received messages that no more KV comes."""
         return sum(frame.update_sources.prefill_done for frame in self.frames)
 
     def starts(self) -> list[worker_pb2.Start]:
@@ -116,7 +116,7 @@ class ScriptedWorker(WorkerServiceServicer):
                         stream = frame.start.stream_id
                         task = asyncio.create_task(self._work(frame.start, out))
                         self.streams[stream] = mine[stream] = task
-                        await asyncio.sleep(0)  # a task that never began would not clean up
+                        await asyncio.sleep(0)  # a task that never started would not clean up
                     case "generate":
                         go = self._go.get(frame.generate.stream_id)
                         if go is not None and not go.done():

@@ -1,6 +1,6 @@
-"""What tests of the engine contract share: kinds of engines, requests, and how they are run.
+"""Shared parts of the engine contract's tests: kinds of engines, and requests to them.
 
-Every number of tokens derives from the engine's own block size, so that one test holds for all.
+All numbers of tokens derive from the engine's own block size, so that one test fits all engines.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,33 +27,33 @@ from baton.settings import EngineSettings
 from tests.support.clock import Stopwatch
 
 MAX_ID = 1000
-"""Ids of sequences in these tests are below."""
+"""Ids of sequences in these tests are below this."""
 MAX_SECONDS = 20.0
-"""In which an engine of these tests is through with whatever it has."""
+"""The longest time in which an engine of these tests finishes all of its work."""
 
 
 @dataclass(frozen=True)
 class EngineKind:
-    """An engine that must keep the contract, in two sizes."""
+    """An engine that must fulfil the contract, in two sizes."""
 
     name: str
     block_tokens: int
     token_bytes: int
-    """Of KV, over all layers and ranks."""
+    """KV bytes per token, over all layers and ranks."""
     tight_pages: int
-    """How many the tight one has: the fewest that `engine.kv_bytes` allows."""
+    """Pages of the small engine: the fewest that `engine.kv_bytes` allows."""
     settings: dict[str, Any] = field(hash=False)
     null_pages: int = 0
-    """Pages that the engine allocates and nobody gets."""
+    """Pages that the engine allocates and no sequence uses."""
     only_tight: bool = False
-    """All tests run on the tight one: it is slow to make."""
+    """Whether all tests run on the small engine because it is slow to create."""
 
     @property
     def is_vllm(self) -> bool:
         return self.name.startswith("vllm")
 
     def make(self, checkpoint: Path, *, tight: bool) -> Engine:
-        """Make an engine: with memory for many blocks, or with limits that tests reach."""
+        """Create an engine: with memory for many blocks, or with limits that tests reach."""
         pages = self.tight_pages if tight else max(512, 2 * self.tight_pages)
         size = self.block_tokens * self.token_bytes
         fields: dict[str, Any] = {
@@ -90,7 +90,7 @@ KINDS = [
 
 
 def prompt(length: int, seed: int = 0) -> tuple[int, ...]:
-    """Return tokens of the random checkpoints; other seeds share no block."""
+    """Return tokens of the random checkpoints; different seeds share no block."""
     return tuple((31 * i + 57 * seed + i * i) % 500 for i in range(length))
 
 
@@ -101,13 +101,13 @@ def params(**fields: Any) -> SamplingParams:
 
 
 def request(number: int = 0, tokens: Sequence[int] = prompt(20), **changes: Any) -> SequenceRequest:
-    """Return a request of `params()`, with some fields changed."""
+    """Return a request with `params()`, and some changed fields."""
     asked = SequenceRequest(id=number, root=b"root", prompt=tokens, sampling=params())
     return replace(asked, **changes)
 
 
 def steps(engine: Engine) -> Iterator[Event]:
-    """Yield what happens until the engine has nothing to do."""
+    """Yield the events until the engine has nothing to do."""
     watch = Stopwatch()
     while engine.has_work():
         assert watch.remaining(MAX_SECONDS), "the engine does not come to an end"
@@ -115,12 +115,12 @@ def steps(engine: Engine) -> Iterator[Event]:
 
 
 def drain(engine: Engine) -> list[Event]:
-    """Return what happens until the engine has nothing to do."""
+    """Return the events until the engine has nothing to do."""
     return list(steps(engine))
 
 
 def admit(engine: Engine, asked: SequenceRequest) -> Admitted:
-    """Add a sequence where no other may go on, and return its admission."""
+    """Add a sequence while no other runs, and return its admission."""
     engine.add(asked)
     (event,) = [event for event in drain(engine) if isinstance(event, Admitted)]
     return event
@@ -133,7 +133,7 @@ def generate(engine: Engine, asked: SequenceRequest) -> list[int]:
 
 
 def tokens_of(events: Sequence[Event]) -> list[int]:
-    """Return the tokens that were sampled, of the one sequence that was."""
+    """Return the tokens that were sampled for the only sequence that has some."""
     return [event.token_ids[0] for event in events if isinstance(event, SampledTokens)]
 
 
@@ -145,7 +145,7 @@ def block_of(engine: Engine, sequence_id: int, index: int) -> bytes:
 
 
 def values(engine: Engine, block: bytes) -> Any:
-    """Return the numbers of a block: its bytes as its layout's element type."""
+    """Return a block's numbers: its bytes as the element type of its layout."""
     return np.frombuffer(block, dtype=engine.info.layout.dtype)
 
 
@@ -159,7 +159,7 @@ def same(engine: Engine, one: bytes, other: bytes) -> bool:
 
 
 def finish(engine: Engine, asked: SequenceRequest, told: set[bytes]) -> int:
-    """Run a request, keep in `told` which blocks are cached; return the tokens that it found."""
+    """Run a request, update the cached blocks in `told`, and return the tokens that it found."""
     found = -1
     engine.add(asked)
     for event in steps(engine):
@@ -177,7 +177,7 @@ def finish(engine: Engine, asked: SequenceRequest, told: set[bytes]) -> int:
 
 
 def assert_baseline(engine: Engine) -> None:
-    """Check that nothing is held."""
+    """Check that the engine holds nothing."""
     drain(engine)
     stats = engine.stats()
     assert stats.free_pages == stats.total_pages
@@ -186,7 +186,7 @@ def assert_baseline(engine: Engine) -> None:
 
 
 def clear(engine: Engine) -> None:
-    """Close what a test left open and empty the prefix cache; then nothing may be held."""
+    """Close what a test left open and empty the prefix cache; then the engine must hold nothing."""
     for number in range(MAX_ID):
         with suppress(KeyError):
             engine.close(number)

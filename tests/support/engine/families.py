@@ -1,6 +1,6 @@
-"""Tiny random checkpoints of many families, made by transformers' own classes.
+"""Tiny random checkpoints of many families, created by transformers' own classes.
 
-Four layers, a residual stream of 128, 512 tokens, windows of 64 tokens where there are any, fp32.
+Four layers, a residual stream of 128, 512 tokens, windows of 64 tokens if there are any, fp32.
 """
 
 from pathlib import Path
@@ -75,7 +75,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
-"""The first part of transformers' class names, and fields of its configuration."""
+"""Prefix of transformers' class names, and fields of the configuration."""
 
 
 def write_family(path: Path, name: str, seed: int = 0) -> Path:

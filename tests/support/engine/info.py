@@ -1,4 +1,4 @@
-"""What an engine says of itself, for tests that need no engine."""
+"""An engine's info, for tests that need no engine."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from baton.kv.layout import Layout
 
 
 def engine_info(block_tokens: int = 4, **changes: object) -> EngineInfo:
-    """Return the info of an engine of 100 tokens without end, whose blocks have 4 bytes."""
+    """Return the info of an engine with 100 tokens, no end of sequence, and blocks of 4 bytes."""
     info = EngineInfo(
         layout=Layout("test/1", "cpu", "", "uint8", 1, 1, 1, block_tokens),
         block_bytes=4,

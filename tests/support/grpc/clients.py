@@ -1,4 +1,4 @@
-"""grpcio's two clients behind one way to call, for tests that both must pass."""
+"""grpcio's two clients behind one interface, for tests that must pass with both."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -18,7 +18,7 @@ KINDS = ("aio", "sync")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a client saw of a call."""
+    """A call as a client saw it."""
 
     messages: list[Any]
     code: grpc.StatusCode
@@ -42,7 +42,7 @@ class Client:
         metadata: Sequence[tuple[str, Any]] = (),
         compression: grpc.Compression | None = None,
     ) -> Result:
-        """Call a method with so many messages, and collect all that comes."""
+        """Call a method with some messages, and collect everything received."""
         method = getattr(self.stub, name)
         options = {"timeout": timeout, "metadata": metadata, "compression": compression}
         kind = METHODS[name][0]

@@ -44,11 +44,11 @@ FLOOD = f"/{SERVICE}/Flood"
 
 
 class EchoService:
-    """Says what it was told."""
+    """Echoes the messages that it receives."""
 
     def __init__(self) -> None:
         self.began = self.ended = 0
-        """Calls of `Sleep`, `Hold`, `Stall` and `Flood`, whatever ended them."""
+        """Number of calls of `Sleep`, `Hold`, `Stall` and `Flood`, whatever ended them."""
 
     @property
     def active(self) -> int:
@@ -75,19 +75,19 @@ class EchoService:
     async def Produce(  # noqa: N802
         self, request: ListValue, context: Any
     ) -> AsyncIterator[BytesValue]:
-        """Yield messages of the sizes that were asked for."""
+        """Yield messages of the requested sizes."""
         for size in request:
             yield BytesValue(value=bytes(int(size)))
 
     async def PingPong(  # noqa: N802
         self, requests: AsyncIterator[UInt64Value], context: Any
     ) -> AsyncIterator[BytesValue]:
-        """Answer each size with a message of it."""
+        """Answer each size with a message of that size."""
         async for request in requests:
             yield BytesValue(value=bytes(request.value))
 
     async def Fail(self, request: Status, context: Any) -> Empty:  # noqa: N802
-        """End with a code, its message and, if there are any, the details."""
+        """End with a code, its message and details, if there are any."""
         if request.details:
             context.set_trailing_metadata(((STATUS_DETAILS, request.SerializeToString()),))
         codes = {code.value[0]: code for code in grpc.StatusCode}
@@ -114,7 +114,7 @@ class EchoService:
             return Empty()
 
     async def Flood(self, request: UInt64Value, context: Any) -> AsyncIterator[BytesValue]:  # noqa: N802
-        """Yield messages of 16 KiB as fast as they are taken, so many in all."""
+        """Yield messages of 16 KiB as fast as the client reads them, up to a number of them."""
         async with self._counted():
             for _ in range(request.value):
                 yield BytesValue(value=bytes(16384))
@@ -162,7 +162,7 @@ async def serving(
     addresses: ClientAddresses | None = None,
     unfinished: Unfinished | None = None,
 ) -> AsyncIterator[tuple[EchoService, str]]:
-    """Serve it in this process; yields the service and `host:port`."""
+    """Serve it in this process; yield the service and `host:port`."""
     service = EchoService()
     async with Server(
         settings or GrpcSettings(),

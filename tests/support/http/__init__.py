@@ -1,1 +1,1 @@
-"""Clients of HTTP/1.1 by the byte: what they send, how it is cut, and what they read."""
+"""Clients of HTTP/1.1, byte by byte: what they send, how it is split, and what they read."""

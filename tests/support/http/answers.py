@@ -1,20 +1,20 @@
-"""A client that takes nothing but what RFC 9112 says: every byte belongs to one answer."""
+"""A strict client of RFC 9112: every byte belongs to exactly one response."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a client remembers of a request, to read its answer by."""
+    """The part of a request that a client needs to read its response."""
 
     head: bool
-    """Its method is HEAD."""
+    """Whether its method is HEAD."""
     version: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer as it came."""
+    """A received response."""
 
     status: int
     fields: dict[bytes, bytes]
@@ -22,23 +22,23 @@ class Answer:
 
     @property
     def last(self) -> bool:
-        """Whether it says that no other one comes behind it."""
+        """Whether the response says that no other one follows."""
         return self.fields.get(b"connection") == b"close"
 
 
 def read_answers(data: bytes, asked: list[Asked], closed: bool) -> tuple[list[Answer], int]:
-    """Read all that came on a connection.
+    """Parse everything that was received on a connection.
 
     Args:
-        data: what came.
+        data: the received bytes.
         asked: the requests that were sent.
         closed: nothing more comes.
 
     Returns:
-        The answers, and how many interim ones came before them.
+        The responses, and how many interim responses came before them.
 
     Raises:
-        AssertionError: it is not what a server may say to these requests.
+        AssertionError: a server may not send this for these requests.
     """
     answers: list[Answer] = []
     interim = 0
@@ -67,7 +67,7 @@ def read_answers(data: bytes, asked: list[Asked], closed: bool) -> tuple[list[An
 def _body(
     about: Asked, status: int, fields: dict[bytes, bytes], rest: bytes, closed: bool
 ) -> tuple[bytes, bytes]:
-    """Return an answer's body, and what comes behind it."""
+    """Return a response's body, and the bytes after it."""
     connection = fields.get(b"connection")
     if b"transfer-encoding" in fields:
         assert about.version == b"1.1", "chunks for a client of HTTP/1.0"

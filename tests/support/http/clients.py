@@ -1,8 +1,7 @@
-"""Heads as real clients send them, by the byte, and heads of no known client.
+"""Request heads of real clients, byte by byte, and heads of no known client.
 
-Java's is what JDK 17 sends (`java.net.http.HttpClient`, which offers h2c with each request in
-plain text), nginx's and HAProxy's what 1.22 and 2.6 send to the server behind them, curl's what
-7.88 does.
+The heads are those of JDK 17 (`java.net.http.HttpClient`, which offers h2c with each request in
+plain text), of nginx 1.22 and HAProxy 2.6 towards the server behind them, and of curl 7.88.
 """
 
 from collections.abc import Callable
@@ -26,17 +25,17 @@ _OFFERS = (
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """How a request's body is framed, and what becomes of the connection."""
+    """How a request's body is framed, and whether the connection stays open."""
 
     version: bytes
     """`1.1` or `1.0`."""
     chunked: bool
     length: int | None
-    """What content-length says; None: nothing."""
+    """The value of content-length; None: no such field."""
     last: bool
-    """The client wants no more answers on the connection."""
+    """Whether the client wants no more responses on the connection."""
     expects: bool
-    """The client waits for 100 (Continue)."""
+    """Whether the client waits for 100 (Continue)."""
 
     def fields(self) -> Fields:
         """Return the length or coding, and the expectation."""
@@ -51,11 +50,11 @@ class Framing:
 
 
 Client = Callable[[Random, bytes, bytes, Framing], bytes]
-"""Returns the head of a request: of a method, a target and a framing."""
+"""Returns the head of a request for a method, a target and a framing."""
 
 
 def java(_: Random, method: bytes, target: bytes, framing: Framing) -> bytes:
-    """Fields that a program sets, such as Content-Type, come behind those of the client."""
+    """Fields that a program sets, such as Content-Type, follow those of the client."""
     head = b"%b %b HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\n" % (method, target)
     if framing.length is not None:
         head += b"Content-Length: %d\r\n" % framing.length
@@ -69,8 +68,11 @@ def java(_: Random, method: bytes, target: bytes, framing: Framing) -> bytes:
 
 
 def nginx(random: Random, method: bytes, target: bytes, framing: Framing) -> bytes:
-    """With its defaults it speaks 1.0 and closes; with `proxy_http_version 1.1` it keeps alive, and
-    passes offers on where `proxy_set_header` says so."""
+    """nginx as a proxy.
+
+    With its defaults it uses 1.0 and closes. With `proxy_http_version 1.1` it keeps connections
+    alive, and forwards offers if `proxy_set_header` says so.
+    """
     head = b"%b %b HTTP/%b\r\n" % (method, target, framing.version)
     if framing.last:
         head += b"Host: baton\r\nConnection: close\r\n"
@@ -87,7 +89,7 @@ def nginx(random: Random, method: bytes, target: bytes, framing: Framing) -> byt
 
 
 def haproxy(random: Random, method: bytes, target: bytes, framing: Framing) -> bytes:
-    """Names are in lower case; offers of its clients are passed on, but those of h2c."""
+    """Names are in lower case; offers of its clients are forwarded, except offers of h2c."""
     head = b"%b %b HTTP/1.1\r\nhost: baton\r\n" % (method, target)
     head += b"user-agent: curl/7.88.1\r\naccept: */*\r\n"
     fields = _lines([(name.lower(), value) for name, value in framing.fields()])
@@ -118,7 +120,7 @@ def curl(random: Random, method: bytes, target: bytes, framing: Framing) -> byte
 
 
 def any_client(random: Random, method: bytes, target: bytes, framing: Framing) -> bytes:
-    """Fields in any order, in any case, with any blanks that RFC 9112 allows, and any offer."""
+    """Fields in any order, any case, with any blanks that RFC 9112 allows, and any offer."""
     fields: Fields = [*framing.fields()]
     if framing.version == b"1.1" or random.random() < 0.5:
         fields.append((b"Host", b"x"))
@@ -126,7 +128,7 @@ def any_client(random: Random, method: bytes, target: bytes, framing: Framing) -
     if framing.version == b"1.0" and not framing.last:
         tokens.append(b"keep-alive")
     elif framing.version == b"1.0" and random.random() < 0.5:
-        tokens.clear()  # it closes by itself
+        tokens.clear()  # the connection closes by itself
     if random.random() < 0.4:
         upgrade, connection = random.choice(_OFFERS)
         if framing.last:

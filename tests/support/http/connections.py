@@ -1,4 +1,4 @@
-"""Random connections: what is sent on each, and what must come of it."""
+"""Random connections: what each sends, and what must be received."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -20,10 +20,10 @@ _MAX_BODY = 1 << 20
 
 @dataclass
 class Application:
-    """Answers with what it was sent, so that an answer belongs to one request alone."""
+    """Responds with the received request, so that a response belongs to one request alone."""
 
     reached: list[str] = field(default_factory=list)
-    """Paths, of all requests that came."""
+    """Paths of all received requests."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
@@ -51,11 +51,11 @@ class Application:
 
 
 async def play_connection(seed: int) -> tuple[int, int]:
-    """Play a random connection; return how many requests were sent, and how many answered.
+    """Run a random connection; return the number of requests and of responses.
 
     Raises:
-        AssertionError: a request's answer is missing, is not the first that came for it, or more
-            came than was asked for; the message has the seed.
+        AssertionError: the response to a request is missing or is not the first one, or there are
+            more responses than requests; the message contains the seed.
     """
     random, application = Random(seed), Application()
     wire = Wire(application)
@@ -132,7 +132,7 @@ async def _play(
     ended = next((at for at, one in enumerate(sent) if one.must_end), len(sent))
     due = min(len(sent), ended + 1) + (doubt != b"" and ended == len(sent))
     await wire.until(lambda: wire.socket.closed or (answered(due) and not wire.unread))
-    for _ in range(20):  # for what nobody asked for
+    for _ in range(20):  # for a request that was not sent
         await wire.turn()
     answers, _ = came()
     for request, answer in zip(sent, answers, strict=False):

@@ -1,4 +1,4 @@
-"""Requests whose framing is in doubt: one answer, and whatever stands behind it is nothing."""
+"""Requests with ambiguous framing: one response, and the bytes after it are ignored."""
 
 _POST = b"POST /whole HTTP/1.1\r\nhost: x\r\n"
 _END = b"\r\n\r\n0\r\n\r\n"

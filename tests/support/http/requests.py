@@ -1,4 +1,4 @@
-"""Random requests of any client, how they are cut, and what their answers must be."""
+"""Random requests of any client, how they are split, and the responses that they must get."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.support.http.answers import Answer, Asked
 from tests.support.http.clients import CLIENTS, SPEAKS_1_0, Framing
 
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n"
-"""A request that is part of a body, or stands where none is."""
+"""A request within a body, or where none may be."""
 _CONTENTS = (
     b"",
     b"{}",
@@ -37,7 +37,7 @@ class Request:
     head: bytes
     body: bytes
     content: bytes
-    """What the body means."""
+    """The decoded body."""
 
     @property
     def asked(self) -> Asked:
@@ -45,7 +45,7 @@ class Request:
 
     @property
     def may_end(self) -> bool:
-        """Whether its answer may be the last one of the connection."""
+        """Whether its response may be the last one of the connection."""
         framing = self.framing
         old = framing.version == b"1.0"
         late = self.kind == "refused" and (framing.expects or len(self.body) > UNREAD_BYTES)
@@ -53,12 +53,12 @@ class Request:
 
     @property
     def must_end(self) -> bool:
-        """Whether it must be."""
+        """Whether its response must be the last one."""
         old = self.framing.version == b"1.0" and self.method != b"HEAD"
         return self.framing.last or (old and self.kind == "stream")
 
     def check(self, answer: Answer) -> None:
-        """Check that an answer is this request's."""
+        """Check that a response belongs to this request."""
         if self.kind == "refused":
             assert answer.status == 401, answer
         else:
@@ -77,7 +77,7 @@ class Request:
 
 
 def draw_request(random: Random, number: int) -> Request:
-    """Draw a request."""
+    """Return a random request."""
     name = random.choice(list(CLIENTS))
     kind = random.choice(("whole", "whole", "stream", "refused"))
     method = random.choice((b"GET", b"HEAD", b"POST", b"POST", b"POST", b"DELETE"))

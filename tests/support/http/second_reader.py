@@ -1,4 +1,4 @@
-"""h11 as another reader of the same bytes: a proxy or server that somebody else wrote."""
+"""h11 as an independent parser of the same bytes, as in a proxy or another server."""
 
 from dataclasses import dataclass
 from random import Random
@@ -30,21 +30,24 @@ Read = tuple[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What h11 reads."""
+    """What h11 parses."""
 
     requests: list[Read]
     why: str
-    """It reads no more."""
+    """Why h11 reads no more."""
 
     @property
     def stricter(self) -> bool:
-        """Whether it ends where it is stricter than this server, nginx and others are: empty lines
-        and double spaces before or in a request line, and all that follows one of HTTP/1.0."""
+        """Whether h11 rejects what Baton's server, nginx and others accept.
+
+        These are empty lines and double spaces before or in a request line, and everything after a
+        request of HTTP/1.0.
+        """
         return "request line" in self.why or self.why == "1.0"
 
 
 def draw_bytes(random: Random) -> bytes:
-    """Return some requests with a smuggled one behind them, and a few bytes wrong."""
+    """Return some requests followed by a smuggled one, with a few wrong bytes."""
     data = b""
     while not data:
         drawn = [draw_request(random, at) for at in range(random.choice((1, 2, 3)))]
@@ -53,7 +56,7 @@ def draw_bytes(random: Random) -> bytes:
     changed = bytearray(data + SMUGGLED)
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         at = random.randrange(len(changed))
-        if random.random() < 0.6:  # lines are what frames
+        if random.random() < 0.6:  # lines delimit the framing
             at = changed.find(b"\r\n", at) + random.choice((0, 1, 2))
         how = random.random()
         if how < 0.5:
@@ -66,7 +69,7 @@ def draw_bytes(random: Random) -> bytes:
 
 
 def read_by_h11(data: bytes) -> Heard:
-    """Return what h11 makes of bytes, as a server that answers each request."""
+    """Return how h11 parses bytes, as a server that responds to each request."""
     reader = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
     reader.receive_data(data)
     requests: list[Read] = []
@@ -92,7 +95,7 @@ def read_by_h11(data: bytes) -> Heard:
 
 
 async def read_here(data: bytes) -> list[Read]:
-    """Return what this server makes of bytes: of each request that was whole."""
+    """Return how Baton's server parses bytes: each complete request."""
     requests: list[Read] = []
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:

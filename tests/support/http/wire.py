@@ -1,4 +1,4 @@
-"""A frontend's HTTP connection on a socket that is a list: bytes come as they are cut, at once."""
+"""A frontend's HTTP connection on a simulated socket: bytes arrive in given segments, at once."""
 
 import asyncio
 from collections import deque
@@ -16,13 +16,13 @@ from services.frontend.http.responses import encode
 
 
 class Socket(asyncio.Transport):
-    """Notes what is written. Reading is paused as a socket's is: what comes waits."""
+    """Records what is written. Pausing it works as with a real socket: received bytes wait."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
         self.written = bytearray()
         self.closed = False
-        """Nothing more is written."""
+        """Whether nothing more is written."""
         self.paused = False
         self.on_abort: Callable[[], None] = self.close
 
@@ -57,16 +57,16 @@ class Socket(asyncio.Transport):
 
 
 class Wire:
-    """A client's end of a connection to an application.
+    """The client side of a connection to an application.
 
     Args:
-        application: answers.
+        application: responds to requests.
         settings: limits of the connection.
     """
 
     def __init__(self, application: ASGIApp, settings: HttpSettings | None = None) -> None:
         kind = HttpServerConnection.limited(_refuse, settings or HttpSettings(), 10.0)
-        kind.unread_seconds = 60.0  # segments come a turn of the loop apart, however long that is
+        kind.unread_seconds = 60.0  # segments are one loop turn apart, however long it is
         config = uvicorn.Config(application, http=kind, log_config=None, proxy_headers=False)
         config.load()
         self.socket = Socket()
@@ -77,17 +77,17 @@ class Wire:
         self._lost = False
 
     def send(self, segment: bytes) -> None:
-        """Let a segment come, behind those that wait."""
+        """Deliver a segment, after those that wait."""
         self._coming.append(segment)
 
     async def turn(self) -> None:
-        """Let the server read a segment, if it reads, and work for a turn of the loop."""
+        """Let the server read a segment, if it reads, and run for a turn of the loop."""
         if self._coming and not self.socket.paused:
             self.connection.data_received(self._coming.popleft())
         await asyncio.sleep(0)
 
     async def until(self, done: Callable[[], bool], turns: int = 2000) -> bool:
-        """Turn until something is so; return whether it is, within so many turns."""
+        """Run turns until a condition is true; return whether it is, within a number of turns."""
         for _ in range(turns):
             if done():
                 return True
@@ -96,11 +96,11 @@ class Wire:
 
     @property
     def unread(self) -> bool:
-        """Whether segments wait for a server that reads."""
+        """Whether segments wait for the server to read."""
         return bool(self._coming) and not self.socket.closed
 
     def lose(self) -> None:
-        """Let the client be gone. Idempotent."""
+        """Disconnect the client. Idempotent."""
         self.socket.closed = True
         if not self._lost:
             self._lost = True

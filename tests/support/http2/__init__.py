@@ -1,4 +1,4 @@
-"""The other end of an HTTP/2 connection, which may say anything: frames by hand over a socket.
+"""The other side of an HTTP/2 connection, free to send anything: frames by hand on a socket.
 
-It knows the RFCs and nothing of Baton's own code.
+It implements the RFCs and uses none of Baton's own code.
 """

@@ -1,4 +1,4 @@
-"""A call sent by hand, and what comes of it."""
+"""A call sent by hand, and its result."""
 
 from tests.support.grpc.echo_service import EMPTY
 from tests.support.http2.frames import data
@@ -7,7 +7,7 @@ from tests.support.http2.peer import Answer, connect
 
 
 async def sent(address: str, path: str, *bodies: bytes, fields=(), without=b"") -> Answer:
-    """Return what comes of a call with these fields and bytes, each in a frame of its own."""
+    """Return the result of a call with these fields and bytes, each in its own frame."""
     given = [field for field in call_fields(path) if field[0] != without]
     async with connect(address) as peer:
         last = len(bodies) - 1

@@ -1,4 +1,4 @@
-"""A client that means harm, beside one that does not."""
+"""A malicious client next to a well-behaved one."""
 
 import asyncio
 import os
@@ -15,34 +15,34 @@ from tests.support.http2.peer import Peer, connect
 
 MIB = 1 << 20
 IDS = range(1, 1 << 30, 2)
-"""Streams, as a client opens them."""
+"""Stream ids in a client's order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a flood came to."""
+    """The cost of a flood."""
 
     code: Code | None
-    """Of the GOAWAY that ended the connection; None: there was none."""
+    """Code of the GOAWAY that ended the connection; None: there was none."""
     closed: bool
     cpu: float
-    """Seconds of the thread that the server and both clients run on."""
+    """CPU seconds of the thread that runs the server and both clients."""
     memory: int
-    """Bytes that the process grew by at the most."""
+    """The most bytes by which the process grew."""
     sent: int
-    """Bytes."""
+    """Bytes sent."""
     wait: float
-    """Seconds of a quiet machine that a call of the other client took, at the most."""
+    """The longest call of the other client, in seconds of a quiet machine."""
 
 
 async def flood(address: str, peer: Peer, pieces: Iterable[bytes], *, linger: float = 0) -> Cost:
-    """Send pieces until all are sent or the server closes; another client calls meanwhile.
+    """Send pieces until all are sent or the server closes, while another client makes calls.
 
     Args:
-        address: of the server.
-        peer: the one that sends; what comes for it is read only once all was sent.
+        address: the server's address.
+        peer: the sending side; what it receives is read only after everything was sent.
         pieces: some ten KiB each.
-        linger: seconds to go on listening for the connection's end.
+        linger: seconds to keep reading until the connection ends.
     """
     before = rss_bytes(os.getpid())
     sent = memory = 0
@@ -74,7 +74,7 @@ async def flood(address: str, peer: Peer, pieces: Iterable[bytes], *, linger: fl
 
 
 class _Others:
-    """A client that calls without pause."""
+    """A client that makes calls without pause."""
 
     def __init__(self, address: str) -> None:
         self.longest = 0.0
@@ -94,7 +94,7 @@ class _Others:
                 await asyncio.sleep(0.005)
 
     async def one_more(self) -> None:
-        """Wait for a call that begins and ends after now."""
+        """Wait for a call that starts and ends after now."""
         enough = self._calls + 2
         async with within(10):
             while self._calls < enough:
@@ -111,13 +111,13 @@ def repeated(piece: bytes, total: int = 8 * MIB, before: bytes = b"") -> Iterato
 
 
 def per_stream(make: Callable[[int], bytes], count: int = 100_000) -> Iterator[bytes]:
-    """Yield what `make` returns for stream after stream, 50 at a time."""
+    """Yield the results of `make` for one stream after another, 50 at a time."""
     for first in range(0, count, 50):
         yield b"".join(make(stream_id) for stream_id in IDS[first : first + 50])
 
 
 def cheap(cost: Cost, cpu: float = 2.0, memory: int = 32 * MIB) -> None:
-    """Fail if a flood cost more than it may, or another client waited for long."""
+    """Fail if a flood cost more than allowed, or another client waited too long."""
     assert cost.cpu < cpu, cost
     assert cost.memory < memory, cost
     assert cost.wait < 1.0, cost

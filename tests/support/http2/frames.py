@@ -1,4 +1,4 @@
-"""Frames (RFC 9113, section 4.1) as bytes, right or wrong as they are asked for."""
+"""Frames (RFC 9113, section 4.1) as bytes, valid or invalid."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -50,7 +50,7 @@ PRIORITY = 0x20
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame that was received."""
+    """A received frame."""
 
     kind: int
     flags: int
@@ -65,7 +65,7 @@ class Frame:
 
     @property
     def settings(self) -> dict[int, int]:
-        """What a SETTINGS frame says."""
+        """The values of a SETTINGS frame."""
         pairs = (self.payload[at : at + 6] for at in range(0, len(self.payload), 6))
         return {int.from_bytes(pair[:2]): int.from_bytes(pair[2:]) for pair in pairs}
 
@@ -77,7 +77,7 @@ class Frame:
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"", size: int = -1) -> bytes:
-    """Return a frame; `size` is what its head says if that is not the payload's."""
+    """Return a frame; `size` is the length in its header, if it differs from the payload's."""
     length = len(payload) if size < 0 else size
     return length.to_bytes(3) + bytes((kind, flags)) + stream_id.to_bytes(4) + payload
 
@@ -116,7 +116,7 @@ def priority(stream_id: int, dependency: int = 0, weight: int = 15) -> bytes:
 
 
 def take(buffer: bytearray) -> Frame | None:
-    """Remove the first whole frame from a buffer and return it; None: there is none yet."""
+    """Remove the first complete frame from a buffer and return it; None: there is none yet."""
     if len(buffer) < 9 or len(buffer) < (end := 9 + int.from_bytes(buffer[:3])):
         return None
     stream_id = int.from_bytes(buffer[5:9]) & 0x7FFFFFFF

@@ -21,13 +21,13 @@ def integer(value: int, prefix_bits: int, first: int = 0) -> bytes:
 
 
 def literal(name: bytes, value: bytes, *, indexed: bool = False) -> bytes:
-    """Return a field as a literal with a new name, which goes into the dynamic table or not."""
+    """Return a field as a literal with a new name, added to the dynamic table or not."""
     head = b"\x40" if indexed else b"\x00"
     return head + integer(len(name), 7) + name + integer(len(value), 7) + value
 
 
 def block(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return a header block of literals: it needs no state."""
+    """Return a header block of literals, which needs no state."""
     return b"".join(literal(name, value) for name, value in fields)
 
 

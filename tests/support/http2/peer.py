@@ -1,4 +1,4 @@
-"""A client's end of a connection, frame by frame."""
+"""The client side of a connection, frame by frame."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ SECONDS = 10.0
 
 @dataclass(slots=True)
 class Answer:
-    """What came on a stream."""
+    """The frames received on a stream."""
 
     headers: list[dict[str, str]] = field(default_factory=list)
     """Header sections in order: the response's, and trailers."""
@@ -37,7 +37,7 @@ class Answer:
 
     @property
     def status(self) -> str:
-        """HTTP's."""
+        """The HTTP status."""
         return self.headers[0].get(":status", "") if self.headers else ""
 
     @property
@@ -54,7 +54,7 @@ class Answer:
 
 
 class Peer:
-    """One connection. It answers nothing by itself: neither SETTINGS nor windows."""
+    """One connection. It responds to nothing by itself, neither SETTINGS nor windows."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -63,22 +63,22 @@ class Peer:
         self._decoder = Decoder(max_header_list_size=1 << 20)
         self._block = bytearray()
         self.frames: list[Frame] = []
-        """All that came."""
+        """All received frames."""
         self.answers: dict[int, Answer] = {}
         self.goaway: Frame | None = None
         self.closed = False
 
     def send(self, *parts: bytes) -> None:
-        """Write; a connection that the server has closed takes it and does nothing."""
+        """Write; no effect on a connection that the server has closed."""
         if not self._writer.is_closing():
             self._writer.write(b"".join(parts))
 
     async def drain(self) -> None:
-        """Wait until what was written has mostly left."""
+        """Wait until most of what was written has been sent."""
         await self._writer.drain()
 
     def start(self, *pairs: tuple[int, int]) -> None:
-        """Write the preface and our settings."""
+        """Write the preface and the client's settings."""
         self.send(PREFACE, settings(*pairs))
 
     def answer(self, stream_id: int = 1) -> Answer:
@@ -88,7 +88,7 @@ class Peer:
         """Return the next frame; None: the server closed the connection.
 
         Raises:
-            TimeoutError: nothing for `SECONDS`; the text has the latest frames.
+            TimeoutError: nothing within `SECONDS`; the text contains the latest frames.
         """
         while (got := take(self._buffer)) is None:
             try:
@@ -107,33 +107,33 @@ class Peer:
         return got
 
     async def wait(self, kind: Kind, *, ack: bool = False) -> Frame:
-        """Return the next frame of a kind; with `ack` the next of these that has the flag."""
+        """Return the next frame of a kind; with `ack`, the next one that has the flag."""
         while (got := await self.receive()) is not None:
             if got.kind == kind and bool(got.flags & ACK) >= ack:
                 return got
         raise ConnectionError(f"closed before {kind.name}: {self.frames[-8:]}")
 
     async def finished(self, stream_id: int = 1) -> Answer:
-        """Return a stream's answer once it has ended or was reset."""
+        """Return a stream's response once it has ended or was reset."""
         while not self.answer(stream_id).done:
             if await self.receive() is None:
                 raise ConnectionError(f"closed before an answer: {self.frames[-8:]}")
         return self.answer(stream_id)
 
     async def until_closed(self) -> Frame | None:
-        """Return the GOAWAY that came before the server closed the connection, if one did."""
+        """Return the GOAWAY that preceded the closing of the connection by the server, if any."""
         while await self.receive() is not None:
             pass
         return self.goaway
 
     async def round_trip(self) -> None:
-        """Return when the server has handled all that was sent before."""
+        """Return when the server has handled everything sent before."""
         self.send(ping(b"roundtri"))
         while (await self.wait(Kind.PING, ack=True)).payload != b"roundtri":
             pass
 
     async def call(self, stream_id: int, path: str, payload: bytes = b"") -> Answer:
-        """Call with one message and return what came."""
+        """Call with one message and return the response."""
         self.send(call(stream_id, path, payload))
         return await self.finished(stream_id)
 
@@ -141,7 +141,7 @@ class Peer:
         self._writer.close()
 
     def abort(self) -> None:
-        """Drop the connection without a word (RST)."""
+        """Drop the connection with RST, without a GOAWAY."""
         self._writer.transport.abort()
 
     def _note(self, got: Frame) -> None:
@@ -164,7 +164,7 @@ class Peer:
 
 @asynccontextmanager
 async def connect(address: str, *, start: bool = True) -> AsyncIterator[Peer]:
-    """Connect; with `start` settings are exchanged before the block is entered."""
+    """Connect; with `start`, settings are exchanged before the block runs."""
     host, port = address.rsplit(":", 1)
     reader, writer = await asyncio.open_connection(host, int(port))
     peer = Peer(reader, writer)

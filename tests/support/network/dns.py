@@ -8,7 +8,7 @@ _TYPE_A = 1
 
 
 class DnsServer(asyncio.DatagramProtocol):
-    """Answers every question for IPv4 addresses with `ips`, and others with nothing.
+    """Answers every question for IPv4 addresses with `ips`, and others with an empty answer.
 
     Args:
         ips: the addresses; change them at any time.
@@ -17,7 +17,7 @@ class DnsServer(asyncio.DatagramProtocol):
     def __init__(self, *ips: str) -> None:
         self.ips = list(ips)
         self.asked = 0
-        """Questions so far."""
+        """Number of questions so far."""
         self.address = ""
         """`host:port` of this server."""
 

@@ -1,4 +1,4 @@
-"""A port whose connections are served by a function, and closed whatever becomes of that."""
+"""A port whose connections a function serves, and which is always closed in the end."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,14 +10,14 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def listening(serve: Serve, **options: Any) -> AsyncIterator[int]:
-    """Listen on a port of 127.0.0.1, which is yielded, until the context is left.
+    """Listen on a port of 127.0.0.1, which is yielded, until the context exits.
 
     A connection that a handler leaves open, for example because its test has ended, would be
-    collected as garbage during another test, which fails of it.
+    collected as garbage during another test and make that test fail.
 
     Args:
-        serve: for each connection; cancelled at the end.
-        options: as `asyncio.start_server` takes them.
+        serve: called for each connection; cancelled at the end.
+        options: options of `asyncio.start_server`.
     """
     handlers: set[asyncio.Task[None]] = set()
 
@@ -28,7 +28,7 @@ async def listening(serve: Serve, **options: Any) -> AsyncIterator[int]:
         try:
             await serve(reader, writer)
         except asyncio.CancelledError:
-            pass  # below; Python 3.11 would log that it cannot tell what a cancelled task raised
+            pass  # below; Python 3.11 would log an error for a cancelled task
         finally:
             handlers.discard(task)
             writer.close()

@@ -1,4 +1,4 @@
-"""TCP proxies between a client and a server that break as networks do."""
+"""TCP proxies between a client and a server that fail as networks do."""
 
 import asyncio
 import random
@@ -10,7 +10,7 @@ MARK_BYTES = 24
 
 
 class TcpProxy:
-    """Forwards TCP to one address until the context is left. It owns the connections.
+    """Forwards TCP to one address until the context exits. It owns the connections.
 
     Args:
         target: `host:port` of the server.
@@ -22,12 +22,12 @@ class TcpProxy:
         self._listener: socket.socket | None = None
         self._port = 0
         self.muted = False
-        """Nothing goes through."""
+        """Whether nothing is forwarded."""
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepted: set[socket.socket] = set()
-        """Those that no task owns yet."""
+        """Connections that no task owns yet."""
 
     async def __aenter__(self) -> Self:
         await self.mend()
@@ -38,19 +38,19 @@ class TcpProxy:
 
     @property
     def address(self) -> str:
-        """What to connect to in the server's place; the same for good."""
+        """The address to connect to instead of the server's; constant."""
         return f"127.0.0.1:{self._port}"
 
     def mute(self) -> None:
-        """Let nothing through any more, and tell nobody."""
+        """Forward nothing any more, without closing connections."""
         self.muted = True
 
     def hold(self) -> None:
-        """Keep what comes until `release`."""
+        """Keep received bytes until `release`."""
         self._flowing.clear()
 
     def release(self) -> None:
-        """Let through what was held, and all that follows."""
+        """Forward the kept bytes, and all later ones."""
         self._flowing.set()
 
     async def cut(self) -> None:
@@ -73,11 +73,11 @@ class TcpProxy:
         self._listener = socket.create_server(("127.0.0.1", self._port))
         self._listener.setblocking(False)
         self._port = self._listener.getsockname()[1]
-        # Not asyncio's server: one that is closed loses what it has just accepted.
+        # Not asyncio's server: when closed, it loses connections that it has just accepted.
         asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
 
     def change(self, data: bytes) -> bytes:
-        """Return what to forward of what arrived. To be overridden."""
+        """Return the bytes to forward for received ones. Override it."""
         return data
 
     def _accept(self, listener: socket.socket) -> None:
@@ -106,17 +106,17 @@ class TcpProxy:
 
 
 class FlippingProxy(TcpProxy):
-    """Flips one bit of each mark that it finds in what it forwards.
+    """Flips one bit in each mark that it finds in the forwarded bytes.
 
     Args:
         target: `host:port` of the server.
-        draw: which bits.
+        draw: chooses the bits.
     """
 
     def __init__(self, target: str, draw: random.Random) -> None:
         super().__init__(target)
         self.marks: dict[bytes, int] = {}
-        """To look for, with which object each is in."""
+        """The marks to look for, with the object that contains each."""
         self.flipped: set[int] = set()
         self._draw = draw
 

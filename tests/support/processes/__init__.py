@@ -1,1 +1,1 @@
-"""Real processes for tests: forked by a launcher that has imported everything, or started anew."""
+"""Real processes for tests: forked by a launcher that has imported everything, or newly started."""

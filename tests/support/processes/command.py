@@ -1,4 +1,4 @@
-"""Other programs that tests run to their end."""
+"""Other programs that tests run until they end."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ async def run(
 ) -> tuple[int | None, str, str]:
     """Run a program; return its exit status, standard output and standard error.
 
-    Whatever it started ends with it.
+    All processes that it started end with it.
 
     Raises:
         TimeoutError: it did not end within `seconds` of a quiet machine, and was killed.

@@ -1,6 +1,6 @@
-"""The launcher's process: `forker.py FD` forks as it is told over a socket. See launcher.py.
+"""The launcher's process: `forker.py FD` forks on commands from a socket. See launcher.py.
 
-PYTHONPATH says where Baton lies, in the launcher's version of it.
+PYTHONPATH is the location of Baton, in the launcher's version of it.
 """
 
 import atexit
@@ -34,7 +34,7 @@ ENGINES = {
 
 
 def _serve(control: socket.socket) -> None:
-    """Fork as told until the other side closes."""
+    """Fork on command until the other side closes."""
     codes: dict[int, int] = {}
     requester = os.getppid()
     while True:
@@ -62,7 +62,7 @@ def _serve(control: socket.socket) -> None:
 
 
 def _needed(arguments: Sequence[str], env: Mapping[str, str]) -> list[str]:
-    """Return what a process will import: a service's modules, and what its engine stands on."""
+    """Return the modules that a process will import: those of a service, and of its engine."""
     if arguments[0].endswith("vllm_reference.py"):
         return [ENGINES["vllm"]]
     if arguments[0] != "-m":
@@ -80,7 +80,7 @@ _imported: set[str] = set()
 
 
 def _import(modules: Sequence[str]) -> None:
-    """Import what is not yet, for this process and all that it forks from now on."""
+    """Import missing modules, for this process and all that it forks from now on."""
     missing = [module for module in modules if module not in _imported]
     for module in missing:
         if module == ENGINES["vllm"]:
@@ -88,10 +88,10 @@ def _import(modules: Sequence[str]) -> None:
         importlib.import_module(module)
         _imported.add(module)
         if module.endswith(".__main__"):
-            del sys.modules[module]  # it is run again
+            del sys.modules[module]  # the module is run again
     if missing:
         gc.collect()
-        gc.freeze()  # else a child's first collection copies every page
+        gc.freeze()  # otherwise a child's first garbage collection copies every page
 
 
 def _exists(module: str) -> bool:
@@ -102,7 +102,7 @@ def _exists(module: str) -> bool:
 
 
 def _prepare_vllm() -> None:
-    """Set what vLLM reads when it is imported; each process sets its own again."""
+    """Set the variables that vLLM reads when it is imported; each process sets its own again."""
     from baton.engine.vllm.environment import prepare
     from baton.settings import EngineSettings
 
@@ -112,7 +112,7 @@ def _prepare_vllm() -> None:
 def _become(
     arguments: Sequence[str], env: dict[str, str], fds: Sequence[int], requester: int
 ) -> NoReturn:
-    """Be `python ARGUMENTS`, and exit."""
+    """Run `python ARGUMENTS` in this process, and exit."""
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
         os.close(fd)
@@ -136,7 +136,7 @@ def _become(
     except BaseException:  # noqa: BLE001  # as the interpreter would end
         traceback.print_exc()
         code = 1
-    # As multiprocessing ends its children: taking the interpreter apart would take half a second.
+    # As multiprocessing ends its children: finalizing the interpreter would take half a second.
     threading._shutdown()
     atexit._run_exitfuncs()
     sys.stdout.flush()

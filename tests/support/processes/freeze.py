@@ -1,4 +1,4 @@
-"""Processes that stand still, as in a debugger or on a machine that swaps."""
+"""Stopped processes, as in a debugger or on a machine that swaps."""
 
 import os
 import signal
@@ -8,13 +8,13 @@ from tests.support.wait import eventually_blocking
 
 
 def freeze(pid: int) -> None:
-    """Stop a process, and return once each of its threads stands: the signal reaches one by one."""
+    """Stop a process, and return once all of its threads have stopped, which happens one by one."""
     os.kill(pid, signal.SIGSTOP)
     eventually_blocking(lambda: all(_stands(thread) for thread in _threads(pid)))
 
 
 def thaw(pid: int) -> None:
-    """Let it go on."""
+    """Continue the process."""
     os.kill(pid, signal.SIGCONT)
 
 

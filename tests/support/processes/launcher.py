@@ -1,9 +1,9 @@
-"""Processes of Baton, forked from one that has imported everything already.
+"""Processes of Baton, forked from one that has already imported everything.
 
-Starting `baton serve kvstore` takes a second of CPU, nearly all of it for imports. The
-launcher is a Python process that did them once; what it forks runs the same `__main__`, in a
-process of its own, within some milliseconds. It has no threads and has opened no gRPC channel:
-neither would survive a fork. It ends when the test session does, and what it started with it.
+Starting `baton serve kvstore` takes a second of CPU, nearly all of it for imports. The launcher is
+a Python process that did them once. Its forks run the same `__main__`, each in its own process,
+within some milliseconds. It has no threads and no open gRPC channel: neither would survive a fork.
+It ends with the test session, and the processes that it started end with it.
 """
 
 import asyncio
@@ -30,12 +30,13 @@ MAX_REQUEST_BYTES = 1 << 20
 
 
 class Launched:
-    """A process that a launcher forked; what `subprocess.Popen` offers of it."""
+    """A process that a launcher forked, with the needed part of `subprocess.Popen`."""
 
     def __init__(self, launcher: "Launcher", pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        """As of Popen: negative where a signal ended it; None while it runs, as far as known."""
+        """As with Popen: negative if a signal ended it; None while it is running, as far as
+        known."""
         self._launcher = launcher
 
     def poll(self) -> int | None:
@@ -45,10 +46,10 @@ class Launched:
         return self.returncode
 
     def wait(self, timeout: float = 60.0) -> int:
-        """Block until the process ended.
+        """Block until the process ends.
 
         Raises:
-            subprocess.TimeoutExpired: it did not in time.
+            subprocess.TimeoutExpired: it did not end in time.
         """
         until = time.monotonic() + timeout
         while (code := self.poll()) is None:
@@ -58,7 +59,7 @@ class Launched:
         return code
 
     def send_signal(self, number: int) -> None:
-        """Signal the process; nothing happens where it has ended."""
+        """Signal the process; no effect if it has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
@@ -71,14 +72,14 @@ class Launched:
 
 @dataclass(frozen=True)
 class Piped:
-    """A process that is talked to by lines."""
+    """A process that communicates by lines."""
 
     process: Launched
     stdin: IO[bytes]
     stdout: asyncio.StreamReader
 
     async def line(self) -> str:
-        """Return the next line that it writes, without its end; empty once it wrote its last."""
+        """Return the next line of its output, without the line end; empty at the end."""
         return (await self.stdout.readline()).decode().rstrip("\n")
 
     def say(self, line: str) -> None:
@@ -94,10 +95,10 @@ class Piped:
 
 
 class Launcher:
-    """The test's side of the launcher's process. One thread uses it.
+    """The test's side of the launcher's process. Used by one thread.
 
     Args:
-        release: which version of Baton its processes are.
+        release: the version of Baton that its processes run.
     """
 
     def __init__(self, release: Release = CHECKOUT) -> None:
@@ -122,11 +123,11 @@ class Launcher:
         """Run `python ARGUMENTS` in the repository's root.
 
         Args:
-            arguments: `-m MODULE`, `-c CODE` or a script's path, and what it is told.
-            env: the whole environment, but for what keeps tests apart from the host (host.py);
-                where it names this process as the parent, the launcher is.
-            stdin: a file or descriptor; None: nothing to read.
-            stdout: the same; None: what is written is lost.
+            arguments: `-m MODULE`, `-c CODE` or a script's path, and its arguments.
+            env: the whole environment, except the variables that isolate tests from the host
+                (host.py). If it names this process as the parent, the launcher becomes the parent.
+            stdin: a file or descriptor; None: no input.
+            stdout: the same; None: output is discarded.
             stderr: the same.
         """
         env = {**variables(), **env}
@@ -136,7 +137,7 @@ class Launcher:
             return Launched(self, self.ask("run", fds, arguments=list(arguments), env=env))
 
     async def launch_piped(self, arguments: Sequence[str], env: Mapping[str, str]) -> Piped:
-        """Do the same; its errors go where those of the tests go."""
+        """Run it with pipes; its errors go to the tests' standard error."""
         (stdin, ours), (output, stdout) = os.pipe(), os.pipe()
         process = self.launch(arguments, env, stdin, stdout, stderr=2)
         os.close(stdin)
@@ -150,7 +151,7 @@ class Launcher:
     async def run(
         self, arguments: Sequence[str], env: Mapping[str, str], timeout: float = 60.0
     ) -> tuple[int, str, str]:
-        """Do the same and wait for its end; the exit code, output and errors."""
+        """Run it and wait for its end; return the exit code, output and errors."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             process = self.launch(arguments, env, None, out, err)
             async with within(timeout):
@@ -163,7 +164,7 @@ class Launcher:
             return code, texts[0], texts[1]
 
     def ask(self, method: str, fds: Sequence[int] = (), **fields: Any) -> Any:
-        """Send one request and wait for its answer."""
+        """Send one request and return the response."""
         socket.send_fds(self._socket, [json.dumps({"method": method, **fields}).encode()], fds)
         answer = self._socket.recv(MAX_REQUEST_BYTES)
         if not answer:

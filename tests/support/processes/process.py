@@ -1,4 +1,4 @@
-"""Services as processes of their own: where a process is what is tested."""
+"""Services in processes of their own, for tests of processes."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from tests.support.clock import within
 from tests.support.processes.launcher import Launched, Launcher
 
 READY_SECONDS = 120.0
-"""A bound for machines that are busy: a rank of vLLM imports for ten seconds of CPU."""
+"""A limit for busy machines: a rank of vLLM needs ten seconds of CPU for imports."""
 STOP_SECONDS = 15.0
 LOG_TAIL_LINES = 40
 
@@ -34,7 +34,7 @@ class ServiceProcess:
     log_path: Path
     popen: Launched
     instance: Instance
-    """What it registered; empty before."""
+    """Its registered record; empty before."""
 
     @property
     def pid(self) -> int:
@@ -42,7 +42,7 @@ class ServiceProcess:
 
     @property
     def address(self) -> str:
-        """Where its gRPC server answers."""
+        """The address of its gRPC server."""
         return self.instance.address
 
     @property
@@ -50,7 +50,7 @@ class ServiceProcess:
         return self.popen.poll() is None
 
     def signal(self, number: signal.Signals) -> None:
-        """SIGSTOP freezes it, SIGCONT thaws it, SIGTERM drains it."""
+        """Send SIGSTOP to freeze it, SIGCONT to thaw it, SIGTERM to drain it."""
         self.popen.send_signal(number)
 
     def kill(self) -> None:
@@ -59,21 +59,21 @@ class ServiceProcess:
         self.popen.wait()
 
     async def metrics(self) -> dict[str, float]:
-        """Return what it shows at /metrics, by name with labels."""
+        """Return its metrics at /metrics, by name with labels."""
         async with httpx.AsyncClient(timeout=30) as http:
             answer = await http.get(f"http://{self.instance.metrics_address}/metrics")
         return parse_metrics(answer.text)
 
     async def stop(self) -> int:
-        """Drain it and wait; its exit code."""
+        """Drain it and wait; return its exit code."""
         self.popen.send_signal(signal.SIGCONT)
         self.popen.terminate()
         return await self.wait(STOP_SECONDS)
 
     async def wait(self, timeout: float) -> int:
-        """Wait until it ended by itself; its exit code."""
+        """Wait until it has ended by itself; return its exit code."""
         async with within(timeout):
-            while (code := self.popen.poll()) is None:  # no event tells
+            while (code := self.popen.poll()) is None:  # no event signals this
                 await asyncio.sleep(0.02)
         return code
 
@@ -99,14 +99,14 @@ class ServiceSpawner:
         wait: bool = True,
         arguments: Sequence[str] = (),
     ) -> ServiceProcess:
-        """Start `baton serve <name>`, or `python <arguments>` where they are given.
+        """Start `baton serve <name>`, or `python <arguments>` if arguments are given.
 
         Args:
             name: frontend, router, prefill, decode or kvstore.
             env: settings beyond those that join the test's cluster, for example BATON_ENGINE_KIND.
-            instance_id: of an earlier service to take its place; empty: a new one.
+            instance_id: the id of an earlier service to replace; empty: a new one.
             wait: return only once its record is in etcd.
-            arguments: of the interpreter, for a process that is no service.
+            arguments: arguments of the interpreter, for a process that is no service.
         """
         number = len(self.services)
         identity = instance_id or f"{name}-{number}"
@@ -139,7 +139,7 @@ class ServiceSpawner:
         async with within(READY_SECONDS):
             while True:
                 assert service.running, f"{service.name} ended:\n{service.log_tail()}"
-                with suppress(EtcdError):  # of a machine that stands still
+                with suppress(EtcdError):  # on a machine that stalls
                     record = await self._client.get(key)
                     instance = keys.decode(Instance, record) if record else Instance()
                     if record and instance.incarnation not in earlier:
@@ -148,7 +148,7 @@ class ServiceSpawner:
                 await asyncio.sleep(0.02)
 
     async def close(self, *, show_logs: bool = False) -> None:
-        """End all of them; one that does not end in time is killed, and that is written out."""
+        """End all of them; one that does not end in time is killed and reported."""
         for service in reversed(self.services):
             if service.running:
                 service.signal(signal.SIGCONT)

@@ -1,10 +1,9 @@
-"""What vLLM alone answers: `vllm_reference.py ASKED ANSWERED`, both JSON files.
+"""Reference outputs of vLLM alone: `vllm_reference.py ASKED ANSWERED`, both JSON files.
 
-In a process of its own, as each process has one engine of vLLM. ASKED has `model`, `prompts` and
-`output_tokens`. Without `sampling` the answer is stock vLLM's, greedy, by its `LLM`: for each
-prompt its tokens and, for each token, by how much the best logit is above the next. With
-`sampling` it is that of one vllm engine of Baton's without a KV service, for each prompt and
-choice.
+Runs in its own process, as a process can have only one engine of vLLM. ASKED has `model`, `prompts`
+and `output_tokens`. Without `sampling`, the output is stock vLLM's, greedy, by its `LLM`: for each
+prompt its tokens and, for each token, the margin of the best logit over the next. With `sampling`,
+it is the output of one vllm engine of Baton without a KV service, for each prompt and choice.
 """
 
 import json
@@ -19,7 +18,7 @@ KV_BYTES = 128 * 1024 * 1024
 
 
 def stock(asked: dict[str, Any]) -> list[dict[str, Any]]:
-    """Ask `LLM`, one prompt after the other: what is beside a prompt in a batch may round it."""
+    """Send prompts to `LLM` one after the other: others in a batch may change rounding."""
     from vllm import LLM, SamplingParams
 
     llm = LLM(
@@ -54,7 +53,7 @@ def stock(asked: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def engine(asked: dict[str, Any]) -> list[list[list[int]]]:
-    """Ask one engine of Baton's, everything at once."""
+    """Send all requests to one engine of Baton at once."""
     from baton.engine.base import SequenceRequest
     from baton.engine.factory import create_engine
     from baton.engine.local import run_local
@@ -94,7 +93,7 @@ def engine(asked: dict[str, Any]) -> list[list[list[int]]]:
 
 
 def main() -> None:
-    """Answer, and say nothing else."""
+    """Write the outputs, and print nothing else."""
     asked = json.loads(Path(sys.argv[1]).read_text())
     prepare(EngineSettings(threads=1))
     answer = engine(asked) if "sampling" in asked else stock(asked)

@@ -1,1 +1,1 @@
-"""What routers' tests place, and placement as it is meant."""
+"""Inputs of routers' tests, and a reference implementation of placement."""

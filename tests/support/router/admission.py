@@ -1,4 +1,4 @@
-"""A queue of requests before workers that are a dict of seconds."""
+"""A queue of requests in front of workers that are a dict of seconds."""
 
 import math
 from collections.abc import Mapping
@@ -26,18 +26,18 @@ class Plan(NamedTuple):
 
 @dataclass
 class Workers:
-    """Takes the shortest queue, at 100 tokens a second; `held` tokens of each prompt are cached."""
+    """Uses the shortest queue, at 100 tokens a second; `held` tokens of each prompt are cached."""
 
     queues: dict[str, float]
     held: dict[int, int] = field(default_factory=dict)
-    """By the seed of the request."""
+    """Cached tokens, by the seed of the request."""
     refuse: set[int] = field(default_factory=set)
-    """Seeds."""
+    """Seeds of requests to reject."""
     planned: int = 0
     places: float = math.inf
-    """Choices that all workers together have room for."""
+    """Number of choices for which all workers together have space."""
     kept: int = 0
-    """Of these, kept for who goes first."""
+    """Of these, reserved for the request that is next."""
 
     def remaining_seconds(self, request: PlacementRequest) -> float:
         return max(1, request.prompt_tokens - self.held.get(request.seed, 0)) / 100
@@ -46,7 +46,7 @@ class Workers:
         return self.queues
 
     def next_turn(self, gate: float, now: float) -> float:
-        """As workers that compute while time passes, which those of this test do not."""
+        """As for workers that compute while time passes, which the workers of this test do not."""
         return min(
             (now + one - gate for one in self.queues.values() if one > gate), default=math.inf
         )

@@ -1,7 +1,7 @@
 """Routers, workers and their engines as pure objects, and requests of several choices between them.
 
-What travels between them is late as a test has it: placements to workers, reports to routers,
-tickets back to them.
+Messages are delayed as the test decides: placements to workers, reports to routers, tickets back to
+routers.
 """
 
 import random
@@ -40,7 +40,7 @@ ROLES = {"p": Role.PREFILL, "d": Role.DECODE, "c": Role.COMBINED}
 
 @dataclass(eq=False)
 class Asked:
-    """A request of a client, and what became of it."""
+    """A client's request and its state."""
 
     number: int
     prompt: tuple[int, ...]
@@ -52,21 +52,21 @@ class Asked:
     """Choices that no worker has and that are not done."""
     done: set[int] = field(default_factory=set)
     tickets: dict[str, set[int]] = field(default_factory=dict)
-    """With the sequences that run on each; a prefill counts as well."""
+    """The tickets, with the sequences that run on each; a prefill counts as well."""
     prefilling: bool = False
     prefilled: bool = False
-    """Its prompt was computed, or decode workers compute it."""
+    """Whether its prompt was computed, or decode workers compute it."""
     placements: int = 0
     error: BatonError | None = None
 
 
 @dataclass(eq=False)
 class Stream:
-    """A sequence of a worker, as its load report looks at it."""
+    """A sequence of a worker, as its load report sees it."""
 
     asked: Asked
     choice: int
-    """-1: the prefill of all."""
+    """-1: the prefill of all choices."""
     ticket: str
     waits_for_prefill: bool
     counted: bool = False
@@ -98,15 +98,15 @@ class Worker:
         self.engine = PagedEngine(info, runner, pages, limits)
         self.streams: dict[int, Stream] = {}
         self.inbox: deque[list[Stream]] = deque()
-        """Of each placement, what its frontend starts here."""
+        """Per placement, the sequences that its frontend starts here."""
         self.refused = 0
         self.most = 0
-        """Sequences that ran or waited at once."""
+        """The most sequences that ran or waited at once."""
         self._numbers = 0
         self._stats = self.engine.stats()
 
     def receive(self) -> list[Stream]:
-        """Take the next placement in; return what there is no room for."""
+        """Accept the next placement; return the part for which there is no space."""
         refused = []
         for stream in self.inbox.popleft():
             number, asked = self._numbers, stream.asked
@@ -164,7 +164,7 @@ class Worker:
 
 
 class Router:
-    """What a router decides with."""
+    """A router's decision logic."""
 
     def __init__(self, name: str, world: "World") -> None:
         self.fleet = Fleet(PrefixIndex(), TicketTable(name))
@@ -184,7 +184,7 @@ class Router:
             self.fleet.apply_report(report_from_proto(one.report()), 0.0)
 
     def place(self, asked: Asked) -> None:
-        """Ask for a placement of what no worker has of a request."""
+        """Request a placement for the choices of a request that no worker has."""
         request = PlacementRequest(
             "m",
             len(asked.prompt),
@@ -208,7 +208,7 @@ class Router:
         self._world.placed(self._waiting.pop(waiting.number), outcome)
 
     def hear(self) -> None:
-        """Take in the oldest report, or ticket, that is on its way."""
+        """Process the oldest report or ticket that is on its way."""
         if self.returned:
             ticket = self.returned.popleft()
             self.admission.return_tickets(SESSION, [ticket], {ticket: TicketUsage(1, 1)})
@@ -221,11 +221,11 @@ class World:
 
     Args:
         workers: their names.
-        pages: of each.
-        max_running: as of the engine's settings, like the next.
+        pages: pages of each worker.
+        max_running: as in the engine's settings, like the next.
         max_waiting: likewise.
-        routers: how many; each frontend asks one of them.
-        draw: what happens next.
+        routers: number of routers; each frontend uses one of them.
+        draw: chooses the next event.
     """
 
     def __init__(
@@ -243,10 +243,10 @@ class World:
         self.routers = [Router(f"r{number}", self) for number in range(routers)]
         self.asked: list[Asked] = []
         self.again: list[Asked] = []
-        """Those that pause before they are placed again."""
+        """Requests that pause before they are placed again."""
 
     def ask(self, choices: int, prompt_tokens: int, max_tokens: int, tenant: str) -> Asked:
-        """Let a client ask."""
+        """Send a client's request."""
         number = len(self.asked)
         prompt = tuple(self.draw.choices(range(100), k=prompt_tokens))
         router = self.draw.choice(self.routers)
@@ -257,7 +257,7 @@ class World:
         return asked
 
     def placed(self, asked: Asked, outcome: Placement | BatonError) -> None:
-        """Start what is missing of a request where a router placed it."""
+        """Start the missing choices of a request where a router placed it."""
         if isinstance(outcome, BatonError):
             asked.error = outcome
             return
@@ -282,7 +282,7 @@ class World:
             self._return(asked, ticket)
 
     def act(self) -> None:
-        """Let one thing happen, anywhere."""
+        """Make one thing happen, anywhere."""
         self.now += self.draw.choice((0.0, 0.001, 0.02))
         worker = self.draw.choice(list(self.workers.values()))
         router = self.draw.choice(self.routers)
@@ -301,7 +301,7 @@ class World:
         router.admission.advance(self.now)
 
     def finish(self) -> None:
-        """Let everything happen until nothing is left to do."""
+        """Make everything happen until nothing is left to do."""
         for _ in range(3_000):
             if all(one.error or len(one.done) == one.choices for one in self.asked):
                 break
@@ -342,13 +342,13 @@ class World:
                 self.again.append(asked)
 
     def _place_again(self) -> None:
-        """Place what was handed back, after its pause."""
+        """Place choices that were handed back, after their pause."""
         again, self.again = self.again, []
         for asked in again:
             asked.router.place(asked)
 
     def _leave(self, stream: Stream) -> None:
-        """Return a ticket once all that ran on it is gone."""
+        """Return a ticket once everything that ran on it has ended."""
         running = stream.asked.tickets[stream.ticket]
         running.discard(stream.choice)
         if not running:

@@ -1,4 +1,4 @@
-"""Placement as it is meant, one worker and one pair after another: what array operations give."""
+"""Reference placement, which the array operations must match: one worker or pair at a time."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import nsmallest
@@ -21,23 +21,24 @@ _TIE_SHARE = 0.01
 
 
 class DecodeCandidate(NamedTuple):
-    """What a decode worker adds to any placement that uses it; times in seconds."""
+    """A decode worker's contribution to any placement that uses it; times in seconds."""
 
     worker: Worker
     prefill: PrefillEstimate
-    """Of the worker itself, without a prefill worker."""
+    """Cost on the worker itself, without a prefill worker."""
     pages: int
-    """That it needs for the request."""
+    """Pages that the request needs on it."""
     admission_wait: float
-    """Until its batch has room."""
+    """Time until its batch has space."""
     batch_slowdown: float
 
 
 class PlacementCandidate(NamedTuple):
-    """One placement."""
+    """A possible placement."""
 
     score: float
-    """What placements are compared by: seconds to the first token plus the cost to others."""
+    """The value that placements are compared by: seconds to the first token plus the cost to
+    others."""
     decode: DecodeCandidate
     prefill_worker: Worker | None
     """None: the decode worker prefills by itself."""
@@ -50,21 +51,21 @@ class PlacementCandidate(NamedTuple):
 
 
 class HandoffTarget(NamedTuple):
-    """A decode worker that takes KV over from a prefill worker; times in seconds."""
+    """A decode worker that receives KV from a prefill worker; times in seconds."""
 
     decode: DecodeCandidate
     local: float
-    """For the KV from a prefill worker on the same store, none of it hidden."""
+    """Time for the KV from a prefill worker on the same store, with none of it hidden."""
     remote: float
     """The same from another store."""
     resume_prefill: float
-    """To compute the output so far, which a prefill worker does not see."""
+    """Time to compute the output so far, which a prefill worker does not see."""
     after: float
     """Cost once the KV is there: `resume_prefill` and what it costs others here."""
 
 
 class Placed(NamedTuple):
-    """The best placement, and what it was chosen from."""
+    """The best placement, and the candidates."""
 
     best: PlacementCandidate
     local: Sequence[PlacementCandidate]
@@ -94,15 +95,15 @@ def place(query: PlacementQuery, workers: Iterable[Worker], policy: Policy) -> P
 
 
 def cover(match: Match, worker_id: str, store_id: str, exclude_store: str = "") -> Coverage:
-    """Return what of the chain a worker has or can fetch.
+    """Return the part of the chain that a worker has or can fetch.
 
-    Its own pages count as far as they reach from the start (an engine reuses a prefix, not an
-    island); pages of other engines never count, since only stores hand out blocks.
+    Its own pages count as far as they are contiguous from the start (an engine reuses only a
+    prefix); pages of other engines never count, since only stores serve blocks.
 
     Args:
         worker_id: the worker.
-        store_id: the store that it fetches through; empty where it can't fetch.
-        exclude_store: another store that it does not fetch from; empty: none.
+        store_id: the store through which it fetches; empty: it can't fetch.
+        exclude_store: another store from which it does not fetch; empty: none.
     """
     if not match.runs:
         return Coverage()
@@ -132,14 +133,14 @@ def estimate_prefill(
 ) -> PrefillEstimate:
     """Return the cost of the KV of the first `tokens` of prompt and output on a worker.
 
-    At least one token is computed: its logits are needed.
+    At least one token is computed, since its logits are needed.
 
     Args:
         query: the request.
         worker: the worker.
-        tokens: of prompt and output, at least 1.
+        tokens: tokens of prompt and output, at least 1.
         policy: constants of the cost model.
-        exclude_store: a store that the worker does not fetch from; empty: it fetches from all.
+        exclude_store: a store from which the worker does not fetch; empty: it fetches from all.
     """
     match = query.matches.get(worker.layout_id)
     coverage = cover(match, worker.id, worker.store_id, exclude_store) if match else Coverage()
@@ -160,13 +161,13 @@ def estimate_prefill(
 
 
 def step_seconds(worker: Worker, uncached_tokens: int) -> float:
-    """Return how long a worker's streams would have to wait for a token beside a prompt's chunk.
+    """Return how long a worker's streams would wait for a token next to a prompt's chunk.
 
-    0 where no streams run, or where it is not known how much of a prompt a step computes.
+    0 if no streams run, or if the prompt tokens per step are not known.
 
     Args:
-        worker: that computes the prompt.
-        uncached_tokens: of the prompt: a chunk has no more of them.
+        worker: computes the prompt.
+        uncached_tokens: uncached tokens of the prompt: a chunk has no more of them.
     """
     if not worker.streams_beside:
         return 0.0
@@ -178,12 +179,12 @@ def step_seconds(worker: Worker, uncached_tokens: int) -> float:
 def handoff_seconds(
     query: PlacementQuery, worker: Worker, coverage: Coverage
 ) -> tuple[float, float]:
-    """Return how long a prompt's KV takes to a decode worker if none of it hides behind computing.
+    """Return the transfer time of a prompt's KV to a decode worker if computing hides none of it.
 
     Args:
         query: the request.
         worker: the decode worker.
-        coverage: what it has or can fetch already.
+        coverage: the part of the prompt that it has or can fetch already.
 
     Returns:
         (with a prefill worker on the same store, with one on another store).
@@ -197,7 +198,7 @@ def handoff_seconds(
 
 
 def admission_wait_seconds(worker: Worker, pages: int, policy: Policy) -> float:
-    """Return the time until a decode worker's batch has room and pages for one more stream."""
+    """Return the time until a decode worker's batch has space and pages for one more stream."""
     ahead = worker.waiting + (1 if pages > worker.free_pages else 0)
     if not ahead:
         return 0.0
@@ -206,7 +207,7 @@ def admission_wait_seconds(worker: Worker, pages: int, policy: Policy) -> float:
 
 
 def batch_slowdown_seconds(worker: Worker, policy: Policy) -> float:
-    """Return what one more stream in a worker's batch costs the other streams."""
+    """Return the delay of the other streams by one more stream in a worker's batch."""
     streams = worker.running + worker.waiting
     return policy.batch_slowdown_weight * worker.rates.decode_step_seconds * streams
 
@@ -214,7 +215,7 @@ def batch_slowdown_seconds(worker: Worker, policy: Policy) -> float:
 def decode_candidates(
     query: PlacementQuery, workers: Iterable[Worker], policy: Policy
 ) -> list[DecodeCandidate]:
-    """Return what each decode worker costs as part of placements."""
+    """Return the cost of each decode worker as part of placements."""
     tokens = query.prompt_tokens + query.output_tokens
     pages_by_size: dict[int, int] = {}
     candidates = []
@@ -246,7 +247,7 @@ def local_candidate(decode: DecodeCandidate) -> PlacementCandidate:
 def resumes_locally(
     query: PlacementQuery, decodes: Sequence[DecodeCandidate], policy: Policy
 ) -> bool:
-    """Return whether the query is a stream that resumes with little of its prompt uncached."""
+    """Return whether the query is a resumed stream with little of its prompt uncached."""
     return query.output_tokens > 0 and all(
         decode.prefill.uncached_tokens - query.output_tokens < policy.resume_remote_min_tokens
         for decode in decodes
@@ -259,7 +260,7 @@ def remote_candidates(
     decodes: Sequence[DecodeCandidate],
     policy: Policy,
 ) -> list[PlacementCandidate]:
-    """Return pairs of workers; none for a stream that resumes with little left uncached."""
+    """Return pairs of workers; none for a resumed stream with little uncached."""
     # Two workers that both prefill and decode could hold their pages for streams that wait for a
     # prefill on the other one, and neither prefill would get pages.
     layouts = {d.worker.layout_id for d in decodes if not d.worker.can_prefill}
@@ -352,7 +353,7 @@ def estimate_ttft(
 
 
 def _last_chunk(query: PlacementQuery, policy: Policy) -> float:
-    """Return the share of the prompt's KV whose transfer nothing hides."""
+    """Return the share of the prompt's KV whose transfer is not hidden by computing."""
     return min(1.0, policy.chunk_tokens / query.prompt_tokens)
 
 
@@ -362,7 +363,7 @@ def _prefer_fresh(workers: list[Worker]) -> list[Worker]:
 
 
 def _within_itl(candidates: list[PlacementCandidate], policy: Policy) -> list[PlacementCandidate]:
-    """Return those whose prompt stalls no stream beyond its target, or all if none does so."""
+    """Return the workers whose prompt delays no stream beyond its target, or all if none."""
     return [
         one
         for one in candidates
@@ -372,7 +373,7 @@ def _within_itl(candidates: list[PlacementCandidate], policy: Policy) -> list[Pl
 
 
 def itl_limit(worker: Worker, policy: Policy) -> float:
-    """Return the strictest of the targets that streams on a worker have."""
+    """Return the strictest target of the streams on a worker."""
     targets = [worker.itl_target]
     if not worker.itl_target_of_all:
         targets.append(policy.itl_target)
@@ -380,10 +381,10 @@ def itl_limit(worker: Worker, policy: Policy) -> float:
 
 
 def _pick(seed: int, candidates: Sequence[PlacementCandidate]) -> PlacementCandidate:
-    """Return the lowest score; among those as good as it, one that the seed picks evenly.
+    """Return the lowest score; among equally good ones, one that the seed picks evenly.
 
-    Where it makes no difference to this request a prefill worker is used, so that the decode worker
-    stays free for streams that are yet to come.
+    If it makes no difference to this request, a prefill worker is used, so that the decode worker
+    stays free for later streams.
     """
     best = min(candidate.score for candidate in candidates)
     limit = best + max(_TIE_SECONDS, best * _TIE_SHARE)
@@ -401,10 +402,10 @@ def _tie_break(seed: int, candidate: PlacementCandidate) -> tuple[bool, int, str
 
 
 def _near_seconds(worker: Worker) -> float:
-    """Return how long a block takes out of the store beside a worker."""
+    """Return the time to fetch a block from the store next to a worker."""
     return worker.registered.block_bytes / worker.rates.local_bytes_per_second
 
 
 def _far_seconds(worker: Worker) -> float:
-    """Return how long a block takes from any other store."""
+    """Return the time to fetch a block from any other store."""
     return worker.registered.block_bytes / worker.rates.remote_bytes_per_second

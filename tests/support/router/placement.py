@@ -1,4 +1,4 @@
-"""Placements on workers that are given as they are."""
+"""Placements on given workers."""
 
 from collections.abc import Iterable
 from dataclasses import fields, replace
@@ -16,25 +16,25 @@ _REGISTERED = {one.name for one in fields(RegisteredWorker) if one.init} - {"dra
 
 
 def make_worker(**values: Any) -> Worker:
-    """Return a worker: fields of what it registered, and of what it reported."""
+    """Return a worker with given fields of its record and of its report."""
     registered = {name: values.pop(name) for name in _REGISTERED & values.keys()}
     return Worker(RegisteredWorker(**registered), **values)
 
 
 def beside(worker: Worker, store_id: str) -> Worker:
-    """Return the worker as it would be beside another store."""
+    """Return the worker as it would be next to another store."""
     return replace(worker, registered=replace(worker.registered, store_id=store_id))
 
 
 def place(
     query: PlacementQuery, workers: Iterable[Worker], policy: Policy = DEFAULT_POLICY
 ) -> Decision:
-    """Choose where a request runs."""
+    """Choose the workers for a request."""
     return place_on_columns(query, WorkerColumns(workers), policy)
 
 
 def cover(match: Match, worker_id: str, store_id: str) -> Coverage:
-    """Return what of a chain a worker has or can fetch, as placements are told it."""
+    """Return the part of a chain that a worker has or can fetch, as placements take it."""
     kinds = HoldingsTable([(worker_id, store_id)], {store_id: 0}).of(match).kinds[:, :3, 0]
     engine, local, remote = (
         sum(int(run[kind]) * blocks for run, (_, blocks) in zip(kinds, match.runs, strict=True))

@@ -1,4 +1,4 @@
-"""Traces that tests make: conversations whose prompts grow by what was said."""
+"""Traces that tests create: conversations whose prompts grow with each turn."""
 
 import json
 import random
@@ -9,9 +9,9 @@ BLOCK_TOKENS = 512
 
 
 def conversation_lines(requests: int, seed: int = 1, per_second: float = 3.4) -> list[bytes]:
-    """Return the lines of a trace: a shared system prompt, then what each conversation has said.
+    """Return the lines of a trace: a shared system prompt, then the turns of each conversation.
 
-    Times stand on ticks of 3 seconds, as in the traces of Mooncake.
+    Times are multiples of 3 seconds, as in Mooncake's traces.
     """
     draw = random.Random(seed)
     chains: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""What requests hold in a cluster, and that they give all of it back."""
+"""Resources that requests hold in a cluster, and a check that all of them are released."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 async def held(cluster: "LocalCluster") -> dict[str, float]:
-    """Return everything that requests can hold, by name, over all services that run."""
+    """Return everything that requests can hold, by name, over all running services."""
     running = [service for service in cluster.services.values() if service.running]
     loads = await asyncio.gather(*(cluster.load(w) for w in cluster.workers if w in running))
     stats = await asyncio.gather(*(cluster.stat(s) for s in cluster.stores if s in running))
@@ -47,7 +47,7 @@ async def wait_baseline(cluster: "LocalCluster", seconds: float) -> None:
     """Return once nothing is held.
 
     Raises:
-        AssertionError: something still is after `seconds`; the text names it.
+        AssertionError: something is still held after `seconds`; the text names it.
     """
     watch = Stopwatch()
     while left := {name: count for name, count in (await held(cluster)).items() if count}:

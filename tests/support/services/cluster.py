@@ -31,9 +31,9 @@ Service = LocalService | ServiceProcess
 
 
 def patient_client(address: str, **options: Any) -> AsyncClient:
-    """Return a client of a frontend in this process, which a loop that is late does not cut off.
+    """Return a client of a frontend in this process that tolerates a late event loop.
 
-    gRPC's own threads ping for it and count seconds; the loop of both is what answers.
+    gRPC's own threads send its pings and count seconds; the shared loop answers them.
     """
     patient = [
         (name, 600_000 if "keepalive" in name or "ping_timeout" in name else value)
@@ -45,26 +45,27 @@ def patient_client(address: str, **options: Any) -> AsyncClient:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a cluster is made of: one router, one frontend and these."""
+    """The services of a cluster: one router, one frontend and these."""
 
     prefill: int = 1
     decode: int = 1
     combined: int = 0
     engine: str = "sim"
     family: str = "llama"
-    """Of the random checkpoint that is served."""
+    """Family of the random checkpoint that is served."""
     model: Path | None = None
     """A checkpoint to serve instead."""
     far: bool = False
-    """Decode workers have a store of their own and share no memory with prefill workers."""
+    """Whether decode workers have their own store and share no memory with prefill workers."""
     processes: tuple[str, ...] = ()
     """Instances that are processes of their own, for tests that kill them."""
     launchers: Mapping[str, Launcher] = field(default_factory=dict)
-    """Instances that are processes of another version of Baton: what forks them."""
+    """Launchers of the instances that run another version of Baton."""
     settings: Settings = field(default_factory=dict)
-    """Of all services, by dotted names."""
+    """Settings of all services, by dotted names."""
     certificates: Path | None = None
-    """Where `baton certs` has made some: the services speak TLS among themselves."""
+    """Directory of certificates of `baton certs`, with which the services use TLS among
+    themselves."""
 
     @property
     def key(self) -> str:
@@ -73,14 +74,14 @@ class Shape:
 
 
 class LocalCluster:
-    """A running cluster. Services are found by their ids: `prefill-0`, `kvstore-0`, `router-0`…
+    """A running cluster. Services have ids: `prefill-0`, `kvstore-0`, `router-0`…
 
-    It owns a directory: its stores' arenas and disks lie in there. Leaving the context stops all
+    It owns a directory that contains its stores' arenas and disks. Leaving the context stops all
     services at once.
 
     Args:
-        endpoints: of an etcd, in which the cluster gets a name of its own.
-        launcher: forks those services that are processes.
+        endpoints: endpoints of an etcd, in which the cluster gets its own name.
+        launcher: forks the services that are processes.
         directory: empty, and removed by the caller.
         models: random checkpoints by family.
     """
@@ -167,7 +168,7 @@ class LocalCluster:
         return [*self.prefills, *self.decodes, *self._named("combined")]
 
     def directory_of(self, instance_id: str) -> Path:
-        """Where a store's arena and disk lie, and those of its workers."""
+        """Return the directory of a store's arena and disk, and of its workers."""
         away = self.shape.far and instance_id.startswith(("decode", "kvstore-1"))
         path = self._directory / ("kvstore-1" if away else "kvstore-0")
         path.mkdir(exist_ok=True)
@@ -179,12 +180,12 @@ class LocalCluster:
         settings: Settings = NO_SETTINGS,
         launcher: Launcher | None = None,
     ) -> Service:
-        """Start a service, also one that was stopped, with these settings beside the shape's.
+        """Start a service, new or stopped before, with settings in addition to the shape's.
 
         Args:
-            instance_id: of the service.
+            instance_id: the service's id.
             settings: by dotted names.
-            launcher: what forks it instead of what the shape says.
+            launcher: forks it instead of the shape's launcher.
         """
         name = instance_id.rpartition("-")[0]
         settings = {**self._settings_of(instance_id), **self.shape.settings, **settings}
@@ -200,13 +201,13 @@ class LocalCluster:
         return service
 
     async def restart(self, *instance_ids: str) -> None:
-        """Stop services in order and start them again at their ids: they remember nothing."""
+        """Stop services in order and start them again with their ids: they keep no state."""
         for instance_id in instance_ids:
             assert await self.services[instance_id].stop() == 0
             await self.start(instance_id)
 
     async def empty_engines(self) -> None:
-        """Restart all workers: only the stores remember."""
+        """Restart all workers, so that only the stores keep KV."""
         await self.restart(*(worker.instance_id for worker in self.workers))
 
     async def load(self, worker: Service) -> worker_pb2.LoadReport:
@@ -221,17 +222,17 @@ class LocalCluster:
             call.cancel()
 
     async def stat(self, store: Service | None = None) -> kvstore_pb2.StatResponse:
-        """Return a store's own report, the first one's by default."""
+        """Return a store's own report, by default the first store's."""
         stub = kvstore_pb2_grpc.KvStoreServiceStub(self._channel(store or self.kvstore))
         return await stub.Stat(kvstore_pb2.StatRequest(), timeout=READY_SECONDS)
 
     async def computed_tokens(self) -> int:
-        """Return the tokens through forward passes, counted in the engines, over all workers."""
+        """Return the number of tokens in forward passes, as the engines count, over all workers."""
         loads = await asyncio.gather(*map(self.load, self.workers))
         return sum(load.computed_tokens for load in loads)
 
     async def at_baseline(self, seconds: float = 30.0) -> None:
-        """Return once nothing is held by any request; AssertionError after `seconds`."""
+        """Return once no request holds anything; raise AssertionError after `seconds`."""
         await wait_baseline(self, seconds)
 
     def _named(self, name: str) -> list[Service]:
@@ -287,7 +288,7 @@ class LocalCluster:
         }
 
     async def _wait_routed(self) -> None:
-        """Wait until the router knows every pool's load: requests went through them."""
+        """Wait until the router knows the load of every pool, after requests have run on it."""
         apart = self.shape.settings.get("placement.disaggregation", "always") == "always"
         layouts = {worker.instance.layout_id for worker in self.decodes} if apart else set()
         pool = {one.instance_id for one in self.prefills if one.instance.layout_id in layouts}

@@ -50,13 +50,14 @@ NO_SETTINGS: Settings = MappingProxyType({})
 class LocalService:
     """One service in this process's event loop, from `start` to `stop`.
 
-    It lives as `baton.process.lifecycle.main` has it live, without signals: compose, serve, drain,
-    unwind. Logs, metrics and spans are its own. A part that fails ends it; `failure` says why.
+    Its life cycle is that of `baton.process.lifecycle.main`, without signals: compose, serve,
+    drain, unwind. It has its own logs, metrics and spans. If a part fails, the service ends;
+    `failure` is the reason.
 
     Args:
         name: a key of KINDS.
-        settings: by dotted names; `instance_id` is among them.
-        compose: composes it instead of what KINDS says, with a double of one of its parts.
+        settings: by dotted names, including `instance_id`.
+        compose: composes it instead of the function in KINDS, with a double of one of its parts.
     """
 
     def __init__(self, name: str, settings: Settings, compose: Compose[Any] | None = None) -> None:
@@ -66,7 +67,7 @@ class LocalService:
         self.name = name
         self.instance_id = self._settings.instance_id
         self.instance = Instance()
-        """What it registered, once its cluster has read it."""
+        """Its registered record, once its cluster has read it."""
         self.scope = TelemetryScope(name, self.instance_id)
         self._process: Process | None = None
         self._up = asyncio.Event()
@@ -75,7 +76,7 @@ class LocalService:
 
     @property
     def address(self) -> str:
-        """Where its gRPC server answers."""
+        """The address of its gRPC server."""
         return self.instance.address
 
     @property
@@ -89,14 +90,14 @@ class LocalService:
 
     @property
     def failure(self) -> str | None:
-        """Why it died; None if it did not."""
+        """Why it ended; None if it did not fail."""
         return None if self._process is None else self._process.failure
 
     async def start(self) -> None:
-        """Compose it; returns once it serves.
+        """Compose it; return once it serves.
 
         Raises:
-            Exception: what its composition raised.
+            Exception: raised by its composition.
         """
         with self.scope.entered():
             self._task = asyncio.create_task(self._live(), name=self.instance_id)
@@ -109,7 +110,7 @@ class LocalService:
             self._task.result()
 
     async def stop(self, *, drain: bool = True) -> int:
-        """End it; the exit code that its process would have. Without `drain` it cuts what runs."""
+        """End it; return its process's exit code. Without `drain`, running requests are cut off."""
         if self._task is None or self._process is None:
             return 0
         self._draining = drain
@@ -123,11 +124,11 @@ class LocalService:
         return 0 if self.failure is None else 1
 
     def sample(self, name: str, **labels: str) -> float:
-        """Return one metric's value now; 0 before its first use."""
+        """Return the current value of one metric; 0 before its first use."""
         return self.scope.registry.get_sample_value(name, labels) or 0.0
 
     async def metrics(self) -> dict[str, float]:
-        """Return its metrics by name with labels, as /metrics shows them."""
+        """Return its metrics by name with labels, as in /metrics."""
         with self.scope.entered():
             return parse_metrics(metrics.render()[0].decode())
 
@@ -153,9 +154,9 @@ class LocalServices:
     """Starts services of one cluster in this process: `await start("decode", {...})`.
 
     Args:
-        client: of the cluster's etcd.
+        client: client of the cluster's etcd.
         cluster: the cluster's name there.
-        directory: for arenas, unless the settings say another one.
+        directory: for arenas, unless the settings name another one.
     """
 
     def __init__(self, client: Etcd, cluster: str, directory: Path) -> None:
@@ -177,15 +178,15 @@ class LocalServices:
         Args:
             name: frontend, router, prefill, decode, combined or kvstore.
             settings: by dotted names, beyond those that join the cluster.
-            instance_id: of an earlier service to take its place; empty: a new one.
-            compose: as `LocalService` takes it.
+            instance_id: the id of an earlier service to replace; empty: a new one.
+            compose: as for `LocalService`.
         """
         service = self.make(name, settings, instance_id, compose)
         await service.start()
         key = keys.instance(self._cluster, service.instance_id)
 
         async def registered() -> bytes | None:
-            # A machine that stood still for seconds loses a lease, which is taken anew.
+            # A machine that stalls for seconds loses its lease, and takes a new one.
             with suppress(EtcdError):
                 return await self._client.get(key)
             return None
@@ -200,7 +201,7 @@ class LocalServices:
         instance_id: str = "",
         compose: Compose[Any] | None = None,
     ) -> LocalService:
-        """Return a service that is still to be started; arguments as of a call."""
+        """Return a service that is not started yet; arguments as for a call."""
         identity = instance_id or f"{name}-{next(self._numbers)}"
         joined = {
             "instance_id": identity,
@@ -208,13 +209,13 @@ class LocalServices:
             "http.port": 0,
             "etcd.endpoints": self._client.endpoints,
             "etcd.cluster": self._cluster,
-            # It is registered before it is used, however busy the machine is.
+            # The service is registered before it is used, however busy the machine is.
             "etcd.timeout_seconds": READY_SECONDS,
             "etcd.enter_seconds": READY_SECONDS,
             "store.arena_dir": self._directory,
         }
         if name == "frontend":
-            joined["limits.drain_notice_seconds"] = 0  # no load balancer is before it
+            joined["limits.drain_notice_seconds"] = 0  # there is no load balancer in front of it
         if name == "kvstore":
             joined["store.drain_quiet_seconds"] = 0
         service = LocalService(name, {**joined, **settings}, compose)
@@ -222,10 +223,10 @@ class LocalServices:
         return service
 
     async def close(self) -> None:
-        """Stop all that run, at once: none waits for another one's streams to end.
+        """Stop all running services at once: none waits for another one's streams to end.
 
         Raises:
-            AssertionError: some had died before; the text says of what.
+            AssertionError: some had failed before; the text names the reasons.
         """
         await asyncio.gather(*(service.stop(drain=False) for service in self.services))
         failures = {s.instance_id: s.failure for s in self.services if s.failure}

@@ -1,6 +1,6 @@
 """Settings by their dotted names, as `baton config show` prints them: `engine.kv_bytes`.
 
-The same mapping starts a service in this process or in one of its own.
+The same mapping starts a service in this process or in its own.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ EVERY_NAME = {name.dotted for kind in SERVICE_SETTINGS.values() for name in fiel
 
 
 def parse(settings_type: type[S], settings: Settings) -> S:
-    """Return a service's settings; names that only other services have are passed over."""
+    """Return a service's settings, ignoring names that only other services have."""
     unknown = set(settings) - EVERY_NAME
     assert not unknown, f"no service has {unknown}"
     known = {name.dotted for name in fields_of(settings_type)}

@@ -1,4 +1,4 @@
-"""Clusters that tests share."""
+"""Clusters shared by tests."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -9,7 +9,7 @@ from tests.support.services.cluster import LocalCluster, Shape
 
 
 class SharedClusters:
-    """Clusters that tests share by shape, at most `limit` at a time; the least recent one goes."""
+    """Clusters that tests share by shape: at most `limit`, the least recently used stops first."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class SharedClusters:
         self._running: dict[str, LocalCluster] = {}
 
     async def get(self, shape: Shape) -> LocalCluster:
-        """Return the cluster of this shape, started if need be."""
+        """Return the cluster of this shape, started if necessary."""
         cluster = self._running.pop(shape.key, None)
         if cluster is None:
             while len(self._running) >= self._limit:
@@ -35,12 +35,12 @@ class SharedClusters:
 
     @asynccontextmanager
     async def own(self, shape: Shape) -> AsyncIterator[LocalCluster]:
-        """Run a cluster that no other test gets, until the context is left."""
+        """Run a cluster that no other test gets, until the context exits."""
         async with self._make(shape) as cluster:
             yield cluster
 
     async def drop(self, cluster: LocalCluster) -> None:
-        """Stop a cluster: the next test that asks for its shape gets a fresh one."""
+        """Stop a cluster: the next test that needs its shape gets a new one."""
         if self._running.pop(cluster.shape.key, None) is not None:
             await cluster.__aexit__(None, None, None)
 

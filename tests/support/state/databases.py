@@ -1,4 +1,4 @@
-"""Databases of one server, each for one test."""
+"""Databases of one server, one for each test."""
 
 import itertools
 from typing import Any
@@ -14,7 +14,7 @@ _TEMPLATE = "migrated"
 
 
 class Databases:
-    """Databases of a server that runs: empty ones, and copies of one with the newest schema."""
+    """Databases of a running server: empty ones, and copies of one with the newest schema."""
 
     def __init__(self, server: LocalPostgres) -> None:
         self.server = server

@@ -9,15 +9,15 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 CERT = _HERE / "localhost.pem"
-"""It is its own authority."""
+"""A self-signed certificate."""
 KEY = _HERE / "localhost.key"
 OTHER_KEY = _HERE / "other.key"
 LOCKED_KEY = _HERE / "locked.key"
-"""Has a password."""
+"""A key with a password."""
 
 
 def client_context(*protocols: str) -> ssl.SSLContext:
-    """Return what a client needs to trust the certificate, offering protocols by ALPN."""
+    """Return a client's context that trusts the certificate, offering protocols by ALPN."""
     context = ssl.create_default_context(cafile=CERT)
     if protocols:
         context.set_alpn_protocols(list(protocols))

@@ -1,4 +1,4 @@
-"""Certificates of roles, signed by an authority of the test's own."""
+"""Certificates of roles, signed by the test's own authority."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from baton.settings import TlsSettings
 def write(
     directory: Path, issued: IssuedCertificate, *authorities: Authority, **settings: Any
 ) -> TlsSettings:
-    """Write a certificate, its key and the authorities to trust; return the settings for them."""
+    """Write a certificate, its key and the trusted authorities; return the settings for them."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "tls.crt").write_bytes(issued.cert)
     (directory / "tls.key").write_bytes(issued.key)

@@ -1,1 +1,1 @@
-"""Usage records for tests, and what takes them: Kafka, ClickHouse."""
+"""Usage records for tests, and their destinations: Kafka, ClickHouse."""

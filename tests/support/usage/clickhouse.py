@@ -11,7 +11,7 @@ VIRTUAL = {
     "_partition": "Int64",
     "_offset": "Int64",
 }
-"""Columns that the Kafka engine adds, of those that the views read."""
+"""Columns added by the Kafka engine that the views read."""
 _COMMENT = re.compile(r"--.*")
 _NAME = re.compile(r"create (?:table|materialized view|view|database) if not exists ([\w.]+)")
 _KAFKA = re.compile(r"\)\s*engine = Kafka\s.*", re.DOTALL)
@@ -19,7 +19,7 @@ _COLUMN = re.compile(r"^\s+(\w+) (.*?),?$", re.MULTILINE)
 
 
 def statements() -> Mapping[str, str]:
-    """Return the statements by the name of what each makes, in their order."""
+    """Return the statements, in order, by the name of the object that each creates."""
     text = _COMMENT.sub("", SCHEMA.read_text())
     found = {}
     for statement in filter(None, map(str.strip, text.split(";"))):
@@ -37,7 +37,7 @@ def columns_of(statement: str) -> dict[str, str]:
 
 
 def without_kafka(statement: str) -> str:
-    """Return a table of the Kafka engine as one that hands on what is inserted, as that does."""
+    """Return a table of the Kafka engine as one that forwards inserted rows, as Kafka's does."""
     virtual = ", ".join(f"{name} {kind}" for name, kind in VIRTUAL.items())
     found, count = _KAFKA.subn(f", {virtual}) engine = Null", statement)
     assert count == 1

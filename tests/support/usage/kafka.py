@@ -24,7 +24,7 @@ async def broker() -> AsyncIterator[Broker]:
 
 @asynccontextmanager
 async def broker_behind_a_proxy() -> AsyncIterator[TcpProxy]:
-    """A broker with the topic TOPIC, that is reached by a proxy alone: cut off, it keeps all."""
+    """A broker with the topic TOPIC behind a proxy: it keeps its data when cut off."""
     made = Broker()
     async with TcpProxy(made.address) as proxy:
         made.advertised = proxy.address
@@ -50,7 +50,7 @@ async def broker_with_tls(context: ssl.SSLContext) -> AsyncIterator[str]:
     async with server:
         address = f"localhost:{server.sockets[0].getsockname()[1]}"
         made.advertised = address
-        await made.start(topic="")  # it makes one that it does not know
+        await made.start(topic="")  # it creates an unknown topic
         try:
             yield address
         finally:

@@ -1,4 +1,4 @@
-"""Random usage records of several tenants, and what brings them into a database."""
+"""Random usage records of several tenants, and their import into a database."""
 
 import random
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from baton.usage.sinks.postgres import PostgresSink
 from tests.support.usage.records import DAY_MS, begun, ended
 
 FIRST_DAY = 20_000
-"""Of random records, since the Unix epoch."""
+"""First day of random records, since the Unix epoch."""
 DAYS = 3
 _WAIT_SECONDS = 20.0
 
@@ -23,9 +23,9 @@ def random_record(
     """Return the record of a request.
 
     Args:
-        draw: from which everything comes.
-        tenants: with their projects.
-        days: it began on one of so many, from FIRST_DAY on.
+        draw: the source of randomness.
+        tenants: tenants with their projects.
+        days: it began on one of this many days, from FIRST_DAY on.
     """
     tenant, projects = draw.choice(tenants)
     project = draw.choice(projects)
@@ -52,7 +52,7 @@ def random_record(
 
 
 async def bring(url: str, records: Sequence[UsageRecord]) -> None:
-    """Bring records into the database of a URL."""
+    """Insert records into the database at a URL."""
     async with Database(StateSettings(url=SecretStr(url))) as database:
         await database.wait_available(_WAIT_SECONDS)
         await PostgresSink(database).write([encode(record) for record in records])

@@ -1,4 +1,4 @@
-"""Usage records for tests, and what takes them."""
+"""Usage records for tests, and a sink for them."""
 
 import shutil
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _ids = RecordIds()
 
 
 def begun(request_id: str = "r", **fields: Any) -> UsageRecord:
-    """Return what is known of a request when it begins."""
+    """Return the fields of a request that are known when it begins."""
     known: dict[str, Any] = {
         "id": _ids.draw(fields.get("began_ms", DAY_MS)),
         "request_id": request_id,
@@ -35,7 +35,7 @@ def begun(request_id: str = "r", **fields: Any) -> UsageRecord:
 
 
 def ended(record: UsageRecord, **fields: Any) -> UsageRecord:
-    """Return the record of a request that ended well."""
+    """Return the record of a request that succeeded."""
     known: dict[str, Any] = {
         "outcome": "ok",
         "cached_tokens": 4,
@@ -53,7 +53,7 @@ def usage_settings(path: Path, **fields: Any) -> UsageSettings:
 
 
 def crashed(spool: Path, to: Path) -> Path:
-    """Return what a crash of all processes of a spool leaves now: a copy that nobody holds."""
+    """Return a copy of a spool as a crash of all its processes would leave it now."""
     shutil.copytree(spool, to)
     return to
 
@@ -64,7 +64,7 @@ def new_run(path: Path, *sinks: str) -> Run:
 
 
 class ListSink:
-    """Keeps what it is given, and fails while it is told to."""
+    """Keeps the records that it receives, and fails while the test sets it to."""
 
     name = "list"
     local = False
@@ -81,4 +81,4 @@ class ListSink:
         self.records += map(decode, records)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""

@@ -1,7 +1,7 @@
-"""What a server must do with what a client sends, section by section of RFC 9113 and RFC 7541.
+"""Required reactions of a server to a client's frames, by section of RFC 9113 and RFC 7541.
 
-A case is bytes after the preface and our settings, and what may come of them. Requirements as RFC
-9113 words them; where it leaves a choice, each of the outcomes that it allows is one.
+A case has the bytes after the preface and the client's settings, and the allowed outcomes.
+Requirements are in the words of RFC 9113; where it leaves a choice, a case has several outcomes.
 """
 
 from tests.support.http2.cases.case import Case

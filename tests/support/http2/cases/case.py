@@ -1,4 +1,4 @@
-"""One case, and the outcomes that it may have."""
+"""A case, and its possible outcomes."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ class Closes:
 
 @dataclass(frozen=True, slots=True)
 class Resets:
-    """A stream error: RST_STREAM with the code; the connection goes on."""
+    """A stream error: RST_STREAM with the code; the connection continues."""
 
     code: Code
     stream_id: int = 1
@@ -22,7 +22,7 @@ class Resets:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The call on the stream ends with this gRPC status; the connection goes on."""
+    """The call on the stream ends with this gRPC status; the connection continues."""
 
     grpc_status: str = "0"
     stream_id: int = 1
@@ -30,7 +30,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Ignores:
-    """Nothing comes of it; the connection goes on."""
+    """The frames have no effect; the connection continues."""
 
 
 Outcome = Closes | Resets | Answers | Ignores
@@ -40,10 +40,10 @@ ANSWERS = Answers()
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Bytes of a client, and what may come of them."""
+    """Bytes of a client, and the allowed outcomes."""
 
     section: str
-    """Of RFC 9113, or of RFC 7541 with the prefix `hpack `."""
+    """The section of RFC 9113, or with the prefix `hpack ` of RFC 7541."""
     name: str
     sent: bytes
     outcomes: tuple[Outcome, ...]
@@ -53,7 +53,7 @@ class Case:
 
 
 def case(section: str, name: str, sent: bytes, *outcomes: Outcome) -> Case:
-    """Return a case; it needs an outcome at least."""
+    """Return a case, which needs at least one outcome."""
     assert outcomes
     return Case(section, name, sent, outcomes)
 

@@ -1,4 +1,4 @@
-"""Section 8, what a request may say, and what gRPC adds to that."""
+"""Section 8, the fields of a request, and gRPC's additions."""
 
 from tests.support.grpc.echo_service import COLLECT, EMPTY
 from tests.support.http2.cases.case import ANSWERS, Answers, Case, Outcome, case, resets

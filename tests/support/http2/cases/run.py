@@ -1,4 +1,4 @@
-"""Give a case to a server, and see what comes of it."""
+"""Run a case against a server, and return its outcome."""
 
 from tests.support.grpc.echo_service import EMPTY
 from tests.support.http2.cases.case import IGNORES, Answers, Case, Closes, Outcome, Resets
@@ -13,9 +13,9 @@ _FRESH = 1001
 async def outcome(peer: Peer, case: Case) -> Outcome | None:
     """Send a case and return the first outcome; None: closed without GOAWAY.
 
-    Nothing has come of it if two PINGs, one after the other, have been answered: a server may
-    answer the first one before it sends what else it has to say. Where outcomes name streams, what
-    happens to others is none.
+    The case has no effect if two PINGs, one after the other, are answered: a server may answer the
+    first one before it sends something else. If the allowed outcomes name streams, effects on other
+    streams do not count.
     """
     named = {seen.stream_id for seen in case.outcomes if isinstance(seen, Answers | Resets)}
     answers = [expected for expected in case.outcomes if isinstance(expected, Answers)]
@@ -37,10 +37,11 @@ async def outcome(peer: Peer, case: Case) -> Outcome | None:
 
 
 async def check(address: str, case: Case) -> None:
-    """Run a case on a connection of its own.
+    """Run a case on its own connection.
 
     Raises:
-        AssertionError: something else came of it, or the connection is not what it should be then.
+        AssertionError: the outcome is not allowed, or the connection is in a wrong state
+            afterwards.
     """
     async with connect(address) as peer:
         seen = await outcome(peer, case)
@@ -48,7 +49,7 @@ async def check(address: str, case: Case) -> None:
         if isinstance(seen, Closes):
             await peer.until_closed()
             return
-        if goaway(0, 0, b"bye") in case.sent:  # no more calls, says the case
+        if goaway(0, 0, b"bye") in case.sent:  # the case allows no more calls
             return
         await peer.round_trip()
         answer = await peer.call(_FRESH, EMPTY)
