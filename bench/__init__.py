@@ -1,4 +1,4 @@
-"""Benchmarks: each runs with one command and prints what it measured."""
+"""Benchmarks: each is one command that prints its measurements."""
 
 import os
 

@@ -1,1 +1,1 @@
-"""How fast the engine computes, beside the machine's limits and vLLM."""
+"""Engine benchmarks: compute speed, compared with the machine's limits and with vLLM."""

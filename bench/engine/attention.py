@@ -1,8 +1,8 @@
-"""Attention of the compiled operators beside what the machine reads and multiplies.
+"""Attention of the compiled operators, compared with the machine's read and multiply rates.
 
 Heads of the 292M model, KV in scattered pages. Decode: single tokens of sequences, bound by reading
-KV; one case stays in the cache. Prefill: a whole prompt, bound by multiplying. The shortest of
-several runs counts, since the machine may have other work; rotating and writing KV are part of it.
+KV; one case fits in the cache. Prefill: a whole prompt, bound by multiplying. The shortest of
+several runs counts, since the machine may have other work. Rotating and writing KV is included.
 
     python -m bench.engine.attention [--threads 1] [--clock cpu] [--dtype bfloat16]
 """
@@ -30,13 +30,13 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Batch:
-    """Sequences of `context` tokens, whose last `count` are computed in one call per layer."""
+    """Sequences of `context` tokens; a call per layer computes the last `count` of them."""
 
     sequences: int
     context: int
     count: int
     layers: int
-    """One after the other: with enough of them none's KV is in the cache."""
+    """Computed one after the other: with enough layers, no layer's KV stays in the cache."""
 
     @property
     def name(self) -> str:
@@ -45,7 +45,7 @@ class Batch:
 
     @property
     def pairs(self) -> float:
-        """Tokens and what they attend to, of a layer."""
+        """Pairs of a token and a token that it attends to, per layer."""
         return self.sequences * self.count * (self.context - (self.count - 1) / 2)
 
 
@@ -60,7 +60,7 @@ BATCHES = (
 
 
 def per_call(kernels: NativeKernels, batch: Batch, options: argparse.Namespace) -> float:
-    """Seconds of one layer's attention."""
+    """Return the seconds of one layer's attention."""
     shape, dtype = SIZES["292M"], element_type(options.dtype)
     heads, kv_heads, size = shape["heads"], shape["kv_heads"], shape["head_size"]
     pages = -(-batch.context // BLOCK)
@@ -101,7 +101,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     dtype = element_type(options.dtype)
     shape = SIZES["292M"]
     bandwidth = read_bandwidth(CPU, options.clock, options.share)
-    # Without instructions for it, torch multiplies bfloat16 far below what cores can in float32.
+    # Without instructions for bfloat16, torch multiplies it far more slowly than float32.
     rate = max(
         matmul_rate(CPU, kind, options.clock, options.share) for kind in {dtype, torch.float32}
     )

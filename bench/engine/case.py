@@ -1,4 +1,4 @@
-"""What bench.engine.throughput asks an engine. Imports only the standard library: peers use it."""
+"""Cases of bench.engine.throughput. Imports only the standard library, as peers use it too."""
 
 import random
 import time
@@ -9,7 +9,7 @@ VOCAB = 8192
 
 @dataclass(frozen=True)
 class Case:
-    """So many prompts at once; `steps` decode steps are timed, or the prompts if there are none."""
+    """A number of prompts at once. Times `steps` decode steps, or the prompts if `steps` is 0."""
 
     batch: int
     prompt: int
@@ -21,7 +21,7 @@ class Case:
         return f"{kind} {self.batch} x {self.prompt}"
 
     def prompts(self, turn: int) -> list[list[int]]:
-        """Distinct random prompts. Decode cases get the same every turn: their KV is cached."""
+        """Return distinct random prompts; decode cases repeat them every turn, as KV is cached."""
         turn = 0 if self.steps else turn
         draw = random.Random(f"{self.name} {turn}")
         return [[draw.randrange(300, VOCAB) for _ in range(self.prompt)] for _ in range(self.batch)]
@@ -36,8 +36,9 @@ CASES = (
     Case(8, 1024, 0),
 )
 WARM_UP_STEPS = 2
-"""Steps after the last prompt was read that are not timed."""
+"""Steps after the last prompt that are not timed."""
 CHUNK_TOKENS = 2048
 """Prompt tokens per step, in every engine."""
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
-"""What seconds are: where others use the machine too, CPU time of one thread can be trusted."""
+"""Meaning of seconds. If other programs use the machine, only CPU time of one thread is
+reliable."""

@@ -1,13 +1,13 @@
-"""Whether answers in bfloat16 depend on how they are computed.
+"""Whether outputs in bfloat16 depend on how they are computed.
 
-Half of the answers are greedy, half are drawn with a seed. Each is computed alone on one thread,
-and again in every way in which a cluster may come to compute it; a row counts those that changed.
+Half of the outputs are greedy, half are sampled with a seed. Each is computed alone on one thread,
+and again in every way in which a cluster may compute it. A row counts the outputs that changed.
 
     python -m bench.engine.determinism [--models tiny,64M,292M] [--answers 120]
         [--rows split,moved] [--deterministic off] [--json FILE --resume]
 
-292M takes half an hour of a core. With --resume a run goes on with what FILE has, which is written
-after every 8 answers of a row, and prints one table of it all; it refuses that of other operators.
+292M takes half an hour of a core. FILE is written after every 8 outputs of a row. With --resume, a
+run continues from FILE and prints one table of all results; it rejects a FILE of other operators.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def measure(options: argparse.Namespace) -> Results:
 
 
 def read(options: argparse.Namespace) -> Results:
-    """Return what an earlier run found, where one is to go on."""
+    """Return the results of an earlier run to continue."""
     if options.answers % AT_ONCE:
         raise SystemExit(f"--answers is a multiple of {AT_ONCE}")
     if not options.resume:
@@ -71,7 +71,7 @@ def read(options: argparse.Namespace) -> Results:
 
 
 def show(name: str, of_model: dict[str, Any]) -> None:
-    """The table of a model."""
+    """Print the table of a model."""
     print(f"{name}: answers of {TOKENS} tokens, {of_model['by']['features']}")
     table = Table(("changed", "<31"), ("compared", "8d"), ("greedy", "6d"), ("drawn", "6d"))
     for row, count in of_model["rows"].items():
@@ -80,10 +80,10 @@ def show(name: str, of_model: dict[str, Any]) -> None:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", default="tiny,64M,292M", help="default: tiny,64M,292M")
-    parser.add_argument("--answers", type=int, default=120, help="of each model; default: 120")
-    parser.add_argument("--rows", default="", help="those whose name has one of these in it")
+    parser.add_argument("--answers", type=int, default=120, help="outputs per model; default: 120")
+    parser.add_argument("--rows", default="", help="only rows whose name contains one of these")
     parser.add_argument("--deterministic", default="required", help="required (default) or off")
-    parser.add_argument("--resume", action="store_true", help="go on with what --json's file has")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --json's file")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""What drawing tokens adds to a decode step, beside vLLM's sampler: `python -m bench.engine.draws`.
+"""Sampling cost of a decode step, compared with vLLM's sampler: `python -m bench.engine.draws`.
 
-Milliseconds per step to draw one token for each row of logits, and their share of a decode step of
-the 292M model (512-token prompts, as bench.engine.throughput has it), which is timed in the same
-run unless --step-ms gives it. Logits are "peaked", as trained models have them (a wide bulk and 64
-tokens 8 to 14 above it), or "flat" (a standard normal distribution), where top-p keeps half of
-the vocabulary. Every request has a seed, 512 tokens of prompt and 512 of output.
+Milliseconds per step to sample one token for each row of logits, and their share of a decode step
+of the 292M model (512-token prompts, as in bench.engine.throughput). The decode step is timed in
+the same run unless --step-ms is set. Logits are "peaked", as those of trained models (a wide bulk
+and 64 tokens 8 to 14 above it), or "flat" (a standard normal distribution), where top-p keeps half
+of the vocabulary. Every request has a seed, 512 tokens of prompt and 512 of output.
 
     python -m bench.engine.draws [--rounds 3] [--threads 2] [--clock cpu] [--step-ms 40,50,80]
 
-vLLM's own sampler joins where vLLM is installed in this environment: it draws from the same logits,
-in turns with Baton's, with generators of its own. The shortest time counts. `ratio` is Baton's time
-over vLLM's.
+If vLLM is installed in this environment, its sampler runs too: it samples from the same logits, in
+turns with Baton's, with its own generators. The shortest time counts. `ratio` is Baton's time
+divided by vLLM's.
 """
 
 import argparse
@@ -51,7 +51,8 @@ KINDS = {
 BATCHES = (1, 8, 32)
 _TOKENS = 512
 _VARIANTS = 3
-"""Different logits in turns, so that no branch is foreseen because it was taken just before."""
+"""Number of different logits, used in turns, so that no branch is predicted from the step
+before."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,13 @@ class Setup:
         return found
 
     def tokens(self) -> list[list[int]]:
-        """Prompt and output of every row."""
+        """Prompt and output tokens of every row."""
         draw = random.Random(self.vocab)
         return [[draw.randrange(self.vocab) for _ in range(2 * _TOKENS)] for _ in range(self.batch)]
 
 
 def baton_step(sampling: SamplingParams, tokens: list[list[int]]) -> Callable[[Tensor], object]:
-    """Return what draws a token per row of logits, as the torch engine does."""
+    """Return a function that samples a token per row of logits, as the torch engine does."""
     draws = []
     for row, each in enumerate(tokens):
         counts = TokenCounts(_TOKENS)
@@ -94,7 +95,7 @@ def baton_step(sampling: SamplingParams, tokens: list[list[int]]) -> Callable[[T
 def take_turns(
     steps: dict[str, Callable[[Tensor], object]], logits: list[Tensor], options: argparse.Namespace
 ) -> dict[str, float]:
-    """Return each one's shortest seconds per step."""
+    """Return the shortest seconds per step of each function."""
     now = CLOCKS[options.clock]
     work = torch.empty_like(logits[0])
     best = dict.fromkeys(steps, float("inf"))
@@ -103,7 +104,7 @@ def take_turns(
             spent = 0.0
             turn = 0
             while spent < options.least_seconds or turn <= _VARIANTS:
-                # A fresh copy, as a model would have just written it: vLLM works in place.
+                # A new copy, as a model would have just written it: vLLM works in place.
                 work.copy_(logits[turn % _VARIANTS])
                 began = now()
                 step(work)
@@ -116,7 +117,7 @@ def take_turns(
 
 
 async def step_seconds(options: argparse.Namespace) -> dict[int, float]:
-    """Return seconds of a decode step of the 292M model, by batch."""
+    """Return the seconds of a decode step of the 292M model, by batch size."""
     if options.step_ms:
         given = [float(each) / 1e3 for each in options.step_ms.split(",")]
         return dict(zip(BATCHES, given, strict=True))
@@ -169,8 +170,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vocabularies", type=int, nargs="+", default=[32_000, 131_072])
     parser.add_argument("--kind", default="", help="only draws whose name contains this")
     parser.add_argument("--alone", action="store_true", help="without vLLM")
-    parser.add_argument("--step-ms", default="", help="a decode step's, at batch 1, 8 and 32")
-    parser.add_argument("--least-seconds", type=float, default=0.2, help="of a turn; default: 0.2")
+    parser.add_argument("--step-ms", default="", help="duration of a decode step at batch 1, 8, 32")
+    parser.add_argument("--least-seconds", type=float, default=0.2, help="per turn; default: 0.2")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: with --threads 1")
     parser.add_argument("--native", choices=("auto", "off", "required"), default="required")

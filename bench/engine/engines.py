@@ -26,7 +26,7 @@ GREEDY = SamplingParams(temperature=0)
 
 
 class Contender(ABC):
-    """An engine that is compared."""
+    """An engine of the comparison."""
 
     @abstractmethod
     async def run(self, case: Case, turn: int) -> float:
@@ -44,18 +44,18 @@ class Ours(Contender):
         self.start_seconds = time.perf_counter() - began
         self._next_id = 0
         self._torch_threads = torch.get_num_threads()
-        """As it was made: engines of one process differ."""
+        """Threads at creation: engines of one process may differ."""
 
     async def run(self, case: Case, turn: int) -> float:
         return sum(self.timed(case, turn, (GREEDY,)))
 
     def timed(self, case: Case, turn: int, sampling: Sequence[SamplingParams]) -> list[float]:
-        """Return the seconds of each decode step, or of all that reads the prompts.
+        """Return the seconds of each decode step, or the total of the steps that read the prompts.
 
         Args:
-            case: to compute.
+            case: the case to compute.
             turn: the round.
-            sampling: of the rows, in turns.
+            sampling: the parameters of the rows, in turns.
         """
         torch.set_num_threads(self._torch_threads)
         engine = self._engine
@@ -100,7 +100,7 @@ class Ours(Contender):
 def torch_settings(
     options: argparse.Namespace, model: Path, deterministic: str = "auto"
 ) -> EngineSettings:
-    """Return the settings of the embedded engine."""
+    """Return the settings of the torch engine."""
     return EngineSettings(
         model=model,
         device=options.device,
@@ -113,7 +113,7 @@ def torch_settings(
 
 
 class Vllm(Contender):
-    """vLLM in a process of its own."""
+    """vLLM in its own process."""
 
     def __init__(self, peer: Helper, version: str) -> None:
         self._peer = peer
@@ -127,7 +127,7 @@ class Vllm(Contender):
 
 @asynccontextmanager
 async def vllm(options: argparse.Namespace, model: Path) -> AsyncIterator[Vllm]:
-    """Run vLLM until the block ends; what it says is in build/bench/vllm.log."""
+    """Run vLLM until the block exits; its output goes to build/bench/vllm.log."""
     cores = sorted(os.sched_getaffinity(0))[: options.threads]
     settings = {
         "VLLM_CPU_OMP_THREADS_BIND": options.bind or ",".join(map(str, cores)),

@@ -1,4 +1,4 @@
-"""What the machine allows: read bandwidth, matrix products, the bare chain of a model's maps."""
+"""The machine's limits: read bandwidth, matrix products, and a model's bare linear maps."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ _MATMUL_SIZE = {"cpu": 2048, "cuda": 8192}
 def seconds(
     run: Callable[[], object], device: torch.device, clock: str, share: float = 1.0
 ) -> float:
-    """The shortest of several runs, which take so large a share of 0.3 s together at least."""
+    """Return the shortest of several runs, which together take at least this share of 0.3 s."""
     now = CLOCKS[clock]
 
     def once() -> float:
@@ -37,13 +37,13 @@ def seconds(
 
 
 def read_bandwidth(device: torch.device, clock: str, share: float = 1.0) -> float:
-    """Bytes per second when all threads read memory that is in no cache."""
+    """Return bytes per second when all threads read memory that is in no cache."""
     data = torch.ones(int(_READ_BYTES * share) // 4, dtype=torch.float32, device=device)
     return data.nbytes / seconds(data.sum, device, clock, share)
 
 
 def matmul_rate(device: torch.device, dtype: torch.dtype, clock: str, share: float = 1.0) -> float:
-    """Floating-point operations per second of a large square product."""
+    """Return floating-point operations per second of a large square product."""
     size = int(_MATMUL_SIZE[device.type] * share)
     by = make_linear(torch.randn(size, size, device=device).to(dtype), None)
     x = torch.randn(size, size, device=device).to(dtype)
@@ -51,7 +51,7 @@ def matmul_rate(device: torch.device, dtype: torch.dtype, clock: str, share: flo
 
 
 class Chain:
-    """The linear maps of a model, one after the other, and nothing between them."""
+    """The linear maps of a model, one after the other, with nothing between them."""
 
     def __init__(self, config: ModelConfig, weights: Weights) -> None:
         self._head = weights.head
@@ -64,7 +64,7 @@ class Chain:
         self.layer_values = config.layers * per_layer
 
     def seconds(self, tokens: int, rows: int, clock: str) -> float:
-        """Of one pass over so many tokens, and the head over so many rows."""
+        """Return the seconds of one pass over some tokens, with the head over some rows."""
         like = self._embedding
         hidden, queries, mlp = (
             torch.randn(tokens, size).to(like.device, like.dtype) for size in self._inputs
@@ -87,15 +87,15 @@ def limits(
     maps: Mapping[str, MakeLinear],
     share: float = 1.0,
 ) -> dict[str, Any]:
-    """Return the seconds that each case cannot go below, with what they are made of.
+    """Return the least seconds of each case, and their parts.
 
     Args:
         model: the checkpoint's directory.
-        cases: to be computed.
-        device: that computes.
+        cases: the cases.
+        device: the device.
         clock: one of `CLOCKS`.
-        maps: kinds of linear maps by name. The limit has the fastest; all are reported.
-        share: of the memory that is read and of the time that is taken to measure it.
+        maps: kinds of linear maps by name. The limit uses the fastest; all are reported.
+        share: share of the memory to read and of the time to measure.
     """
     config = read_config(model)
     dtype = element_type(config.dtype)

@@ -1,8 +1,8 @@
-"""Decode steps that never rest, for bench.engine.shared_cores.
+"""Continuous decode steps, for bench.engine.shared_cores.
 
-Questions and answers are lines of JSON. A question has the niceness that its engine's threads have
-from now on; the answer has the seconds of each step since the last one. The first line says that
-the engine is ready.
+Requests and responses are lines of JSON. A request sets the niceness of the engine's threads; the
+response has the seconds of each step since the last one. The first line reports that the engine is
+ready.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("threads", type=int)
     parser.add_argument("kv_bytes", type=int)
     options = parser.parse_args()
-    # What is logged goes to standard output too: answers have it to themselves.
+    # Logs go to standard output too: move them away, as it is for responses only.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     engine = create_engine(
@@ -63,7 +63,7 @@ def main() -> None:
         engine.stats()
         steps.append(time.perf_counter() - began)
         left -= 1
-        if not left:  # their KV stays as short as that of answers
+        if not left:  # their KV stays as short as that of outputs
             left = OUTPUT_TOKENS
             for each in range(begun - STREAMS, begun):
                 engine.close(each)

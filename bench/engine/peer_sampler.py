@@ -1,4 +1,4 @@
-"""vLLM's own sampler beside bench.engine.draws, where vLLM is installed in this environment."""
+"""vLLM's sampler for bench.engine.draws, if vLLM is installed in this environment."""
 
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -21,10 +21,10 @@ def vllm_step(
     prompts: Sequence[Sequence[int]],
     outputs: Sequence[Sequence[int]],
 ) -> Step:
-    """Return what draws a token per row of logits, which it changes, as vLLM's worker does.
+    """Return a function that samples a token per row of logits, in place, as vLLM's worker does.
 
     Args:
-        sampling: of every row; rows' seeds are their numbers.
+        sampling: the parameters of every row; a row's seed is its number.
         prompts: tokens, one list per row, all equally long.
         outputs: likewise.
     """

@@ -1,7 +1,7 @@
-"""vLLM beside bench.engine.throughput: cases come on standard input, seconds go to standard output.
+"""vLLM for bench.engine.throughput: cases on standard input, seconds on standard output.
 
-Needs what `make vllm` installs. One line of JSON per case and answer; the first line
-says that the model is loaded, and which version of vLLM this is.
+Requires `make vllm`. Each case and each response is one line of JSON. The first line reports that
+the model is loaded, and the version of vLLM.
 """
 
 import json
@@ -13,7 +13,7 @@ from bench.engine.case import CHUNK_TOKENS, CLOCKS, WARM_UP_STEPS, Case
 
 
 def main() -> None:
-    # The libraries print to standard output too: what they say goes to standard error.
+    # The libraries print to standard output too: redirect that to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import vllm
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def run(llm: Any, case: Case, turn: int, clock: str) -> float:
-    """Seconds of the timed part."""
+    """Return the seconds of the timed part."""
     now = CLOCKS[clock]
     import vllm
 

@@ -1,8 +1,8 @@
-"""A prompt beside decode on the same cores: `python -m bench.engine.shared_cores`.
+"""Prefill and decode on the same cores: `python -m bench.engine.shared_cores`.
 
-One engine reads prompts of 3,000 tokens with a thread per core, while another process decodes 8
-streams and never rests. By decode's niceness: what a prompt takes beside it, what it would take by
-the weights of their threads (`sched_prio_to_weight`), and what decode's steps take meanwhile.
+One engine prefills prompts of 3,000 tokens with a thread per core, while another process decodes 8
+streams without pause. For each niceness of decode it prints the prompt's time, the time expected
+from the weights of the threads (`sched_prio_to_weight`), and the time of decode's steps.
 
     python -m bench.engine.shared_cores [--nice 0 5 12] [--decode-threads 1] [--json FILE]
 """
@@ -22,7 +22,7 @@ from bench.harness.stats import percentile
 from bench.harness.table import Table
 
 WEIGHTS = {0: 1024, 3: 526, 5: 335, 8: 172, 12: 70, 15: 36, 19: 15}
-"""The kernel's, by niceness: `sched_prio_to_weight` in kernel/sched/core.c."""
+"""The kernel's weights by niceness: `sched_prio_to_weight` in kernel/sched/core.c."""
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -40,7 +40,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         return found
 
     async def of_steps(nice: int) -> tuple[list[float], list[float]]:
-        """Return the seconds of decode's steps since the last question, and p50, p99 and worst."""
+        """Return the seconds of decode's steps since the last request, and p50, p99 and maximum."""
         steps: list[float] = (await peer.ask({"nice": nice}))["steps"]
         return steps, [percentile(steps, q) * 1e3 for q in (50, 99, 100)]
 
@@ -85,10 +85,10 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", choices=SIZES, default="154M")
-    parser.add_argument("--tokens", type=int, default=3000, help="of a prompt; default: 3000")
+    parser.add_argument("--tokens", type=int, default=3000, help="per prompt; default: 3000")
     parser.add_argument("--seconds", type=float, default=3.0, help="of decode alone; default: 3")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--kv-bytes", type=int, default=1 << 30, help="of either engine")
+    parser.add_argument("--kv-bytes", type=int, default=1 << 30, help="KV memory of each engine")
     parser.add_argument("--decode-threads", type=int, default=1)
     parser.add_argument("--nice", type=int, nargs="+", choices=WEIGHTS, default=[0, 5, 12])
     parser.set_defaults(device="cpu", chunk_tokens=512)

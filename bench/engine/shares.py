@@ -1,8 +1,8 @@
-"""What a prefill's time goes to: linear maps, attention, the rest: `python -m bench.engine.shares`.
+"""Time of a prefill by part: linear maps, attention, the rest: `python -m bench.engine.shares`.
 
 A random Llama of 292M parameters in bfloat16 reads prompts in one step, on one thread. The shortest
-of the rounds counts, in CPU time, since the machine may have other work. `product` is what a large
-square product of oneDNN's reaches. `attention` has rotating and writing KV in it.
+round counts, in CPU time, since the machine may have other work. `product` is the rate of a large
+square product of oneDNN. `attention` includes rotating and writing KV.
 
     python -m bench.engine.shares [--rounds 4] [--json FILE]
 """
@@ -32,13 +32,13 @@ BLOCK = 16
 
 
 class Spent:
-    """Seconds of CPU time by what they went to."""
+    """Seconds of CPU time by part."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def timed(self, name: str, run: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what runs the same and adds its seconds."""
+        """Return a function that runs the same and adds its seconds."""
 
         def timed(*arguments: Any) -> Any:
             began = time.thread_time()
@@ -50,7 +50,7 @@ class Spent:
         return timed
 
     def timed_maps(self, make: MakeLinear) -> MakeLinear:
-        """Return what makes linear maps whose seconds are added."""
+        """Return a function that creates linear maps whose seconds are added."""
 
         def made(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
             return self.timed("maps", make(weight, bias))
@@ -71,7 +71,7 @@ def prefill(model: TransformerModel, kv: PagedKv, count: int, tokens: int) -> fl
 
 
 def operations(config: ModelConfig, tokens: int) -> float:
-    """Return those of the layers' linear maps."""
+    """Return the operations of the layers' linear maps."""
     keys = 2 * config.kv_heads * config.head_size
     queries = config.heads * config.head_size
     per_layer = config.hidden_size * (2 * queries + keys + 3 * config.mlp_size)
@@ -121,9 +121,9 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--size", choices=SIZES, default="292M", help="of the model")
-    parser.add_argument("--tokens", type=int, default=2048, help="of a step; default: 2048")
-    help_ = "of the product's size; default: 1"
+    parser.add_argument("--size", choices=SIZES, default="292M", help="size of the model")
+    parser.add_argument("--tokens", type=int, default=2048, help="tokens per step; default: 2048")
+    help_ = "share of the product's size; default: 1"
     parser.add_argument("--share", type=float, default=1.0, help=help_)
 
 

@@ -1,15 +1,16 @@
-"""How near the engine is to the machine's limit, beside vLLM: `python -m bench.engine.throughput`.
+"""Engine throughput, and the machine's limit and vLLM: `python -m bench.engine.throughput`.
 
 A random Llama of 292M parameters in bfloat16. Decode: tokens per second at batch 1, 8 and 32 after
-512-token prompts; prefill: prompt tokens per second. With the compiled operators there are two of
-our engine: `baton`, deterministic, and `onednn`, not so, whose linear maps are oneDNN's. The
-engines take turns, case by case, with the same prompts; the best of the rounds counts, since the
-machine may have other work. The limit of decode is the chain of linear maps plus reading the KV
-once; of prefill, the chain plus attention's arithmetic at the chain's pace, by the faster chain.
+512-token prompts. Prefill: prompt tokens per second. With the compiled operators there are two
+variants of Baton's engine: `baton`, which is deterministic, and `onednn`, which is not and uses
+oneDNN's linear maps. The engines take turns, case by case, with the same prompts. The best round
+counts, since the machine may have other work. The limit of decode is the sequence of linear maps
+plus reading the KV once; of prefill, the sequence plus attention's arithmetic at the same rate,
+with the faster linear maps.
 
     python -m bench.engine.throughput [--device cuda] [--rounds 3] [--native off] [--json FILE]
 
-vLLM joins where `make vllm` installed it. A GPU's figures come with --device cuda.
+vLLM is included if `make vllm` installed it. --device cuda measures a GPU.
 """
 
 import argparse
@@ -40,7 +41,7 @@ async def take_turns(
 ) -> dict[str, Results]:
     """Return seconds by case and engine, one per round.
 
-    The first round does not count, and leaves prefill out: its decode cases read enough prompts.
+    The first round is a warm-up without prefill: its decode cases read enough prompts.
     """
     found: dict[str, Results] = {case.name: {name: [] for name in engines} for case in cases}
     has_decode = any(case.steps for case in cases)
@@ -48,7 +49,7 @@ async def take_turns(
         for case in cases:
             if not turn and has_decode and not case.steps:
                 continue
-            # Who comes first changes from round to round.
+            # The first engine changes from round to round.
             for name in list(engines)[:: 1 if turn % 2 else -1]:
                 seconds = await engines[name].run(case, turn)
                 if turn:
@@ -57,7 +58,7 @@ async def take_turns(
 
 
 def show(results: dict[str, Any], cases: list[Case]) -> None:
-    """The table."""
+    """Print the table."""
     found = results["limits"]
     starts = ", ".join(f"{name} {each:.1f} s" for name, each in results["start_seconds"].items())
     print(
@@ -135,8 +136,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--native", choices=("auto", "off", "required"), default=None)
     parser.add_argument("--chunk-tokens", type=int, default=CHUNK_TOKENS)
     parser.add_argument("--kv-bytes", type=int, default=2 << 30)
-    parser.add_argument("--cases", default="", help="only those whose name contains this")
-    help_ = "of the time that limits are measured for; default: 1"
+    parser.add_argument("--cases", default="", help="only cases whose name contains this")
+    help_ = "share of the time to measure limits; default: 1"
     parser.add_argument("--share", type=float, default=1.0, help=help_)
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--bind", default="", help="vLLM's cores; empty: the first")

@@ -1,4 +1,4 @@
-"""The ways in which a cluster may come to compute the same answers."""
+"""The ways in which a cluster may compute the same outputs."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -21,13 +21,13 @@ MOVED_AFTER = 12
 SHORT, LONG = 40, 300
 """Tokens of prompts."""
 MOST_CUT = 64
-"""Prompts are cut into at most so many tokens a step, and as few as one."""
+"""The most tokens of a step when prompts are split; the least is one."""
 Answers = Sequence[tuple[int, ...]]
 
 
 @dataclass
 class Given:
-    """A sequence that begins with blocks of another engine."""
+    """A sequence that starts with blocks of another engine."""
 
     request: SequenceRequest
     source: Engine | None = None
@@ -36,7 +36,7 @@ class Given:
 
 
 def run(engine: Engine, batch: Sequence[Given]) -> Answers:
-    """Compute sequences at once; return the tokens of each after those that it began with."""
+    """Compute sequences at once; return the new tokens of each."""
     tokens: dict[int, list[int]] = {}
     given = {each.request.id: each for each in batch}
     for each in batch:
@@ -57,7 +57,7 @@ def run(engine: Engine, batch: Sequence[Given]) -> Answers:
 
 
 def copied(engine: Engine, given: Given) -> int:
-    """Copy the blocks of a sequence into an engine that has admitted it; return their tokens."""
+    """Copy blocks of a sequence into an engine that has admitted it; return their tokens."""
     if given.source is None:
         return 0
     for index in range(given.blocks):
@@ -68,7 +68,7 @@ def copied(engine: Engine, given: Given) -> int:
 
 
 def requests(count: int, vocab: int) -> list[SequenceRequest]:
-    """Return requests of random prompts: every other one greedy, the rest drawn with a seed."""
+    """Return requests with random prompts: every other one greedy, the rest sampled with a seed."""
     draw = random.Random(7)
     return [
         SequenceRequest(
@@ -84,7 +84,7 @@ def requests(count: int, vocab: int) -> list[SequenceRequest]:
 
 
 def _before_last(request: SequenceRequest) -> SequenceRequest:
-    """Return what leaves the KV of all tokens of a prompt but the last."""
+    """Return a request that computes the KV of all tokens of a prompt but the last."""
     return replace(request, prompt=request.prompt[:-1], sampling=SamplingParams(max_tokens=1))
 
 
@@ -93,7 +93,7 @@ class Ways:
 
     Args:
         model: a checkpoint's directory.
-        deterministic: as of the engine's settings.
+        deterministic: as in the engine's settings.
     """
 
     def __init__(self, model: Path, deterministic: str) -> None:
@@ -102,7 +102,7 @@ class Ways:
         self.here, self._there = self._engine(), self._engine()
 
     def rows(self) -> dict[str, Callable[[Sequence[SequenceRequest], Answers], Answers]]:
-        """Return each way by its name: from requests, and what they came to alone, to answers."""
+        """Return the ways by name: functions from requests and reference outputs to outputs."""
         return {
             "alone again": self.alone,
             f"{AT_ONCE} at once": self._at_once,
@@ -144,7 +144,7 @@ class Ways:
         return found
 
     def _cut(self, batch: Sequence[SequenceRequest], _: Answers) -> Answers:
-        """Cut prompts elsewhere for each batch, and where the others' tokens leave room."""
+        """Split prompts differently per batch, and where other sequences leave space."""
         draw = random.Random(batch[0].id)
         return self._apart(
             batch,
@@ -162,7 +162,7 @@ class Ways:
     def _split(
         self, batch: Sequence[SequenceRequest], _: Answers, *, at_once: int, share: float = 1.0
     ) -> Answers:
-        """Read prompts at one engine, and go on at the other with this share of the blocks."""
+        """Read prompts on one engine, and continue on the other with this share of the blocks."""
         found: list[tuple[int, ...]] = []
         for at in range(0, len(batch), at_once):
             some = batch[at : at + at_once]
@@ -184,7 +184,7 @@ class Ways:
         return found
 
     def _moved(self, batch: Sequence[SequenceRequest], expected: Answers) -> Answers:
-        """Go on at another engine, which reads prompt and output anew."""
+        """Continue on another engine, which recomputes prompt and output."""
         moved = [
             Given(replace(each, output=tokens[:MOVED_AFTER]))
             for each, tokens in zip(batch, expected, strict=True)
@@ -193,7 +193,7 @@ class Ways:
         return [a[:MOVED_AFTER] + b for a, b in zip(expected, rest, strict=True)]
 
     def _tail_of_one(self, batch: Sequence[SequenceRequest], expected: Answers) -> Answers:
-        """Compute one token of a prompt behind whole blocks that are found."""
+        """Compute one token of a prompt after whole cached blocks."""
         self._forget()
         cut = [
             replace(each, prompt=each.prompt[: (len(each.prompt) - 1) // BLOCK * BLOCK + 1])
@@ -202,7 +202,7 @@ class Ways:
         run(self.here, [Given(_before_last(each)) for each in cut])
         found = run(self.here, [Given(each) for each in cut])
         whole = run(self._there, [Given(each) for each in cut])
-        # The answers are to other prompts than the expected ones.
+        # The outputs are for other prompts than the expected ones.
         return [
             tokens if a == b else () for a, b, tokens in zip(found, whole, expected, strict=True)
         ]

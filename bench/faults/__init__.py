@@ -1,1 +1,1 @@
-"""Every fault that docs/faults.md names, done to a cluster under load: `python -m bench.faults`."""
+"""Every fault in docs/faults.md, injected into a cluster under load: `python -m bench.faults`."""

@@ -1,14 +1,14 @@
 """Faults under load, each with a promise: `python -m bench.faults --seed 1 --rows decode-killed`.
 
-Starts etcd and two of each process, every connection between them through a proxy, and keeps
-requests running over gRPC and HTTP: sampled and greedy, with stop strings, two choices and, where
-the engine has them, log probabilities. Each answer is compared with what an engine says on which
-nothing happened. A row prints one line of JSON. It holds if nobody failed, no token is wrong,
-streams went on in time, and all that requests held was given back; a row that cannot prove
-that its fault happened is invalid. What is refused as poison in one row, and so for ten minutes, is
-not asked again in later ones (`replaced`). Tokens must be right in float64, and in bfloat16, whose
-operators are deterministic; in other dtypes wrong ones are counted and are no failure: batches and
-chunks of other sizes round otherwise (docs/faults.md).
+Starts etcd and two of each process, with every connection between them through a proxy, and keeps
+requests running over gRPC and HTTP: sampled and greedy, with stop strings, two choices and, if the
+engine supports them, log probabilities. Each output is compared with that of an undisturbed engine.
+A row prints one line of JSON. It holds if no request failed, no token is wrong, streams continued
+in time, and everything that requests held was released. A row that cannot prove that its fault
+happened is invalid. A request rejected as poison in one row stays rejected for ten minutes; later
+rows send another one (`replaced`). Tokens must be right in float64, and in bfloat16, whose
+operators are deterministic. In other dtypes wrong tokens are counted and are no failure, as batches
+and chunks of other sizes round differently (docs/faults.md).
 """
 
 import argparse
@@ -63,7 +63,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 async def play(row: Row, made: Scene, load: Traffic, *, exact: bool) -> dict[str, Any]:
-    """Do a row's fault under load and judge what clients saw."""
+    """Inject a row's fault under load and evaluate what clients saw."""
     stop = asyncio.Event()
     running = asyncio.create_task(load.run(stop, resume=row.frontend_dies))
     began = time.monotonic()
@@ -94,7 +94,7 @@ async def play(row: Row, made: Scene, load: Traffic, *, exact: bool) -> dict[str
 
 
 def all_true(proof: object) -> bool:
-    """Return whether every value of a proof is true, nested ones included."""
+    """Return whether every value of a proof is true, including nested ones."""
     if isinstance(proof, Mapping):
         return all(map(all_true, proof.values()))
     if isinstance(proof, list):
@@ -110,7 +110,7 @@ def _broken(
     *,
     exact: bool,
 ) -> list[str]:
-    """Return what was promised and did not hold."""
+    """Return the promises that did not hold."""
     found = []
     for name, one in seen.items():
         if one.failed:
@@ -130,9 +130,9 @@ def _broken(
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seed", type=int, default=1, help="of all that is left to chance")
+    parser.add_argument("--seed", type=int, default=1, help="seed of all random choices")
     parser.add_argument("--engine", choices=ENGINES, default="sim")
-    parser.add_argument("--dtype", default=DTYPE, help="of torch; default: %(default)s")
+    parser.add_argument("--dtype", default=DTYPE, help="torch engine's; default: %(default)s")
     parser.add_argument("--rows", default="", help=f"default: all: {', '.join(ROWS)}")
     add_counts(parser, COUNTS)
 

@@ -1,4 +1,4 @@
-"""The HTTP requests of a load, and what their answers are."""
+"""The HTTP requests of a load, and their expected outputs."""
 
 import asyncio
 import random
@@ -6,28 +6,28 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 VARIETIES = 24
-"""Different requests."""
+"""Number of different requests."""
 OF_EACH = 2
 """A request and its substitute."""
 WORDS = ("sun", "moon", "river", "stone", "cloud", "winter", "garden", "letter", "window")
 
 Body = tuple[str, dict[str, Any]]
-"""A path and what is sent there, but for `stream`."""
+"""A path, and the body without `stream`."""
 Answer = tuple[object, int]
-"""What was said, and the output tokens."""
+"""The text, and the number of output tokens."""
 
 
 class Bodies:
-    """Requests of many kinds, asked again and again.
+    """Requests of many kinds, sent repeatedly.
 
-    One that is refused as poison is so for ten minutes: what came of one fault would be counted as
-    a failure of all later ones. It has a substitute of the same kind, which `replace` puts in its
-    place.
+    A request rejected as poison stays rejected for ten minutes. Without a substitute, the effect of
+    one fault would count as a failure of all later ones. `replace` puts a substitute of the same
+    kind in its place.
 
     Args:
         model: its name.
-        draw: texts and lengths.
-        draw_output_tokens: returns the length of the answer to a request.
+        draw: chooses texts and lengths.
+        draw_output_tokens: returns the length of a request's output.
         has_logprobs: whether the engine reports log probabilities.
     """
 
@@ -49,10 +49,10 @@ class Bodies:
         self._refused: set[int] = set()
 
     async def learn(self, ask: Callable[[Body], Awaitable[Answer]], *, exact: bool) -> None:
-        """Ask for each answer twice: what an undisturbed cluster says is what is right.
+        """Send each request twice to an undisturbed cluster, and record the expected output.
 
         Raises:
-            SystemExit: it does not say the same twice, and is to be exact.
+            SystemExit: the two outputs differ although they must be exact.
         """
         asked: list[list[Answer]] = []
         for _ in range(2):
@@ -68,18 +68,19 @@ class Bodies:
         self._answers = asked[1]
 
     def get(self, number: int) -> tuple[int, Body, Answer]:
-        """Return the index of a request for `refused`, the request, and its answer."""
+        """Return the index of a request for `refused`, the request, and its expected output."""
         index = self._in_use[number % VARIETIES]
         return index, self._bodies[index], self._answers[index]
 
     def refused(self, index: int) -> None:
-        """Note that a request was refused as poison."""
+        """Record that a request was rejected as poison."""
         self._refused.add(index)
 
     def replace(self) -> int:
-        """Have others asked in place of those that were refused; return how many were replaced.
+        """Replace the rejected requests; return how many were replaced.
 
-        One whose substitute was refused, too, stays, and fails until it is lifted.
+        A request whose substitute was rejected as well stays, and fails until the rejection
+        expires.
         """
         replaced = 0
         for number, index in enumerate(self._in_use):

@@ -1,4 +1,4 @@
-"""Clients that leave."""
+"""Clients that disconnect."""
 
 import asyncio
 import json
@@ -7,17 +7,17 @@ from contextlib import suppress
 from bench.faults.scene import Scene
 
 LONGEST_SECONDS = 0.3
-"""A stream of the simulated engine is queued, read, moved and written within this."""
+"""The longest time of a stream of the simulated engine, including queue, prefill and a move."""
 
 
 async def drop_streams(scene: Scene, count: int, *, at_once: int, pause_seconds: float = 0) -> int:
-    """Begin streams over HTTP and close each connection at a random moment; return their number.
+    """Start streams over HTTP and close each connection at a random moment; return their number.
 
     Args:
-        scene: whose frontends are asked.
-        count: of streams.
-        at_once: how many are open at most.
-        pause_seconds: between two of those that follow each other.
+        scene: provides the frontends.
+        count: number of streams.
+        at_once: the most open streams.
+        pause_seconds: pause between two consecutive streams.
     """
     left = 0
     limit = asyncio.Semaphore(at_once)
@@ -36,7 +36,7 @@ async def drop_streams(scene: Scene, count: int, *, at_once: int, pause_seconds:
         port = scene.pick("frontend").http_port
         head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(data)}\r\n\r\n"
         async with limit:
-            with suppress(OSError):  # a frontend that is away
+            with suppress(OSError):  # a frontend that is down
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(head.encode() + data)
                 await asyncio.sleep(scene.draw.uniform(0, LONGEST_SECONDS))
@@ -46,7 +46,7 @@ async def drop_streams(scene: Scene, count: int, *, at_once: int, pause_seconds:
 
     async with asyncio.TaskGroup() as group:
         for number in range(count):
-            async with limit:  # no more tasks than are needed
+            async with limit:  # no more tasks than needed
                 pass
             group.create_task(begin_and_leave(number))
             await asyncio.sleep(0)

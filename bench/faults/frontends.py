@@ -1,4 +1,4 @@
-"""Where clients find frontends."""
+"""How clients find frontends."""
 
 import asyncio
 import random
@@ -10,29 +10,29 @@ PROBE_SECONDS = 0.5
 
 
 class Frontends(Protocol):
-    """What a client is told of a cluster's frontends."""
+    """The addresses of a cluster's frontends for clients."""
 
     @property
     def grpc_target(self) -> str:
-        """What a gRPC channel is opened to."""
+        """The target of a gRPC channel."""
 
     def http_address(self) -> tuple[str, int]:
         """Return host and port for a new connection.
 
         Raises:
-            ConnectionRefusedError: there is none to connect to.
+            ConnectionRefusedError: no frontend is ready.
         """
 
     async def watch(self) -> None:
-        """Keep knowing which are ready, until cancelled."""
+        """Keep track of ready frontends until cancelled."""
 
 
 class FleetFrontends:
     """The frontends of a fleet: gRPC clients know all of them, HTTP clients a ready one.
 
     Args:
-        fleet: whose frontends they are.
-        draw: chooses one.
+        fleet: the fleet.
+        draw: chooses a frontend.
     """
 
     def __init__(self, fleet: Fleet, draw: random.Random) -> None:
@@ -51,7 +51,7 @@ class FleetFrontends:
         return "127.0.0.1", self._draw.choice(self._ready).http_port
 
     async def watch(self) -> None:
-        """Ask each, again and again, as a Service of Kubernetes does."""
+        """Probe each frontend repeatedly, as a Service of Kubernetes does."""
         while True:
             ready = await asyncio.gather(*map(is_ready, self._fleet.frontends))
             self._ready = [

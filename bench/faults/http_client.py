@@ -1,4 +1,4 @@
-"""A client of the HTTP API as most are: one keep-alive connection, no retries, no resume."""
+"""A typical client of the HTTP API: one keep-alive connection, no retries, no resume."""
 
 import asyncio
 import json
@@ -14,15 +14,15 @@ from baton.errors import Reason
 
 
 class CutError(Exception):
-    """The connection broke amid an answer."""
+    """The connection broke during a response."""
 
 
 class RefusedError(Exception):
-    """An error was answered.
+    """The response was an error.
 
     Args:
-        error: its object as the API says it, or a text that is none: who answered is no frontend.
-        status: of the answer; empty: the error came within a stream.
+        error: the API's error object, or a text if a server other than a frontend responded.
+        status: the status of the response; empty: the error came within a stream.
     """
 
     def __init__(self, error: object, status: str = "") -> None:
@@ -33,32 +33,32 @@ class RefusedError(Exception):
 
 @dataclass
 class HttpAnswer:
-    """A streamed answer, whole."""
+    """A complete streamed response."""
 
     texts: dict[int, str] = field(default_factory=dict)
-    """By choice, like the next one."""
+    """Texts by choice, as for the next field."""
     reasons: dict[int, str] = field(default_factory=dict)
     output_tokens: int = -1
-    """As the last event's usage says."""
+    """Output tokens in the last event's usage."""
     logprobs: int = 0
-    """Tokens that came with log probabilities."""
+    """Number of tokens that came with log probabilities."""
     times: list[float] = field(default_factory=list)
     """When each event with text came."""
 
     @property
     def said(self) -> tuple[tuple[int, str, str], ...]:
-        """What makes two answers the same."""
+        """The parts that must be equal for two responses to count as the same."""
         return tuple((i, self.texts.get(i, ""), self.reasons[i]) for i in sorted(self.reasons))
 
 
 class HttpConnection:
-    """One connection. Leaving the context closes it."""
+    """One connection, closed when the context exits."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
         self._port = port
         self.usable = True
-        """The server lets it be used once more."""
+        """Whether the server keeps the connection open for another request."""
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter
 
@@ -66,7 +66,7 @@ class HttpConnection:
         """Connect.
 
         Raises:
-            OSError: nobody listens.
+            OSError: nothing listens on the address.
         """
         self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
         return self
@@ -75,13 +75,13 @@ class HttpConnection:
         self._writer.transport.abort()
 
     async def ask(self, path: str, body: Mapping[str, Any]) -> HttpAnswer:
-        """Ask for a streamed answer.
+        """Request a streamed response.
 
         Raises:
-            ConnectionError: the connection was closed before an answer began: it is safe to ask
-                elsewhere only where the server said so by `connection: close`.
-            CutError: it broke later.
-            RefusedError: an error was answered, in place of the stream or within it.
+            ConnectionError: the connection was closed before a response began. A retry elsewhere is
+                safe only if the server announced it by `connection: close`.
+            CutError: the connection broke later.
+            RefusedError: an error came instead of the stream or within it.
         """
         data = json.dumps({**body, "stream": True, "stream_options": {"include_usage": True}})
         head = (

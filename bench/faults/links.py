@@ -1,7 +1,7 @@
-"""TCP between processes, broken on purpose.
+"""TCP connections between processes that break on purpose.
 
-Every process is reached through a proxy here, so that what happens on the way between any two of
-them can be said: a rule names both, and holds for connections that are open and for new ones.
+Every process is reached through a proxy, so that the path between any two processes can be changed:
+a rule names both, and applies to open and new connections.
 """
 
 import asyncio
@@ -17,40 +17,41 @@ from typing import Literal
 Kind = Literal["delay", "stall", "reset", "half-open", "black-hole"]
 CHUNK_BYTES = 1 << 16
 MOST_WAITING_BYTES = 1 << 22
-"""Of one direction of a connection: then its sender waits, as for a receiver's window."""
+"""Limit per direction of a connection; beyond it the sender waits, as for a receiver's window."""
 _LISTENING_HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What happens to the bytes between two processes, in both directions.
+    """The effect on bytes between two processes, in both directions.
 
-    `delay`: each chunk arrives `seconds` later, and up to `jitter_seconds` more. `stall`: a chunk
-    of `share` arrives so much later, as after a packet that was lost and sent again, and all behind
-    it. `reset`: the connection breaks at a chunk of `share`. `half-open`: the server loses the
-    connection and the client is told nothing. `black-hole`: nothing arrives until the rule ends.
+    `delay`: each chunk arrives `seconds` later, plus up to `jitter_seconds`. `stall`: a `share` of
+    the chunks arrive this much later, as after a lost and retransmitted packet, and everything
+    after them waits. `reset`: the connection breaks at a `share` of the chunks. `half-open`: the
+    server loses the connection, and the client is not notified. `black-hole`: nothing arrives until
+    the rule ends.
     """
 
     kind: Kind
     client: str = "*"
-    """A pattern of ids, such as `frontend-*`, for the process that connected."""
+    """A pattern of ids, such as `frontend-*`, for the process that connects."""
     server: str = "*"
     seconds: float = 0.0
     jitter_seconds: float = 0.0
     share: float = 1.0
 
     def holds_for(self, client: Callable[[], str], server: str) -> bool:
-        """Return whether it is about this pair; asks who the client is only where it matters."""
+        """Return whether the rule applies to this pair; looks up the client only if needed."""
         if not fnmatchcase(server, self.server):
             return False
         return self.client == "*" or fnmatchcase(client(), self.client)
 
 
 class Links:
-    """The proxies of a cluster's processes, and the rules for what goes through them.
+    """The proxies of a cluster's processes, and the rules for their traffic.
 
     Args:
-        draw: what happens by chance.
+        draw: makes the random choices.
     """
 
     def __init__(self, draw: random.Random) -> None:
@@ -59,14 +60,14 @@ class Links:
         self.changed = asyncio.Event()
         """Set, and replaced, whenever the rules change."""
         self.struck: Counter[str] = Counter()
-        """Chunks and connections that a rule was applied to, by the rule's kind."""
+        """Number of chunks and connections affected by a rule, by the rule's kind."""
         self.pids: Mapping[int, str] = {}
         """The id of each process."""
         self._listeners: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, server: str, port: int, target_port: int) -> None:
-        """Forward what comes to `port` to a process's own port."""
+        """Forward connections to `port` to a process's own port."""
 
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
@@ -86,7 +87,7 @@ class Links:
         )
 
     def set_rules(self, rules: Iterable[Rule]) -> None:
-        """Replace the rules; none: all goes through."""
+        """Replace the rules; none: everything passes."""
         self.rules = list(rules)
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
@@ -115,7 +116,7 @@ class _Connection:
         await self.wait_passable()
         try:
             there, back = await asyncio.open_connection(_LISTENING_HOST, self._target_port)
-        except OSError:  # nobody listens: the client sees its connection closed
+        except OSError:  # nothing listens: the client sees its connection closed
             return
         tasks = [
             asyncio.create_task(_Half(self, there, writer).run()),
@@ -125,7 +126,7 @@ class _Connection:
         both = asyncio.gather(*tasks[:2])
         try:
             await asyncio.wait((both, tasks[2]), return_when=asyncio.FIRST_COMPLETED)
-            if tasks[2].done():  # the client is told nothing
+            if tasks[2].done():  # the client is not notified
                 both.cancel()
                 await asyncio.gather(both, return_exceptions=True)
                 with suppress(OSError):
@@ -138,21 +139,21 @@ class _Connection:
             back.transport.abort()
 
     def client(self) -> str:
-        """Return the id of the process that connected. Slow the first time."""
+        """Return the id of the connected process. Slow the first time."""
         if not self._client:
             pid = owner(*self._ports, self._links.pids)
             self._client = self._links.pids.get(pid, "bench")
         return self._client
 
     def rule(self, *kinds: Kind) -> Rule | None:
-        """Return the first rule of these kinds that holds here."""
+        """Return the first rule of these kinds that applies here."""
         for rule in self._links.rules:
             if rule.kind in kinds and rule.holds_for(self.client, self._server):
                 return rule
         return None
 
     def lateness(self) -> float:
-        """Return how many seconds later the next chunk arrives."""
+        """Return the delay of the next chunk in seconds."""
         rule = self.rule("delay", "stall")
         if rule is None or self._links.draw.random() >= rule.share:
             return 0.0
@@ -160,7 +161,7 @@ class _Connection:
         return rule.seconds + self._links.draw.random() * rule.jitter_seconds
 
     def breaks(self) -> bool:
-        """Draw whether the connection breaks at the next chunk."""
+        """Return whether the connection breaks at the next chunk, at random."""
         rule = self.rule("reset")
         if rule is None or self._links.draw.random() >= rule.share:
             return False
@@ -168,7 +169,7 @@ class _Connection:
         return True
 
     async def wait_passable(self) -> None:
-        """Return once no rule swallows what is sent."""
+        """Return once no rule discards what is sent."""
         if self.rule("black-hole") is not None:
             self._links.struck["black-hole"] += 1
         while self.rule("black-hole") is not None:
@@ -182,7 +183,7 @@ class _Connection:
 
 
 class _Half:
-    """One direction of a connection: chunks, and when each is to arrive."""
+    """One direction of a connection: chunks, and when each must arrive."""
 
     def __init__(
         self, connection: _Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -195,7 +196,7 @@ class _Half:
         self._moved = asyncio.Event()
 
     async def run(self) -> None:
-        """Return once the sender closed and all else has arrived.
+        """Return once the sender has closed and everything has arrived.
 
         Raises:
             OSError: the connection broke.
@@ -247,12 +248,12 @@ class _Half:
 
 
 def owner(port: int, peer_port: int, pids: Iterable[int]) -> int:
-    """Return which of some processes has the socket of a connection on this machine; 0: none.
+    """Return which process has the socket of a local connection; 0: none.
 
     Args:
-        port: the socket's own.
+        port: the socket's own port.
         peer_port: the port that it is connected to.
-        pids: processes to look at.
+        pids: the processes to check.
     """
     inode = ""
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
@@ -260,7 +261,7 @@ def owner(port: int, peer_port: int, pids: Iterable[int]) -> int:
         if (_port(fields[1]), _port(fields[2])) == (port, peer_port):
             inode = fields[9]
     for pid in pids:
-        with suppress(OSError):  # it ended
+        with suppress(OSError):  # the process ended
             for entry in Path(f"/proc/{pid}/fd").iterdir():
                 with suppress(OSError):
                     if str(entry.readlink()) == f"socket:[{inode}]":

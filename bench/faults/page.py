@@ -1,4 +1,4 @@
-"""Write what was measured into docs/faults.md: `python -m bench.faults.page RESULTS.json …`."""
+"""Write measurements into docs/faults.md: `python -m bench.faults.page RESULTS.json …`."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ HEADER = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|\n"
 
 
 def main(paths: Sequence[str]) -> None:
-    """Replace the tables of the page by those of some results, which `--json` wrote."""
+    """Replace the tables of the page by those of results that `--json` wrote."""
     documents = [json.loads(Path(path).read_text()) for path in paths]
     groups: dict[tuple[str, str], list[Any]] = {}
     for document in documents:

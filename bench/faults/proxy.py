@@ -1,4 +1,4 @@
-"""The proxies of a cluster in a process of their own; answers commands as lines of JSON."""
+"""The proxies of a cluster, in their own process; executes commands as lines of JSON."""
 
 import asyncio
 import json

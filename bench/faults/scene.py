@@ -1,4 +1,4 @@
-"""A cluster, the proxies between its processes, and what can be done to them."""
+"""A cluster, the proxies between its processes, and operations on them."""
 
 import asyncio
 import random
@@ -17,7 +17,7 @@ from bench.harness.releases import CHECKOUT, Release
 
 ETCD = "etcd"
 RELEASE_SECONDS = 11.0
-"""In which all is given back: the time of a lease and a second."""
+"""Time in which everything must be released: that of a lease plus a second."""
 HELD = (
     ("baton_frontend_requests_active", ""),
     ("baton_frontend_worker_streams", ""),
@@ -30,17 +30,17 @@ HELD = (
     ("baton_kv_quarantined", ""),
     ("baton_kv_waiters", ""),
 )
-"""Metrics of what requests hold, and a text of their labels."""
+"""Metrics of what requests hold, and a text in their labels."""
 
 
 class Scene:
-    """What a row has to work with.
+    """The environment of a row.
 
     Args:
         fleet: the processes.
-        proxies: the process that all their connections go through.
-        draw: what is left to chance.
-        directory: of etcd's data and the hosts.
+        proxies: the process through which all their connections pass.
+        draw: makes the random choices.
+        directory: for etcd's data and the hosts.
     """
 
     def __init__(self, fleet: Fleet, proxies: Helper, draw: random.Random, directory: Path) -> None:
@@ -50,18 +50,18 @@ class Scene:
         self._proxies = proxies
 
     def pick(self, *services: str) -> Member:
-        """Return one process of these services, by chance."""
+        """Return a random process of these services."""
         return self.draw.choice(self.fleet.of(*services))
 
     async def router_in_use(self) -> Member:
-        """Return the router that most frontends ask."""
+        """Return the router that most frontends use."""
         sessions = [
             total(await one.metrics(), "baton_router_sessions") for one in self.fleet.of("router")
         ]
         return self.fleet.of("router")[sessions.index(max(sessions))]
 
     async def break_links(self, *rules: Rule) -> None:
-        """Have the links break as the rules say, and those without a rule work."""
+        """Apply the rules to the links; links without a rule work."""
         await self._ask(rules=[asdict(rule) for rule in rules])
 
     async def struck(self) -> dict[str, int]:
@@ -77,14 +77,14 @@ class Scene:
         return await self.fleet.wait_ready(*names)
 
     async def tell_pids(self) -> None:
-        """Tell the proxies who is who."""
+        """Send the proxies the pids of the processes."""
         await self._ask(pids={m.id: m.pid for m in self.fleet.of() if m.pid})
 
     async def busy(self, *names: str, seconds: float = 10.0) -> dict[str, float]:
         """Return the streams of each of these workers as soon as all have some.
 
         Raises:
-            TimeoutError: they had nothing to do: a fault would show nothing.
+            TimeoutError: the workers had nothing to do, so a fault would show nothing.
         """
         async with asyncio.timeout(seconds):
             while True:
@@ -95,7 +95,7 @@ class Scene:
                 await asyncio.sleep(0.02)
 
     async def sum(self, name: str, *services: str) -> float:
-        """Return the sum of a metric over all processes of some services that answer."""
+        """Return the sum of a metric over all responding processes of some services."""
         values = 0.0
         for member in self.fleet.of(*services):
             with suppress(OSError):
@@ -109,17 +109,17 @@ class Scene:
         return {name: value for name, value in sums.items() if value}
 
     async def at_baseline(self, seconds: float) -> tuple[float, dict[str, float]]:
-        """Return the seconds until nothing was held, and what still is after `seconds`."""
+        """Return the seconds until nothing was held, and what is still held after `seconds`."""
         began = time.monotonic()
         while (held := await self.held()) and time.monotonic() - began < seconds:
             await asyncio.sleep(0.05)
         return time.monotonic() - began, held
 
     async def lose_etcd(self, seconds: float, *, data: bool) -> bool:
-        """Kill etcd, and start it again after a while, with its data or without.
+        """Kill etcd, and restart it after some time, with or without its data.
 
         Returns:
-            Whether it accepted no connection just before it was started again.
+            Whether it accepted no connection just before the restart.
         """
         await self.fleet.etcd.kill()
         await asyncio.sleep(seconds)
@@ -143,13 +143,13 @@ async def scene(
     counts: Mapping[str, int],
     draw: random.Random,
 ) -> AsyncIterator[Scene]:
-    """Run a cluster behind proxies until the block ends; yields once all are ready.
+    """Run a cluster behind proxies until the block exits; yield once all processes are ready.
 
     Args:
         directory: empty, and removed by the caller.
         settings: environment variables of all processes.
-        counts: of processes by service.
-        draw: for the proxies, too.
+        counts: number of processes by service.
+        draw: makes the random choices, including those of the proxies.
     """
     names = [f"{service}-{number}" for service in SERVICES for number in range(counts[service])]
     ports = {name: free_port() for name in [*names, ETCD]}

@@ -1,4 +1,4 @@
-"""The cluster that faults are done to, and its load."""
+"""The cluster for faults, and its load."""
 
 import random
 from functools import partial
@@ -12,12 +12,12 @@ from bench.faults.traffic import Shape, Traffic
 from bench.harness import ROOT
 
 DTYPE = "float64"
-"""The dtype that is asked for by default."""
+"""The default dtype."""
 EXACT: dict[str, dict[str, str]] = {
     "float64": {},
     "bfloat16": {"native": "required", "deterministic": "required"},
 }
-"""The dtypes in which the tokens are promised, with what the torch engine is set to."""
+"""The dtypes with exact tokens, and the torch engine's settings for them."""
 MODEL = ROOT / "models" / "baton-tiny"
 COUNTS = {"kvstore": 2, "router": 2, "prefill": 2, "decode": 2, "frontend": 2}
 SETTINGS = {
@@ -31,7 +31,7 @@ SETTINGS = {
     "BATON_ENGINE_SIM_DECODE_STEP_SECONDS": "0.02",
     "BATON_ENGINE_SIM_KILL_TOKEN": str(KILL_TOKEN),
 }
-# Small: objects leave engines for memory, memory for the disk, and the disk, all the time. A block
+# Small, so that objects constantly move from engines to memory and to disk, and off it. A block
 # of the simulated engine has 256 bytes, one of Baton Tiny 35 KiB.
 MEMORY = {
     "sim": {"BATON_ENGINE_KV_BYTES": "256KiB", "BATON_STORE_ARENA_BYTES": "2MiB"},
@@ -53,14 +53,14 @@ def cluster_settings(engine: str, dtype: str) -> dict[str, str]:
 
 
 def is_exact(engine: str, dtype: str) -> bool:
-    """Return whether the tokens are promised, whatever happens."""
+    """Return whether tokens are promised to be the same under every fault."""
     return engine == "sim" or dtype in EXACT
 
 
 def traffic(
     frontends: Frontends, draw: random.Random, engine: str, dtype: str, shape: Shape | None = None
 ) -> Traffic:
-    """Return the load on a cluster with these engines; without a shape the engine's usual one."""
+    """Return the load for a cluster with these engines; without a shape, the engine's usual one."""
     return Traffic(
         frontends,
         MODEL.name,

@@ -1,4 +1,4 @@
-"""Clients that stop reading, and what their neighbours notice of it."""
+"""Clients that stop reading, and the effect on other clients."""
 
 import asyncio
 import json
@@ -14,17 +14,17 @@ STALLED = 8
 CHOICES = 8
 NEIGHBOURS = 8
 TOKENS = 1200
-"""Of each choice of a stalled reader: more than sockets and buffers on the way take."""
+"""Tokens per choice of a stalled client: more than the sockets and buffers on the path hold."""
 WINDOW_SECONDS = 4.0
-"""In which the neighbours' tokens are timed."""
+"""Time in which the other clients' tokens are timed."""
 PAUSE_SECONDS = 30.0
-"""For all stalled readers' streams to wait at their workers."""
+"""Time for all streams of the stalled clients to pause at their workers."""
 PAUSED = "baton_frontend_paused_requests"
 SLOW = "baton_frontend_slow_clients_total"
 
 
 async def stall(scene: Scene) -> dict[str, Any]:
-    """Have some clients stop reading; time others' tokens before, meanwhile and after that."""
+    """Let some clients stop reading; time the tokens of others before, during and after that."""
     frontend = scene.pick("frontend")
     port = frontend.http_port
     asked = {
@@ -72,7 +72,7 @@ async def stall(scene: Scene) -> dict[str, Any]:
 
 
 async def _p99_ms(scene: Scene, port: int) -> float:
-    """Return the time between two tokens that 99 of 100 of the neighbours' keep."""
+    """Return the gap between two tokens that 99 of 100 gaps of the other clients do not exceed."""
     end = time.monotonic() + WINDOW_SECONDS
     gaps = await asyncio.gather(*(_gaps(scene, port, end) for _ in range(NEIGHBOURS)))
     known = sorted(gap for some in gaps for gap in some)
@@ -80,7 +80,7 @@ async def _p99_ms(scene: Scene, port: int) -> float:
 
 
 async def _gaps(scene: Scene, port: int, end: float) -> list[float]:
-    """Return the times between the tokens of one stream, until `end`."""
+    """Return the gaps between the tokens of one stream, until `end`."""
     asked = {
         "model": "baton-tiny",
         "prompt": [scene.draw.randrange(3, 250) for _ in range(40)],
@@ -103,7 +103,7 @@ async def _gaps(scene: Scene, port: int, end: float) -> list[float]:
 async def _ask(
     port: int, asked: dict[str, Any], receive_bytes: int | None = None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Ask for a streamed answer; nothing of it is read yet."""
+    """Request a streamed response; nothing of it is read yet."""
     client = socket.socket()
     if receive_bytes is not None:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
@@ -118,7 +118,7 @@ async def _ask(
 
 
 async def _texts(reader: asyncio.StreamReader) -> Sequence[str]:
-    """Read an answer to its end; return the texts of its choices. Empty: it did not end well."""
+    """Read a response to its end; return the texts of its choices. Empty: it did not end well."""
     pieces = []
     while piece := await reader.read(64 * 1024):
         pieces.append(piece)

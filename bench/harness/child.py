@@ -1,4 +1,4 @@
-"""Runs the helper programs of a benchmark."""
+"""Helper programs of benchmarks."""
 
 import asyncio
 import json
@@ -28,19 +28,19 @@ async def process(
     *,
     kill_group: bool = False,
 ) -> AsyncIterator[Process]:
-    """Run a program in the repository's root until the block ends.
+    """Run a program in the repository's root until the block exits.
 
-    Then it may end by itself if its standard input is a pipe, which is closed; otherwise, or when
-    it takes too long, it is terminated, and killed if it takes too long again.
+    A program whose standard input is a pipe may then end by itself, since the pipe is closed.
+    Otherwise, or if it takes too long, it is terminated, and killed if that takes too long as well.
 
     Args:
         command: the program and its arguments.
-        settings: environment variables beside those of this process.
+        settings: environment variables in addition to those of this process.
         stdin: `PIPE`, or None: that of this process. `stdout` as well.
-        stdout: where its output goes.
-        stderr: a file for what it says on standard error; None: that of this process.
-        kill_group: it leads a process group, and what it started and left is killed. Its session
-            stays this one: Linux shares cores between sessions before it looks at niceness.
+        stdout: destination of its output.
+        stderr: a file for standard error; None: that of this process.
+        kill_group: whether it leads a process group that is killed at the end. Its session stays
+            the same as this one: Linux shares cores between sessions before it considers niceness.
     """
     parent = {"PYTHONPATH": str(ROOT), "BATON_PARENT_PID": str(os.getpid())}
     child = await asyncio.create_subprocess_exec(
@@ -88,7 +88,7 @@ def log_path(name: str) -> Path:
 
 
 class Helper:
-    """A program that answers on its standard output, line by line."""
+    """A program that responds on its standard output, line by line."""
 
     def __init__(self, name: str, child: Process) -> None:
         self._name = name
@@ -96,7 +96,7 @@ class Helper:
 
     @property
     def pid(self) -> int:
-        """Of its process."""
+        """The pid of its process."""
         return self._child.pid
 
     async def send(self, line: str) -> None:
@@ -106,10 +106,10 @@ class Helper:
         await self._child.stdin.drain()
 
     async def receive(self) -> str:
-        """Return its next line.
+        """Return the next line of its output.
 
         Raises:
-            SystemExit: it ended.
+            SystemExit: the program ended.
             TimeoutError: it wrote nothing for `ANSWER_SECONDS`.
         """
         assert self._child.stdout is not None
@@ -121,7 +121,7 @@ class Helper:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop its processes until the block ends: a waiting engine may spin on a core."""
+        """Stop its processes until the block exits: a waiting engine may spin on a core."""
         os.killpg(self._child.pid, signal.SIGSTOP)
         try:
             yield
@@ -129,7 +129,7 @@ class Helper:
             os.killpg(self._child.pid, signal.SIGCONT)
 
     async def ask(self, question: Any) -> Any:
-        """Send a line of JSON and return the answer's."""
+        """Send a line of JSON and return the response."""
         await self.send(json.dumps(question))
         return json.loads(await self.receive())
 
@@ -142,7 +142,7 @@ async def helper(
     settings: Mapping[str, str] = {},
     stderr: IO[Any] | None = None,
 ) -> AsyncIterator[Helper]:
-    """Run a module of `bench` until the block ends, with this or another environment's Python."""
+    """Run a module of `bench` until the block exits, with this or another environment's Python."""
     command = (python, "-m", module, *arguments)
     started = process(command, settings, PIPE, PIPE, stderr, kill_group=True)
     async with started as child:

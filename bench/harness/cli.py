@@ -16,7 +16,7 @@ from bench.harness.machine import processor
 
 SMALLEST = "--smallest"
 NEEDS_MORE = 77
-"""Exit code of a benchmark whose smallest size cannot run with what `make test` installs."""
+"""Exit code of a benchmark whose smallest size needs more than `make test` installs."""
 
 Measure = Callable[[argparse.Namespace], Any]
 
@@ -30,25 +30,23 @@ def main(
     smallest: str,
     needs: str = "",
 ) -> None:
-    """Parse the arguments, name the processor, measure, and write the results where asked.
+    """Parse the arguments, print the processor, measure, and write the results if requested.
 
     Args:
-        measure: prints what it finds and returns it, fit for JSON; may be a coroutine function,
+        measure: prints the results and returns them, fit for JSON. May be a coroutine function,
             which runs on uvloop, as Baton's processes do.
         doc: the benchmark's docstring: its help.
         arguments: adds the benchmark's own arguments.
-        rounds: how often everything is measured by default; None: it has no rounds.
-        smallest: the arguments of its smallest size, which runs in seconds and still does all that
-            the benchmark is for.
-        needs: what it needs that `make test` does not install; empty: nothing.
+        rounds: default number of rounds; None: it has no rounds.
+        smallest: the arguments of its smallest size, which runs in seconds and still exercises the
+            whole benchmark.
+        needs: requirements that `make test` does not install; empty: none.
     """
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        SMALLEST, action="store_true", help=f"run at its smallest size, which is {smallest}"
-    )
-    parser.add_argument("--json", type=Path, help="also write what was measured to this file")
+    parser.add_argument(SMALLEST, action="store_true", help=f"run the smallest size: {smallest}")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     if rounds is not None:
         parser.add_argument("--rounds", type=int, default=rounds, help=f"default: {rounds}")
     if arguments is not None:
@@ -60,7 +58,7 @@ def main(
             raise SystemExit(NEEDS_MORE)
         given = [*shlex.split(smallest), *given]
     options = parser.parse_args(given)
-    # Scratch directories are removed, however it ends.
+    # Scratch directories are removed in any case.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     print(processor(), flush=True)
     if inspect.iscoroutinefunction(measure):
@@ -71,7 +69,7 @@ def main(
 
 
 def write(options: argparse.Namespace, results: object) -> None:
-    """Write the results to the file that `--json` names, if any; long runs call it as they go."""
+    """Write the results to the file of `--json`, if any; long runs call it repeatedly."""
     if options.json is None:
         return
     asked = {name: value for name, value in vars(options).items() if name != "json"}

@@ -21,7 +21,7 @@ class Cluster:
     """A running cluster, started by `baton up`."""
 
     grpc: str
-    """Of the frontend, `host:port`; `http` as well."""
+    """Address of the frontend, `host:port`; `http` as well."""
     http: str
     model: str
     supervisor: int
@@ -45,10 +45,10 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster(*arguments: str, settings: Mapping[str, str] = {}) -> AsyncIterator[Cluster]:
-    """Run `baton up` until the block ends; yields once every process has joined.
+    """Run `baton up` until the block exits; yield once every process has joined.
 
     Args:
-        arguments: more arguments of `baton up`; the ports are chosen here.
+        arguments: further arguments of `baton up`; the ports are chosen here.
         settings: environment variables of all processes.
     """
     grpc, http = free_port(), free_port()
@@ -71,9 +71,9 @@ async def cluster(*arguments: str, settings: Mapping[str, str] = {}) -> AsyncIte
 
 @asynccontextmanager
 async def store(settings: Mapping[str, str] = {}) -> AsyncIterator[str]:
-    """Run one KV store without a cluster until the block ends; yields its address immediately.
+    """Run one KV store without a cluster until the block exits; yield its address immediately.
 
-    It serves without etcd, and keeps trying to reach it.
+    It serves without etcd, and keeps trying to connect to it.
     """
     port = free_port()
     alone = {

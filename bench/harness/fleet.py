@@ -1,8 +1,8 @@
 """Processes of one cluster that are started, broken and replaced one by one.
 
-`baton up` keeps a cluster whole; here a benchmark decides who lives. There are as many hosts as KV
-stores: prefill and decode workers of a number use the store of that number. What others know as a
-process's gRPC address may be a proxy's.
+`baton up` restarts failed processes; a fleet leaves that to the benchmark. There are as many hosts
+as KV stores: the prefill and decode workers with a number use the store with the same number. The
+gRPC address that other processes use may be a proxy's.
 """
 
 import argparse
@@ -29,18 +29,18 @@ READY_SECONDS = 120.0
 STOP_SECONDS = 40.0
 PROBE_SECONDS = 1.0
 METRICS_SECONDS = 20.0
-"""A machine that starts processes all the time exposes their metrics late."""
+"""A machine that starts processes constantly exposes their metrics late."""
 SERVICES = ("kvstore", "router", "prefill", "decode", "frontend")
-"""In the order in which they are started."""
+"""In the order in which processes start."""
 
 
 def counts_of(text: str) -> dict[str, int]:
-    """Return the processes of each service from numbers in the order of `SERVICES`: `1,1,1,2,1`."""
+    """Return the processes per service from numbers in the order of `SERVICES`: `1,1,1,2,1`."""
     return dict(zip(SERVICES, map(int, text.split(",")), strict=True))
 
 
 def add_counts(parser: argparse.ArgumentParser, default: Mapping[str, int]) -> None:
-    """Add `--counts`, how many processes of each service there are."""
+    """Add the option `--counts`, the number of processes per service."""
     words = ", ".join(f"{default[service]} {service}" for service in SERVICES)
     parser.add_argument(
         "--counts",
@@ -58,27 +58,27 @@ class Member:
     id: str
     service: str
     settings: dict[str, str]
-    """Environment variables that it starts with."""
+    """The environment variables with which it starts."""
     grpc_port: int
     ops_port: int
     http_port: int = 0
-    """Of a frontend."""
+    """HTTP port of a frontend."""
     child: asyncio.subprocess.Process | None = None
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     starts: int = 0
 
     @property
     def pid(self) -> int:
-        """Its process id; 0: it is not running."""
+        """The process id; 0: the process does not run."""
         if self.child is None or self.child.returncode is not None:
             return 0
         return self.child.pid
 
     async def metrics(self) -> dict[str, float]:
-        """Return what it shows at /metrics, by name with labels.
+        """Return its metrics at /metrics, by name with labels.
 
         Raises:
-            OSError: it does not answer.
+            OSError: the process does not respond.
         """
         return parse_metrics(
             await _get(f"http://127.0.0.1:{self.ops_port}/metrics", METRICS_SECONDS)
@@ -86,7 +86,7 @@ class Member:
 
 
 def total(metrics: Mapping[str, float], name: str, part: str = "") -> float:
-    """Return the sum of a metric over those of its label sets that have a text in them."""
+    """Return the sum of a metric over the label sets that contain a text."""
     return sum(
         value
         for sample, value in metrics.items()
@@ -99,11 +99,11 @@ class Fleet:
 
     Args:
         directory: for arenas, disks and etcd's data; empty, and removed by the caller.
-        etcd: of the cluster.
+        etcd: the cluster's etcd.
         settings: environment variables of all processes.
-        counts: of processes by service.
-        advertised: the gRPC port that others are told, by id; else its own.
-        etcd_address: where processes find etcd; empty: at its own address.
+        counts: number of processes by service.
+        advertised: the gRPC port for other processes, by id; otherwise its own port.
+        etcd_address: the address of etcd for processes; empty: etcd's own.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Fleet:
         return self.members[name]
 
     def of(self, *services: str) -> list[Member]:
-        """Return the members of some services; of all without arguments."""
+        """Return the members of some services; without arguments, of all."""
         return [m for m in self.members.values() if not services or m.service in services]
 
     @property
@@ -157,7 +157,7 @@ class Fleet:
     async def start(
         self, *names: str, settings: Mapping[str, str] = {}, release: Release = CHECKOUT
     ) -> None:
-        """Start processes of a version, with more settings this time, and return at once."""
+        """Start processes of a version, with more settings for this run, and return immediately."""
         for name in names:
             member = self[name]
             assert not member.pid, f"{name} is running"
@@ -171,10 +171,10 @@ class Fleet:
             member.starts += 1
 
     async def wait_ready(self, *names: str, seconds: float = READY_SECONDS) -> float:
-        """Return the seconds until all of them are ready, as their readiness probes say.
+        """Return the seconds until all of them are ready, as their readiness probes report.
 
         Raises:
-            TimeoutError: they were not in time.
+            TimeoutError: they were not ready in time.
             SystemExit: one ended.
         """
         began = time.monotonic()
@@ -198,7 +198,7 @@ class Fleet:
         """Send SIGTERM and return the seconds until the process has ended.
 
         Raises:
-            TimeoutError: it had not after `seconds`.
+            TimeoutError: it had not ended after `seconds`.
         """
         began = time.monotonic()
         self._signal([name], signal.SIGTERM)
@@ -206,14 +206,14 @@ class Fleet:
         return time.monotonic() - began
 
     async def wait_ended(self, name: str, seconds: float = STOP_SECONDS) -> int:
-        """Return the exit code of a process, once it ended."""
+        """Return the exit code of a process, once it has ended."""
         child = self[name].child
         assert child is not None
         async with asyncio.timeout(seconds):
             return await child.wait()
 
     async def stop(self) -> None:
-        """Kill all processes: nothing is measured any more, so nothing is drained."""
+        """Kill all processes without draining, as measuring is over."""
         self.kill(*(m.id for m in self.members.values() if m.pid))
         await asyncio.gather(*(member.stack.aclose() for member in self.members.values()))
         self._ports.close()
@@ -235,7 +235,7 @@ class Fleet:
 
 
 async def is_ready(member: Member) -> bool:
-    """Return whether a process is ready, as an orchestrator's readiness probe would."""
+    """Return whether a process is ready, as an orchestrator's readiness probe reports."""
     if member.http_port:
         try:
             await _get(f"http://127.0.0.1:{member.http_port}/health/ready", PROBE_SECONDS)

@@ -1,17 +1,17 @@
-"""Description of this machine, and resource use of its processes."""
+"""Description of this machine, and resource use of processes."""
 
 import os
 import platform
 from pathlib import Path
 
 _FLAGS = ("amx_bf16", "amx_int8", "avx512_bf16", "avx512f", "avx2")
-"""Instruction sets that change how fast engines and digests are, fastest first."""
+"""Instruction sets that affect the speed of engines and digests, fastest first."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def processor() -> str:
-    """Return the processor's name, its cores, and which of the wide instruction sets it has."""
+    """Return the processor's name, its cores, and its wide instruction sets."""
     found: dict[str, str] = {}
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -38,7 +38,7 @@ def rss_bytes(pid: int) -> int:
 
 
 def memory_bytes(pid: int) -> dict[str, int]:
-    """Return the memory of a process: `rss`, resident; `uss`, that only it has; `pss`, its part."""
+    """Return the memory of a process: `rss`, resident; `uss`, not shared; `pss`, its share."""
     kib = {}
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
         name, _, value = line.partition(":")

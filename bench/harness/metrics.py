@@ -1,4 +1,4 @@
-"""Metrics as benchmarks and tests read them."""
+"""Metrics, for benchmarks and tests."""
 
 
 def parse_metrics(text: str) -> dict[str, float]:

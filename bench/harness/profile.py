@@ -10,7 +10,7 @@ _LINES = 45
 
 @contextmanager
 def profiled(wanted: bool) -> Iterator[None]:
-    """Print the functions that took most time in the block, if that is wanted."""
+    """Print the functions that took most time in the block, if requested."""
     if not wanted:
         yield
         return

@@ -1,8 +1,8 @@
-"""Tables on standard output: a header once, then a line per measurement as it is made."""
+"""Tables on standard output: a header first, then a line per measurement as it is made."""
 
 
 class Table:
-    """Columns of fixed widths, each with a format of its own."""
+    """Columns of fixed widths, each with its own format."""
 
     def __init__(self, *columns: tuple[str, str]) -> None:
         """Print the header.
@@ -20,7 +20,7 @@ class Table:
         print("  ".join(header), flush=True)
 
     def row(self, *values: object) -> None:
-        """Print a line; a text stands where a number would, as it is."""
+        """Print a line; a text in place of a number is printed as it is."""
         cells = []
         for value, form, width in zip(values, self._formats, self._widths, strict=True):
             left = form.startswith("<")

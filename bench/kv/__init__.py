@@ -1,1 +1,1 @@
-"""How fast KV moves: the store, its disk, between hosts, and eviction."""
+"""KV benchmarks: the store, its disk, transfer between hosts, and eviction."""

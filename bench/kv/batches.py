@@ -1,4 +1,4 @@
-"""Batches of objects into a store and out of it, as workers put and get them."""
+"""Batches of objects put into and got from a store as workers do."""
 
 import asyncio
 import secrets
@@ -13,13 +13,13 @@ from bench.kv.sizes import COUNT, MIB
 
 LAYOUT = b"L" * 16
 PART_BYTES = 8 * MIB
-"""Over gRPC, committed while the next are copied, as workers do."""
+"""Committed over gRPC while the next part is copied, as workers do."""
 LANES = 4
 """Batches in flight."""
 
 
 def names(batches: int) -> list[list[bytes]]:
-    """Return new keys for so many batches."""
+    """Return new keys for some batches."""
     return [[secrets.token_bytes(16) for _ in range(COUNT)] for _ in range(batches)]
 
 
@@ -60,7 +60,7 @@ async def put_batch(client: KvStoreClient, keys: list[bytes], sources: list[memo
 async def put_all(
     client: KvStoreClient, batches: list[list[bytes]], sources: list[memoryview], arena_bytes: int
 ) -> None:
-    """Put batches, as many in flight as have room in half of so much of the arena."""
+    """Put batches, as many in flight as half of this much of the arena holds."""
     batch_bytes = sum(source.nbytes for source in sources)
     lanes = max(1, min(LANES, arena_bytes // 2 // batch_bytes))
     await _in_lanes(lanes, batches, lambda keys: put_batch(client, keys, sources))
@@ -78,7 +78,7 @@ async def get_batch(client: KvStoreClient, keys: list[bytes], targets: list[memo
 async def get_all(
     client: KvStoreClient, batches: list[list[bytes]], targets: list[memoryview], lanes: int
 ) -> None:
-    """Get batches, `lanes` of them in flight."""
+    """Get batches, `lanes` in flight."""
     await _in_lanes(lanes, batches, lambda keys: get_batch(client, keys, targets))
 
 

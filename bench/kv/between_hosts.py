@@ -1,11 +1,11 @@
-"""How fast a store gets objects from a store on another host, against NIXL alone.
+"""Transfer rate of objects from a store on another host, compared with bare NIXL.
 
 Two stores that share no memory, and two bare NIXL agents that write pieces of the same sizes, laid
-out alike, from one process to another. All of them use TCP over the loopback device. Every round
-does each way once, so that whatever else the machine does falls on all alike.
+out in the same way, from one process to another. All of them use TCP over the loopback device.
+Every round measures each way once, so that other work of the machine affects all of them alike.
 
-With `--peers` Redis and Mooncake Store are there too: each holds the objects in a process of its
-own, and another one gets them over TCP.
+With `--peers`, Redis and Mooncake Store are included: each holds the objects in its own process,
+and another process gets them over TCP.
 
     python -m bench.kv.between_hosts [--rounds 9] [--peers build/kv-peers] [--json FILE]
 """
@@ -44,7 +44,7 @@ WAYS = {
 }
 GOALS = {"NIXL, digests": 0.65, "NIXL, no digests": 0.8}
 Move = Callable[[int, int], Awaitable[float]]
-"""(size, batches) → seconds to get so many batches of COUNT new objects."""
+"""(size, batches) → seconds to get this many batches of COUNT new objects."""
 Rates = dict[str, dict[str, float]]
 
 
@@ -110,7 +110,7 @@ async def start_pair(
 async def start_ways(
     stack: AsyncExitStack, directory: Path, options: argparse.Namespace
 ) -> dict[str, Move]:
-    """Start everything that is compared."""
+    """Start everything to compare."""
     alone = NixlAlone(options.memory_mib * MIB)
     stack.callback(alone.close)
 
@@ -136,7 +136,7 @@ async def start_ways(
 
 
 async def compare(ways: dict[str, Move], rounds: int, size: int, batches: int) -> Rates:
-    """Return GB/s of each way, and its share of NIXL alone, round by round."""
+    """Return GB/s of each way, and its share of bare NIXL, round by round."""
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(rounds + 2):
         for way, move in ways.items():
@@ -185,8 +185,12 @@ async def measure(options: argparse.Namespace) -> dict[str, Rates]:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 4], help="batches at once")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
-    parser.add_argument("--memory-mib", type=int, default=1024, help="of each; default: 1024")
-    parser.add_argument("--touch", type=float, default=5.0, help="seconds before; default: 5")
+    parser.add_argument(
+        "--memory-mib", type=int, default=1024, help="memory of each; default: 1024"
+    )
+    parser.add_argument(
+        "--touch", type=float, default=5.0, help="seconds before measuring; default: 5"
+    )
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--peers", type=Path, help="where make bench-kv-peers installed them")
 

@@ -1,13 +1,13 @@
-"""Hit rates of the orders of eviction on a trace of conversations.
+"""Hit rates of eviction orders on a trace of conversations.
 
     python -m bench.kv.eviction PATH/conversation_trace.jsonl [--sizes 1000 3000] [--json FILE]
 
-The trace has one JSON object a line with `hash_ids`, one per block of the prompt; equal ids name
-equal prefixes (Mooncake's FAST'25 traces have this form). Each request leases what is there, as a
-reader does, and writes the rest. A hit is a block that is there and all blocks before it too: only
-those need not be computed. `flood`: between any two requests, somebody writes three times as many
-blocks as the request has, each of them once; what counts are the hits of the trace. With `shares`
-that is another tenant, without it is the same one.
+The trace has one JSON object per line with `hash_ids`, one per block of the prompt; equal ids name
+equal prefixes (the form of Mooncake's FAST'25 traces). Each request leases the blocks that exist,
+as a reader does, and writes the rest. A hit is a block that exists and whose predecessors all
+exist: only such blocks need not be computed. `flood`: between two requests, three times as many
+blocks as the request has are written, each once; only hits of the trace count. With `shares`
+another tenant writes them, without it the same one.
 """
 
 import argparse
@@ -30,12 +30,12 @@ DEFAULT_ORDER = "cost-aware"
 Row = dict[str, Any]
 LAYOUT = b"L" * 16
 FLOOD = 3
-"""Blocks of the flood for each of the trace."""
+"""Blocks of the flood per block of the trace."""
 SIZES = (1_000, 3_000, 10_000, 30_000, 60_000)
 
 
 class Cache:
-    """As many blocks as its capacity, of one size."""
+    """Holds as many blocks as its capacity, of one size."""
 
     def __init__(self, capacity: int, order: str) -> None:
         self.policy = EvictionPolicy[Entry](capacity, ORDERS[order])
@@ -44,7 +44,7 @@ class Cache:
         self.evictions = 0
 
     def request(self, ids: Iterable[int], tenant: str) -> int:
-        """Read what is there, write the rest; return how many leading blocks were there."""
+        """Read existing blocks, write the rest; return how many leading blocks existed."""
         hits, leading, missing, held = 0, True, [], []
         for number in ids:
             entry = self.entries.get(number)
@@ -123,9 +123,9 @@ def measure(options: argparse.Namespace) -> list[Row]:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", type=Path)
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="blocks that fit")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="capacities in blocks")
     parser.add_argument("--orders", nargs="+", choices=ORDERS, default=list(ORDERS))
-    parser.add_argument("--requests", type=int, default=0, help="only so many; 0: all")
+    parser.add_argument("--requests", type=int, default=0, help="number of requests; 0: all")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""A store whose disk is full: what an object costs the store's event loop, at two sizes of disk.
+"""A store with a full disk: event loop time per object, for two disk sizes.
 
     python -m bench.kv.full_disk [--mib 64] [--size 40960] [--objects 4000] [--json FILE]
 
 The store's own code in one process, with half as much memory as disk and objects as large as a
-block of the demo's model. First the disk is filled; then requests come: each is a turn of one of
-many conversations, reads all blocks of the turns before, and writes new ones, some of a prompt and
-some of an answer, which push as many out of memory and off the disk. CPU is of the event loop's
-thread alone: the disk's own threads check and write. The second disk is ten times as large: what an
-object costs should not follow.
+block of the demo's model. First the disk is filled. Then each request is a turn of one of many
+conversations: it reads all blocks of the turns before, and writes new ones, some of a prompt and
+some of an output, which push as many out of memory and off the disk. CPU time is that of the event
+loop's thread alone; the disk's own threads check and write. The second disk is ten times as large:
+the cost per object should not grow with it.
 """
 
 import argparse
@@ -34,18 +34,18 @@ MIB = 1024 * 1024
 PROMPT_BLOCKS, ANSWER_BLOCKS = 6, 2
 NEW_BLOCKS = PROMPT_BLOCKS + ANSWER_BLOCKS
 PROMPT_SECONDS, ANSWER_SECONDS = 0.002, 0.1
-"""To compute a block again: an answer takes a step for each of its tokens."""
+"""Seconds to recompute a block: an output takes a step for each of its tokens."""
 TURNS = 8
-"""Of a conversation; then another takes its place."""
+"""Turns of a conversation; then another one replaces it."""
 
 
 class Requests:
-    """Writes and reads as workers do; what is leased goes back at once.
+    """Writes and reads as workers do; leases are returned at once.
 
     Args:
-        store: of whose memory everything is.
+        store: the store whose memory is used.
         size: bytes of an object.
-        conversations: how many go on at a time.
+        conversations: number of concurrent conversations.
     """
 
     def __init__(self, store: Store, size: int, conversations: int) -> None:
@@ -87,24 +87,24 @@ class Requests:
             self._store.waits.release(lease)
 
     def lease_expired(self, request: ReadRequest, lease: Lease) -> None:
-        """Never: it gives back at once."""
+        """No effect, as leases are returned at once."""
 
 
 async def run(path: Path, disk_mib: int, size: int, objects: int) -> dict[str, float]:
-    """Fill a disk; return what writing `objects` more costs."""
+    """Fill a disk; return the cost of writing `objects` more."""
     total = disk_mib * MIB
     with Arena(Path("/dev/shm"), total // 2 // SLAB_BYTES * SLAB_BYTES) as arena:
         while arena.touch_next():
             pass
         store = Store("bench", arena, EventLog("e"), reservation_seconds=60, lease_seconds=60)
         disk = add_disk(store, DiskFile(path, total), [])
-        # Together they have half as many blocks again as there is room for.
+        # Together they have 1.5 times as many blocks as fit.
         requests = Requests(store, size, 9 * total // size // (TURNS * NEW_BLOCKS) // 2)
 
         async def serve() -> None:
             requests.serve()
             while disk.busy and store.table.free_bytes < NEW_BLOCKS * size:
-                await asyncio.sleep(0.001)  # as a writer that is never too fast
+                await asyncio.sleep(0.001)  # like a writer that is never too fast
             await asyncio.sleep(0)
 
         try:
@@ -134,7 +134,7 @@ async def measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--mib", type=int, default=64, help="of the smaller disk")
+    parser.add_argument("--mib", type=int, default=64, help="size of the smaller disk")
     parser.add_argument("--size", type=int, default=40_960)
     parser.add_argument("--objects", type=int, default=4000)
 

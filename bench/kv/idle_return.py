@@ -1,9 +1,9 @@
-"""How fast the KV of an idle conversation comes back into the engine's memory.
+"""Time until the KV of an idle conversation is back in the engine's memory.
 
-A store holds the KV of a long prompt, and the engine has let go of it. The next turn brings it
-back through shared memory, every block verified on the way; timed is from the turn's beginning
-until all of it is in the engine's pages. `memcpy` copies the same pieces once, in the same run, on
-one thread between memory that was touched before: nothing is faster than that with one thread.
+A store holds the KV of a long prompt that the engine has evicted. The next turn fetches it through
+shared memory, with every block verified. The time is from the start of the turn until all of it is
+in the engine's pages. `memcpy` copies the same pieces once, in the same run, on one thread between
+memory that was touched before: this is the upper bound for one thread.
 
     python -m bench.kv.idle_return [--size 292M] [--tokens 8000] [--rounds 9] [--json FILE]
 """
@@ -34,7 +34,7 @@ BATCH = 32
 
 
 class Frames:
-    """Notes when the KV was in place, and what the worker says of it."""
+    """Records when the KV was in place, and the worker's report of it."""
 
     def __init__(self) -> None:
         self.prepared: worker_pb2.Prepared | None = None
@@ -51,7 +51,7 @@ class Frames:
             self.over.set()
 
     def add_tokens(self, stream_id: int, tokens: SampledTokens) -> None:
-        """Not looked at."""
+        """Ignore tokens."""
 
 
 async def fill(client: KvStoreClient, engine: Engine, keys: list[bytes]) -> None:
@@ -73,7 +73,7 @@ async def fill(client: KvStoreClient, engine: Engine, keys: list[bytes]) -> None
 
 
 async def turn(core: WorkerCore, prompt: list[int]) -> tuple[float, worker_pb2.Prepared]:
-    """Seconds until the KV of the prompt is in the engine's pages, none of which were before."""
+    """Return the seconds until the prompt's KV is in the engine's pages, with none before."""
     await core._loop.call(lambda engine: engine.evict_blocks())
     frames = Frames()
     start = worker_pb2.Start(stream_id=1, prompt_token_ids=prompt, cache_salt=SALT)
@@ -89,7 +89,7 @@ async def turn(core: WorkerCore, prompt: list[int]) -> tuple[float, worker_pb2.P
 
 
 def memcpy(size: int, count: int) -> float:
-    """Seconds to copy as many pieces once."""
+    """Return the seconds to copy the same number of pieces once."""
     source, target = (memoryview(bytearray(os.urandom(1) * (size * count))) for _ in range(2))
     began = time.perf_counter()
     for at in range(0, size * count, size):
@@ -159,7 +159,7 @@ async def measure(options: argparse.Namespace) -> dict[str, float]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--size", choices=SIZES, default="292M", help="of the model")
+    parser.add_argument("--size", choices=SIZES, default="292M", help="size of the model")
     parser.add_argument("--tokens", type=int, default=8000)
     parser.add_argument(
         "--memory-mib", type=int, default=1024, help="of the engine; the store has twice as much"

@@ -1,4 +1,4 @@
-"""One client through shared memory: put, get and lookup."""
+"""One client over shared memory: put, get and lookup."""
 
 import secrets
 import statistics
@@ -56,7 +56,7 @@ async def put_and_get(
 
 
 async def lookups(address: str, transport: str) -> float:
-    """Return keys per second, in batches of 4,096 of which all are held."""
+    """Return keys per second, in batches of 4,096 that are all present."""
     async with attached(address, transport) as client:
         held = [secrets.token_bytes(16) for _ in range(2048)]
         source = [memoryview(secrets.token_bytes(4096))] * 2048

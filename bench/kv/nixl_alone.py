@@ -1,4 +1,4 @@
-"""NIXL with nothing around it: pieces written from one process into another."""
+"""Bare NIXL: pieces written from one process into another."""
 
 import ctypes
 import mmap
@@ -19,7 +19,7 @@ from services.kvstore.peers.transports.nixl.agent import LIBRARIES
 
 
 class NixlAlone:
-    """The process that writes, and another one that is written to, with so much memory each."""
+    """The process that writes, and another one that is written to, each with this much memory."""
 
     def __init__(self, memory_bytes: int) -> None:
         self._memory_bytes = memory_bytes
@@ -35,7 +35,7 @@ class NixlAlone:
     def write(self, size: int, batches: int) -> float:
         """Write `batches` times COUNT pieces; return the seconds until the target knew of all.
 
-        Like the stores it goes through all of its memory, and writes what was written just now.
+        As in the stores, it cycles through all of its memory, and writes fresh bytes.
         """
         batch_descriptors = [self._batch(size) for _ in range(batches)]
         self._pipe.send(batches)
@@ -61,7 +61,7 @@ class NixlAlone:
         self._process.join(10)
 
     def _batch(self, size: int) -> list[Any]:
-        """Write new bytes; return the descriptors of where they lie here, and go there."""
+        """Write new bytes; return the descriptors of their positions here and at the target."""
         if self._next + COUNT * size > self._memory_bytes:
             self._next = 0
         begin, self._next = self._next, self._next + COUNT * size
@@ -92,7 +92,7 @@ def _agent(name: str, memory_bytes: int) -> tuple[Any, int, mmap.mmap]:
 
 
 def _target(pipe: Connection, memory_bytes: int) -> None:
-    """Be written to: look without a pause while something is expected."""
+    """Be the written-to process: poll without pause while something is expected."""
     agent, address, _memory = _agent("target", memory_bytes)
     pipe.send((agent.get_agent_metadata(), address))
     while expected := pipe.recv():

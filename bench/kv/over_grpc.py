@@ -1,6 +1,6 @@
-"""A store over gRPC, beside bare streams of as many bytes.
+"""A store over gRPC, compared with bare streams of the same number of bytes.
 
-As a program it serves the bare streams: it sends and takes messages of random bytes, and does
+As a program it serves the bare streams: it sends and receives messages of random bytes, and does
 nothing with them.
 """
 
@@ -25,12 +25,12 @@ Rates = dict[str, tuple[float, float]]
 
 
 def messages(size: int) -> list[bytes]:
-    """Return what one batch has, in messages: as many bytes as are read for one."""
+    """Return the bytes of one batch in messages."""
     return [secrets.token_bytes(MESSAGE_BYTES) for _ in range(COUNT * size // MESSAGE_BYTES)]
 
 
 class BareStreams:
-    """grpc.aio streams of messages of 1 MiB, one each way."""
+    """grpc.aio streams of messages of 1 MiB, one in each direction."""
 
     def __init__(self, channel: grpc.aio.Channel, size: int) -> None:
         untyped: Any = channel
@@ -40,14 +40,14 @@ class BareStreams:
         self._messages = messages(size)
 
     async def put(self, count: int) -> None:
-        """Send so many messages, and wait until the last has come."""
+        """Send this many messages, and wait until the last has arrived."""
         for number in range(count):
             await self._up.write(self._messages[number % len(self._messages)])
         await self._up.write(b"end")
         await self._up.read()
 
     async def get(self, count: int) -> None:
-        """Read so many messages."""
+        """Read this many messages."""
         await self._down.write(f"{self._size} {count}".encode())
         for _ in range(count):
             await self._down.read()
@@ -63,8 +63,8 @@ async def put_and_get(
 ) -> Rates:
     """Return GB/s of the store and of bare streams that take turns with it: median, best.
 
-    A round has an eighth of what the arena holds, or `LANES` batches where they are more.
-    Entries with a slash are the store's share of the bare stream's.
+    A round has an eighth of what the arena holds, or `LANES` batches if that is more. Entries with
+    a slash are the store's rate divided by the bare stream's.
     """
     sources = [memoryview(secrets.token_bytes(size)) for _ in range(COUNT)]
     targets = [memoryview(bytearray(size)) for _ in range(COUNT)]
@@ -106,7 +106,7 @@ async def put_and_get(
 
 
 async def serve_bare(port: str) -> None:
-    """Serve bare streams until the process is told to end."""
+    """Serve bare streams until the process is terminated."""
     kept: dict[int, list[bytes]] = {}
 
     async def down(requests: AsyncIterator[bytes], context: Any) -> None:

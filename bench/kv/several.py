@@ -1,6 +1,6 @@
 """Several clients of one store at once, each a process: `python -m bench.kv.store --only clients`.
 
-As a program it is one of them: for each line of standard input it does the next of `WORK`.
+As a program it is one of them: each line of standard input starts the next step of `WORK`.
 """
 
 import asyncio
@@ -41,13 +41,13 @@ async def together(address: str, count: int, size: int, seconds: float, arena_by
 
 
 async def work(address: str, size: int, seconds: float, arena_bytes: int) -> None:
-    """Be one of several clients, whose part of the arena is so large."""
+    """Run one of several clients, whose part of the arena has this size."""
     loop = asyncio.get_running_loop()
     memory = SharedMemory(arena_bytes)
     sources = [memoryview(secrets.token_bytes(size)) for _ in range(COUNT)]
     targets = [memoryview(bytearray(size)) for _ in range(COUNT)]
     batches = max(2 * LANES, 64 * MIB // (COUNT * size))
-    # What is got must still be there: put when nobody puts more, a quarter of the arena in all.
+    # The objects to get must still exist: put alone, they are a quarter of the arena in all.
     kept = max(1, min(batches, arena_bytes // 4 // (COUNT * size)))
     async with attached(address) as client:
         keys = names(batches)

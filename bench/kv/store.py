@@ -1,13 +1,13 @@
-"""How fast objects go into a store and come out, against memcpy and what else stores KV.
+"""Put and get rates of a store, compared with memcpy and other KV stores.
 
-A store in a process of its own. Batches of 64 objects of one size are put (reserve, copy, digest,
-commit; four batches in flight, as workers do, where they fit into half of the arena) and got (find,
-copy, check), digests on. Beside each, the same pieces are copied to and from shared memory of the
-same size with nothing else done; beside several clients, by as many processes at the same time.
-The best round counts, for both: on a machine with other work a median tells how much it had.
-Over gRPC the store takes turns with a bare stream of 1 MiB messages, as many bytes in each round
-and as many different ones; `get` has four batches in flight and `get 1` one after the other.
-Each size has a store of its own, which is full when measuring begins: every put evicts.
+A store in its own process. Batches of 64 objects of one size are put (reserve, copy, digest,
+commit; four batches in flight, as workers do, if they fit into half of the arena) and got (find,
+copy, check), with digests on. For comparison, the same pieces are copied to and from shared memory
+of the same size and nothing else is done; for several clients, by as many processes at the same
+time. The best round counts for both: on a machine with other work, the median shows mostly that
+work. Over gRPC the store takes turns with a bare stream of 1 MiB messages, with the same number of
+bytes and of distinct messages in each round. `get` has four batches in flight and `get 1` one after
+the other. Each size has its own store, which is full when measuring starts: every put evicts.
 
     python -m bench.kv.store [--rounds 10] [--clients 4] [--peers build/kv-peers] [--json FILE]
 """
@@ -106,7 +106,7 @@ async def peers(options: argparse.Namespace) -> Results:
 
 
 def sizes(options: argparse.Namespace) -> list[tuple[str, int]]:
-    """Return the sizes of objects that are asked for, with their names."""
+    """Return the requested sizes of objects, with their names."""
     return [(name, SIZES[name]) for name in options.sizes]
 
 
@@ -130,8 +130,12 @@ async def measure(options: argparse.Namespace) -> Results:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clients", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=1.5, help="of clients' work; default: 1.5")
-    parser.add_argument("--arena-mib", type=int, default=2048, help="of a store; default: 2048")
+    parser.add_argument(
+        "--seconds", type=float, default=1.5, help="duration of clients' work; default: 1.5"
+    )
+    parser.add_argument(
+        "--arena-mib", type=int, default=2048, help="arena of a store; default: 2048"
+    )
     parser.add_argument("--peers", type=Path, help="where make bench-kv-peers installed them")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--only", choices=PARTS, action="append")

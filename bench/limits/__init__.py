@@ -1,1 +1,1 @@
-"""Limits shared by frontends: what is admitted, how exactly, and for how many messages."""
+"""Limits shared by frontends: admitted requests, exactness, and number of messages."""

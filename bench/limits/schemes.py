@@ -1,4 +1,4 @@
-"""Ways to share a limit: chunks of one owner, 1/N each, and one counter that all ask."""
+"""Ways to share a limit: chunks of one owner, 1/N each, and one counter for all requests."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -16,21 +16,21 @@ from bench.limits.world import World
 FRONTENDS = 8
 ROUTERS = ("router-0", "router-1", "router-2")
 SERVE_SECONDS = 0.02
-"""Between two times of looking whether what waits in a router can be answered."""
+"""Interval at which a router checks whether waiting requests can be answered."""
 DETECT_SECONDS = (0.05, 0.3)
-"""Until a process sees that a router is gone: uniform."""
+"""Time until a process detects that a router is gone: uniform."""
 WAIT_SECONDS = 0.25
-"""A request waits so long for an answer, then it is refused."""
+"""Time that a request waits for a response before it is rejected."""
 TICK_SECONDS = 0.25
 
 Done = Callable[[bool], None]
 
 
 class Burst(SubjectLimits):
-    """Limits of a subject that allow less at once than a minute's worth."""
+    """Limits of a subject whose burst is smaller than a minute's amount."""
 
     def limits(self, _: int = 0, /) -> "list[Limit]":  # type: ignore[override]
-        """Return them with a second's worth as their burst."""
+        """Return the limits with a second's amount as their burst."""
         return [
             Limit(one.id, one.amount, max(1, one.amount // 60), one.version)
             for one in super().limits()
@@ -38,7 +38,7 @@ class Burst(SubjectLimits):
 
 
 class Scheme(ABC):
-    """Says which requests are admitted."""
+    """Decides which requests are admitted."""
 
     @abstractmethod
     def arrive(self, frontend: int, done: Done) -> None:
@@ -46,7 +46,7 @@ class Scheme(ABC):
 
 
 class Central(Scheme):
-    """One counter, which every request asks."""
+    """One counter that every request uses."""
 
     def __init__(self, world: World, limit: Limit) -> None:
         self._world, self._limit = world, limit
@@ -67,7 +67,7 @@ class Central(Scheme):
 
 
 class Chunks(Scheme):
-    """Prepaid chunks of the limit's owner: the objects that production runs."""
+    """Prepaid chunks of the limit's owner: the objects of production."""
 
     def __init__(self, world: World, subject: SubjectLimits, routers: tuple[str, ...]) -> None:
         self._world = world
@@ -89,13 +89,13 @@ class Chunks(Scheme):
         self.frontends[frontend].arrive(done)
 
     def deliver(self, frontend: "Frontend", router: str, asks: Sequence[Ask], era: int) -> None:
-        """Bring a frame to a router, and its answers back; to one that is dead it is lost.
+        """Deliver a frame to a router, and its responses back; a dead router loses it.
 
         Args:
-            frontend: that sent it.
+            frontend: the sender.
             router: the router.
-            asks: what is in it.
-            era: that it echoes; -1: it calls no roll.
+            asks: the frame's content.
+            era: the era that it echoes; -1: it requests no roll call.
         """
         owner = self.routers.get(router)
         if owner is None:
@@ -110,7 +110,7 @@ class Chunks(Scheme):
         self._serve(router)
 
     def _serve(self, router: str) -> None:
-        """Answer what waits in a router, and come back while something does."""
+        """Answer waiting requests in a router, and repeat while some remain."""
         owner = self.routers.get(router)
         if owner is None or not owner.waiting:
             return
@@ -126,7 +126,7 @@ class Chunks(Scheme):
         self._world.send(router, frontend.name, partial(frontend.hear_era, router, era))
 
     def kill(self, limit: Limit) -> None:
-        """Kill the limit's owner: everyone sees it a moment later, each at another one."""
+        """Kill the limit's owner; other processes detect it later, each at its own time."""
         del self.routers[choose(limit.id.digest(), self.routers)]
         left = tuple(self.routers)
         for name in self.routers:
@@ -154,27 +154,27 @@ class Frontend:
         self._waiting: deque[tuple[float, Done]] = deque()
 
     def arrive(self, done: Done) -> None:
-        """Decide on a request, at once or when answers have come."""
+        """Decide on a request, at once or when responses have come."""
         self._try(self._scheme.world.now + WAIT_SECONDS, done)
         self._send()
 
     def receive(self, router: str, answer: LimitGrant) -> None:
-        """Take in an answer, and go on with what waited."""
+        """Process a response, and continue what waited."""
         self.limiter.receive(router, answer, self._scheme.world.now)
         self._retry()
 
     def hear_era(self, router: str, era: int) -> None:
-        """Hear that a router calls the roll."""
+        """Process a router's roll call."""
         self.limiter.hear_era(router, era, self._scheme.world.now)
         self._send()
 
     def observe(self, routers: tuple[str, ...]) -> None:
-        """See which routers are alive."""
+        """Update the set of live routers."""
         self.limiter.observe(routers, FRONTENDS, self._scheme.world.now)
         self._retry()
 
     def tick(self) -> None:
-        """Let the limiter return what is idle."""
+        """Let the limiter return idle chunks."""
         self.limiter.tick(self._scheme.world.now)
         self._retry()
 

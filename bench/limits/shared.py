@@ -1,11 +1,11 @@
-"""How exactly 8 frontends share one limit, and for how many messages a second.
+"""How exactly 8 frontends enforce one shared limit, and messages per second.
 
     python -m bench.limits.shared [--seconds 60] [--limit 100] [--offered 400] [--json FILE]
 
-Simulated, by seed; `chunks` runs the objects of production. Load comes to all frontends evenly, to
-one, or to another one every 3 seconds; with `killed` the router that owns the limit is killed
-halfway, and `after 2 s` is what was admitted from 2 s later on. The limit allows a second's worth
-in one moment. `10 s` is the most that was admitted in any 10 s, of what limit and burst allow.
+Simulated, by seed; `chunks` runs the objects of production. Load goes to all frontends evenly, to
+one, or to another one every 3 seconds. With `killed`, the router that owns the limit is killed
+halfway, and `after 2 s` is the admitted share from 2 s later on. The limit's burst is a second's
+amount. `10 s` is the highest admitted share in any 10 s of what limit and burst allow.
 """
 
 import argparse
@@ -33,7 +33,7 @@ class Case:
     scheme: str
     load: str
     limit: int = 100
-    """Per second, with as much for a burst."""
+    """Per second, with the same amount as burst."""
     offered: float = 400.0
     """Requests per second."""
     seconds: float = 60.0
@@ -44,14 +44,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run gave."""
+    """The results of a run."""
 
     share: float
-    """Admitted, of what the limit allows in the time without its burst."""
+    """Admitted share of what the limit allows in the time, without its burst."""
     window: float
-    """The most admitted in any 10 s, of what limit and burst allow."""
+    """Highest admitted share in any 10 s of what limit and burst allow."""
     messages: float
-    """Per second."""
+    """Messages per second."""
     recovered: float
     """As `share`, from 2 s after the kill on."""
 
@@ -133,8 +133,10 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="default: 60")
-    parser.add_argument("--limit", type=int, default=100, help="per second; default: 100")
-    parser.add_argument("--offered", type=float, default=400.0, help="per second; default: 400")
+    parser.add_argument("--limit", type=int, default=100, help="requests per second; default: 100")
+    parser.add_argument(
+        "--offered", type=float, default=400.0, help="requests per second; default: 400"
+    )
     parser.add_argument("--seed", type=int, default=1, help="default: 1")
 
 

@@ -1,4 +1,4 @@
-"""Simulated time and a network: the same seed gives the same run."""
+"""Simulated time and network: equal seeds give equal runs."""
 
 import random
 from collections import defaultdict
@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 LATENCY_SECONDS = (0.0002, 0.0015)
-"""Of a message between processes: uniform."""
+"""Latency of a message between processes: uniform."""
 
 
 class World:
@@ -17,17 +17,17 @@ class World:
         self.now = 0.0
         self.draw = random.Random(seed)
         self.messages = 0
-        """Sent so far."""
+        """Number of messages sent so far."""
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self._last: defaultdict[tuple[str, str], float] = defaultdict(float)
 
     def at(self, when: float, call: Callable[[], None]) -> None:
-        """Call a function at a time, or now if that has passed."""
+        """Call a function at a time, or now if the time has passed."""
         heappush(self._due, (max(when, self.now), next(self._numbers), call))
 
     def every(self, seconds: float, call: Callable[[], None]) -> None:
-        """Call a function again and again."""
+        """Call a function periodically."""
 
         def again() -> None:
             call()
@@ -36,14 +36,14 @@ class World:
         self.at(self.now + self.draw.uniform(0, seconds), again)
 
     def send(self, sender: str, receiver: str, deliver: Callable[[], None]) -> None:
-        """Deliver a message a moment later, after those that were sent before it."""
+        """Deliver a message a moment later, after those sent before it."""
         self.messages += 1
         when = max(self.now + self.draw.uniform(*LATENCY_SECONDS), self._last[sender, receiver])
         self._last[sender, receiver] = when
         self.at(when, deliver)
 
     def run(self, until: float) -> None:
-        """Let time pass."""
+        """Advance the time."""
         while self._due and self._due[0][0] <= until:
             self.now, _, call = heappop(self._due)
             call()

@@ -1,1 +1,1 @@
-"""Baton's frontend beside other servers', at equal pace: `python -m bench.peers`."""
+"""Baton's frontend compared with other servers at equal pace: `python -m bench.peers`."""

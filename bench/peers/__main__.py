@@ -1,18 +1,18 @@
-"""Baton's frontend beside other servers', at equal pace: `python -m bench.peers`.
+"""Baton's frontend compared with other servers at equal pace: `python -m bench.peers`.
 
-Starts each system on this machine with an engine that takes no CPU to speak of and gives every
-stream a token each so many milliseconds, and asks it for answers to prompts of 124 tokens. Prints
-the CPU of what lies before the worker (frontend and router), times to first token, and how Baton's
-figures compare with the goals. Systems:
+Starts each system on this machine with an engine that takes almost no CPU and gives every stream a
+token per fixed step, and sends requests with prompts of 124 tokens. Prints the CPU of the path
+before the worker (frontend and router), times to first token, and how Baton's figures compare with
+the goals. Systems:
 
     baton-http, baton-grpc   this checkout, over its two APIs
     dynamo                   NVIDIA Dynamo 1.6.1, KV-aware routing: tokenizes, as Baton does
-    smg                      smg 1.13.0: passes HTTP on, and sees no tokens
+    smg                      smg 1.13.0: forwards HTTP, and does not process tokens
 
-Loads: 8 tokens to 64 clients, 256 to 64, 16 to one, and 8 to 64 clients who all ask at once. The
-peers are installed into .peers/ when they are first needed. Systems compare only at equal pace: a
-server that waits for its engine handles more tokens at a time, which looks cheaper. So each runs
-once to see by how much its steps are longer than they are set, which is taken off.
+Loads: 8 tokens to 64 clients, 256 to 64, 16 to one, and 8 to 64 clients that all start at once. The
+peers are installed into .peers/ on first use. Systems compare only at equal pace: a server that
+waits for its engine handles more tokens at a time, which looks cheaper. So each system first runs
+once to measure by how much its steps exceed the setting, and the setting is reduced by that.
 
     python -m bench.peers --systems baton-http dynamo --loads "8 to 64" --paces 6 --share 0.25
 """
@@ -36,7 +36,7 @@ from bench.peers.smg import smg
 from bench.serving.token_path import prompts
 
 Start = Callable[[Path, float], AbstractAsyncContextManager[Serving]]
-"""Starts a system with a model, and with steps of so many seconds."""
+"""Starts a system with a model, and with steps of this many seconds."""
 SYSTEMS: Mapping[str, Start] = {
     "baton-http": baton,
     "baton-grpc": baton,
@@ -46,7 +46,7 @@ SYSTEMS: Mapping[str, Start] = {
 
 
 async def lateness(start: Start, model: Path, step_seconds: float, texts: list[str]) -> float:
-    """Return by how many seconds a system's steps are longer than they are set, with 64 streams."""
+    """Return by how many seconds a system's steps exceed the setting, with 64 streams."""
     async with start(model, step_seconds) as serving:
         load = load_of(serving, PACED, texts, over_grpc=False)
         row = await measure(serving, load)
@@ -121,7 +121,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--loads", nargs="+", choices=LOADS, default=list(LOADS))
     parser.add_argument("--paces", nargs="+", type=float, default=[6.0, 20.0], help="ms per step")
-    parser.add_argument("--share", type=float, default=1.0, help="of the requests that are made")
+    parser.add_argument("--share", type=float, default=1.0, help="share of the requests to send")
 
 
 if __name__ == "__main__":

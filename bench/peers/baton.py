@@ -1,4 +1,4 @@
-"""Baton: one frontend, one router, and one worker that does both phases with the sim engine."""
+"""Baton: one frontend, one router, and one combined worker with the sim engine."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +11,7 @@ from bench.serving.token_path import SETTINGS
 
 @asynccontextmanager
 async def baton(model: Path, step_seconds: float) -> AsyncIterator[Serving]:
-    """Serve a model with steps of so many seconds, however many streams decode."""
+    """Serve a model with steps of this many seconds, whatever the number of streams."""
     settings = {
         **SETTINGS,
         "BATON_ENGINE_SIM_TIME_SCALE": "1",

@@ -10,15 +10,15 @@ from bench.peers.environments import binaries
 from bench.peers.serving import MODEL, Serving, lists_model, program
 
 _SPEEDUP = 1000
-"""Of prompts: the mocker takes next to no time for them."""
+"""Speed-up of prompts, so that the mocker takes almost no time for them."""
 _STEP_SECONDS = 6e-3
-"""Of a decode step at an effective decode speed-up of 1, whatever the batch: measured."""
+"""Measured duration of a decode step at an effective decode speed-up of 1, whatever the batch."""
 _LOCAL = "127.0.0.1"
 
 
 @asynccontextmanager
 async def dynamo(model: Path, step_seconds: float) -> AsyncIterator[Serving]:
-    """Serve a model with steps of so many seconds, whatever the batch."""
+    """Serve a model with steps of this many seconds, whatever the batch."""
     python = binaries("dynamo") / "python"
     port = free_port()
     with tempfile.TemporaryDirectory() as discovery:

@@ -1,4 +1,4 @@
-"""The peers, each installed in a virtual environment of its own under `.peers/`."""
+"""The peers, each installed in its own virtual environment under `.peers/`."""
 
 import subprocess
 import venv
@@ -9,7 +9,7 @@ from bench.harness import ROOT
 FOLDER = ROOT / ".peers"
 _PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input")
 _STEPS: dict[str, tuple[tuple[str, ...], ...]] = {
-    # What ai-dynamo itself requires is more than its frontend and its mocker import.
+    # ai-dynamo requires more than its frontend and its mocker import.
     "dynamo": (
         ("--no-deps", "ai-dynamo==1.6.1"),
         (
@@ -20,14 +20,14 @@ _STEPS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "smg": (("smg==1.13.0",),),
 }
-"""By peer: the arguments of each `pip install`, in order."""
+"""Per peer: the arguments of each `pip install`, in order."""
 
 
 def binaries(peer: str) -> Path:
-    """Return the folder of a peer's programs; installs it where it is not there yet.
+    """Return the folder of a peer's programs, after installing it if necessary.
 
     Raises:
-        SystemExit: pip failed; says why.
+        SystemExit: pip failed; the text is its reason.
     """
     folder = FOLDER / peer
     steps = _STEPS[peer]
@@ -37,7 +37,7 @@ def binaries(peer: str) -> Path:
         print(f"installing {peer} into {folder.relative_to(ROOT)}", flush=True)
         venv.create(folder, clear=True, with_pip=True)
         for step in steps:
-            # What pip says of packages that are left out on purpose shows only where it fails.
+            # pip's messages about packages that are omitted on purpose appear only if it fails.
             pip = [str(folder / "bin" / "python"), *_PIP, *step]
             done = subprocess.run(pip, check=False, capture_output=True, text=True)
             if done.returncode:

@@ -1,4 +1,4 @@
-"""What Baton's figures should be at most, as ratios to others of the same run."""
+"""Upper bounds for Baton's figures, as ratios to others of the same run."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -7,12 +7,12 @@ from typing import Any
 
 Row = Mapping[str, Any]
 PACE_TOLERANCE = 1.1
-"""Steps of two systems compare if one's median interval is at most so many times the other's."""
+"""Steps of two systems are comparable if the ratio of their median intervals is at most this."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """One system's figure, at most `limit` times another's, under the same load and pace."""
+    """One system's figure is at most `limit` times another's, under the same load and pace."""
 
     load: str
     figure: str
@@ -39,7 +39,7 @@ GOALS = (
 
 
 def print_goals(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Print every goal that the rows can tell of, from the median of the rounds; return them."""
+    """Print every goal that the rows determine, from the median of the rounds; return them."""
     found = []
     for pace in dict.fromkeys(row["pace_ms"] for row in rows):
         heading = f"\na step each {pace:g} ms, as ratios: goals, and what was measured"

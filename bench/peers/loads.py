@@ -1,4 +1,4 @@
-"""The loads, and what one of them showed of a system."""
+"""The loads, and a system's results for one of them."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,19 +11,20 @@ from bench.serving.load.generator import run
 from bench.serving.load.streams import Load, report
 
 PROMPT_TOKENS = 124
-"""Not whole blocks of 16: a prompt that is cached to its end takes the sim engine a decode step."""
+"""Not whole blocks of 16: a completely cached prompt takes the sim engine a decode step."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How much is asked."""
+    """The size of a load."""
 
     output_tokens: int
     clients: int
     requests: int
-    """Measured; a multiple of the clients where they begin together."""
+    """Measured requests; a multiple of the clients if they start together."""
     together: bool = False
-    """Every client asks at the same moment, and again once the last one has its answer."""
+    """Whether every client starts a request at the same moment, and again once the last has its
+    response."""
 
 
 LOADS: Mapping[str, Shape] = {
@@ -33,7 +34,7 @@ LOADS: Mapping[str, Shape] = {
     "burst of 64": Shape(8, 64, 20 * 64, together=True),
 }
 PACED = Shape(128, 64, 192)
-"""Enough to see the pace."""
+"""Enough requests to measure the pace."""
 _WARM = Shape(16, 64, 640)
 
 
@@ -53,13 +54,13 @@ def load_of(serving: Serving, shape: Shape, prompts: list[str], *, over_grpc: bo
 
 
 async def warm_up(serving: Serving, prompts: list[str], *, over_grpc: bool) -> None:
-    """Make the requests that nothing measures."""
+    """Send requests that are not measured."""
     load = load_of(serving, _WARM, prompts, over_grpc=over_grpc)
     await asyncio.to_thread(run, load)
 
 
 async def measure(serving: Serving, load: Load) -> dict[str, Any]:
-    """Make a load; return what its clients saw, and the CPU that the path took for it."""
+    """Run a load; return the clients' results, and the CPU that the path used for it."""
     before = {name: cpu_seconds(pid) for name, pid in serving.path.items()}
     seen = await asyncio.to_thread(run, load)
     used = {name: cpu_seconds(pid) - before[name] for name, pid in serving.path.items()}

@@ -1,7 +1,7 @@
-"""A stand-in for an engine with an OpenAI API: `python -m bench.peers.paced_worker PORT SECONDS`.
+"""A double of an engine with an OpenAI API: `python -m bench.peers.paced_worker PORT SECONDS`.
 
-Every stream gets one event each step; all of a step are written together. What it says is always
-the same. It knows streamed chat completions, and of the rest what a gateway asks for.
+Every stream gets one event per step; all events of a step are written together. The output is
+always the same. It supports streamed chat completions, and the requests that a gateway needs.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _LAST = _event({"content": "word "}, "length") + _piece(b"data: [DONE]\n\n") + b
 
 
 class _Streams:
-    """How many tokens each connection still gets, and what gives them out."""
+    """How many tokens each connection still gets, and the task that sends them."""
 
     def __init__(self) -> None:
         self._left: dict[asyncio.Transport, int] = {}
@@ -56,7 +56,7 @@ class _Streams:
         self._left.pop(transport, None)
 
     async def run(self, step_seconds: float) -> None:
-        """Give every stream a token each step, for ever. A step begins when there is a stream."""
+        """Give every stream a token each step, forever. A step starts when there is a stream."""
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:

@@ -1,4 +1,4 @@
-"""What the comparison knows of a server that runs."""
+"""A running server of the comparison."""
 
 import asyncio
 import time
@@ -11,28 +11,28 @@ from urllib.request import urlopen
 from bench.harness.child import log_path, process
 
 MODEL = "tiny"
-"""What peers call the model."""
+"""The peers' name for the model."""
 START_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Serving:
-    """A server whose engine is simulated."""
+    """A server with a simulated engine."""
 
     model: str
     http: str
     """`host:port`."""
     grpc: str
-    """`host:port` of Baton's gRPC API; empty: it has none."""
+    """`host:port` of Baton's gRPC API; empty: there is none."""
     path: Mapping[str, int]
-    """The pids of those that requests and tokens pass through before the worker, by name."""
+    """The pids of the processes before the worker on the path of requests and tokens, by name."""
 
 
 @asynccontextmanager
 async def program(
     name: str, *command: str | Path, settings: Mapping[str, str] = {}
 ) -> AsyncIterator[int]:
-    """Run a peer's program, which logs to build/bench/NAME.log, until the block ends.
+    """Run a peer's program until the block exits, with its log in build/bench/NAME.log.
 
     Yields its pid.
     """

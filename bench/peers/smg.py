@@ -1,4 +1,4 @@
-"""smg: a gateway that passes HTTP on to workers and does not look at tokens."""
+"""smg: a gateway that forwards HTTP to workers and does not process tokens."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from bench.peers.serving import MODEL, Serving, lists_model, program
 
 @asynccontextmanager
 async def smg(model: Path, step_seconds: float) -> AsyncIterator[Serving]:
-    """Serve a model by a worker that gives every stream a token each so many seconds."""
+    """Serve a model by a worker that gives every stream a token per step of this many seconds."""
     gateway = binaries("smg") / "smg"
     port, worker_port = free_port(), free_port()
     address, worker = f"127.0.0.1:{port}", f"127.0.0.1:{worker_port}"

@@ -1,6 +1,6 @@
-"""Python imports this at its start: the process writes what time its clock says to CLOCK_TOLD.
+"""Imported by Python at startup: writes the process's clock time to CLOCK_TOLD.
 
-When that was by the clock of the machine, the file's own time says.
+The file's own time is the machine's clock at that moment.
 """
 
 import os

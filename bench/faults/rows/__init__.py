@@ -1,4 +1,4 @@
-"""What is broken, row by row: each module has a part of them."""
+"""The faults, one row each, by module."""
 
 from bench.faults.rows import clients, etcd, network, processes, storage
 from bench.faults.rows.base import ENGINES, Row
@@ -10,4 +10,4 @@ ROWS = {
     for module in (processes, network, etcd, storage, clients)
     for row in module.ROWS.added
 }
-"""By name."""
+"""The rows by name."""

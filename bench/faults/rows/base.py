@@ -1,4 +1,4 @@
-"""What a row is: one fault, and what clients are promised meanwhile."""
+"""A row: one fault, and the promises to clients during it."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -12,16 +12,17 @@ ENGINES = ("sim", "torch")
 
 @dataclass(frozen=True)
 class Row:
-    """One fault. `act` returns what proves that it happened: each value is true."""
+    """One fault. `act` injects it and returns the proof that it happened: each value is true."""
 
     name: str
     what: str
-    """For docs/faults.md."""
+    """The description in docs/faults.md."""
     act: Act
     gap_seconds: float = 3.0
-    """Longest gap between two tokens of 99 of 100 streams that is promised."""
+    """The promised longest gap between two tokens, for 99 of 100 streams."""
     frontend_dies: bool = False
-    """gRPC clients try again and resume; streams over plain HTTP are cut."""
+    """Whether a frontend dies: gRPC clients retry and resume; streams over plain HTTP are cut
+    off."""
     engines: tuple[str, ...] = ENGINES
 
 
@@ -32,7 +33,7 @@ class Rows:
         self.added: list[Row] = []
 
     def add(self, name: str, what: str, **options: Any) -> Callable[[Act], Act]:
-        """Add a row whose fault a function does."""
+        """Add a row whose fault the decorated function injects."""
 
         def add(act: Act) -> Act:
             self.added.append(Row(name, what, act, **options))

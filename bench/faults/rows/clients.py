@@ -1,4 +1,4 @@
-"""Clients that send too much, or leave."""
+"""Faults of clients: requests that are too large, and disconnects."""
 
 import asyncio
 import time
@@ -12,7 +12,8 @@ from bench.faults.scene import Scene
 from bench.faults.slow_readers import stall
 
 KILL_TOKEN = 4093
-"""Of Baton Tiny, the end of a document: the simulated engine never samples it, and dies of it."""
+"""For Baton Tiny, the end of a document. The simulated engine never samples it, and dies when it
+computes it."""
 
 ROWS = Rows()
 row = ROWS.add
@@ -33,7 +34,7 @@ async def _big_inputs(scene: Scene) -> dict[str, Any]:
 
 
 def _big_bodies() -> list[tuple[str, bytes]]:
-    # Put together, not encoded: that would hold this process, which measures gaps, for a second.
+    # Concatenated: encoding would block this process, which measures gaps, for a second.
     words = b'"%b"' % (b"the quick brown fox " * 200_000)
     fields = [
         ("completions", b'"prompt": %b' % words),

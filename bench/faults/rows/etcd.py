@@ -1,4 +1,4 @@
-"""etcd goes away, with its data or without."""
+"""Faults of etcd: it goes down, with or without its data."""
 
 import asyncio
 from typing import Any
@@ -32,7 +32,7 @@ async def _etcd_lost(scene: Scene) -> dict[str, Any]:
 
 
 async def _salt(scene: Scene) -> bytes:
-    """Return the secret in the KV keys of the tenant, as etcd has it; empty: it has none."""
+    """Return the tenant's secret for KV keys, from etcd; empty: there is none."""
     async with Etcd(scene.fleet.etcd.endpoints) as etcd:
         stored = await etcd.get(keys.tenant(EtcdSettings().cluster, DEFAULT_TENANT))
     return keys.decode(TenantPolicy, stored).cache_salt if stored else b""

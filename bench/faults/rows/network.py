@@ -1,4 +1,4 @@
-"""Links between processes are slow, lossy, half open or dead."""
+"""Faults of the network: links that are slow, lossy, half open or dead."""
 
 import asyncio
 from typing import Any

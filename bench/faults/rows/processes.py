@@ -1,4 +1,4 @@
-"""Processes are killed, frozen, and live in another time."""
+"""Faults of processes: killed, frozen, or with a shifted clock."""
 
 import asyncio
 import signal
@@ -39,7 +39,7 @@ async def _killed(scene: Scene, *members: Member, away_seconds: float) -> dict[s
 
 
 async def _pick(scene: Scene, service: str) -> Member:
-    """Return a process by chance, of routers the one that is asked."""
+    """Return a random process; of routers, the one in use."""
     return await scene.router_in_use() if service == "router" else scene.pick(service)
 
 
@@ -122,7 +122,7 @@ row("frontend-frozen", "one frontend frozen for 8 s", gap_seconds=5, frontend_di
 
 @row("clock", "decode worker clock one hour ahead, KV store clock one hour behind")
 async def _clock(scene: Scene) -> dict[str, Any]:
-    shifted = {"kvstore-1": -3600, "decode-1": 3600}  # a worker is ready once its store is there
+    shifted = {"kvstore-1": -3600, "decode-1": 3600}  # a worker is ready once its store is
     library = scene.directory / "shift.so"
     compiled = await asyncio.create_subprocess_exec(
         "cc", "-shared", "-fPIC", "-o", str(library), str(CLOCK / "shift.c")
@@ -151,8 +151,8 @@ async def _clock(scene: Scene) -> dict[str, Any]:
 
 
 async def _end_pair(scene: Scene) -> None:
-    """End a decode worker and the store beside it."""
+    """End a decode worker and the store next to it."""
     await scene.fleet.terminate("decode-1")
-    # The other workers use it on: it would wait for them as long as it may.
+    # Other workers still use it: it would wait for them as long as allowed.
     scene.fleet.kill("kvstore-1")
     await scene.fleet.wait_ended("kvstore-1")

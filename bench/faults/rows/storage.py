@@ -1,4 +1,4 @@
-"""Memory and disks of KV stores go bad or are full."""
+"""Faults of KV stores' memory and disks: corrupted or full."""
 
 import asyncio
 import os
@@ -23,13 +23,13 @@ row = ROWS.add
 
 FLIP_SECONDS = 8.0
 OBJECT_BYTES = 256
-"""Of a block of the simulated engine."""
+"""Bytes of a block of the simulated engine."""
 PROMPTS = 40
 PROMPT_TOKENS = 240
 DRAWS = 50
-"""Of granules, for one that is in use: not all records are read for each bit."""
+"""Random granules to try for one in use: not all records are read for each bit."""
 DISK = {"BATON_STORE_DISK_BYTES": "64MiB"}
-"""Holds all that is written meanwhile: what is asked again is still there, and nowhere else."""
+"""Holds everything written during the row, so that repeated prompts are found only on the disk."""
 
 
 @row("bits-in-memory", "200 bit flips per second in KV store memory")
@@ -43,14 +43,14 @@ async def _bits(scene: Scene) -> dict[str, Any]:
 @row(
     "bits-on-disk",
     "200 bit flips per second in disk tier files, then KV reads from disk",
-    gap_seconds=15,  # its stores are killed first, to start anew with larger disks
+    gap_seconds=15,  # its stores are killed first, to restart with larger disks
 )
 async def _bits_on_disk(scene: Scene) -> dict[str, Any]:
     prompts = [[scene.draw.randrange(3, 250) for _ in range(PROMPT_TOKENS)] for _ in range(PROMPTS)]
     stores = [store.id for store in scene.fleet.of("kvstore")]
     await _restart(scene, stores, DISK)
     await _ask(scene, prompts)
-    # Meanwhile the load takes their place in engines and in memory.
+    # Meanwhile the load replaces them in engines and in memory.
     flipped = await _flip(scene, "kv.disk", _on_disk)
     read, bad = "baton_kv_disk_read_bytes_total", "baton_kv_tier_bad_objects_total"
     before = {name: await scene.sum(name, "kvstore") for name in (read, bad)}
@@ -61,7 +61,7 @@ async def _bits_on_disk(scene: Scene) -> dict[str, Any]:
 
 
 async def _restart(scene: Scene, stores: Sequence[str], settings: Mapping[str, str]) -> None:
-    """Have stores one after the other start anew with other settings, their disks empty."""
+    """Restart stores one after the other with other settings and empty disks."""
     for name in stores:
         scene.fleet.kill(name)
         await scene.fleet.wait_ended(name)
@@ -71,7 +71,7 @@ async def _restart(scene: Scene, stores: Sequence[str], settings: Mapping[str, s
 
 
 async def _ask(scene: Scene, prompts: Sequence[list[int]]) -> None:
-    """Have the cluster read prompts; what it says of them is the load's affair."""
+    """Send prompts to the cluster; the outputs are checked by the load."""
     async with httpx.AsyncClient(timeout=30) as http:
         for prompt in prompts:
             port = scene.pick("frontend").http_port
@@ -81,11 +81,11 @@ async def _ask(scene: Scene, prompts: Sequence[list[int]]) -> None:
 
 
 Place = Callable[[random.Random, int], int | None]
-"""Returns where in an open file the first bytes of some object may be; None: there is none."""
+"""Returns the position of an object's first bytes in an open file; None: there is none."""
 
 
 async def _flip(scene: Scene, pattern: str, place: Place) -> int:
-    """Flip bits of objects in files for FLIP_SECONDS; return how many."""
+    """Flip bits of objects in files for FLIP_SECONDS; return the number of bits."""
     paths = sorted(scene.directory.glob(f"host-*/{pattern}"))
     flipped, end = 0, time.monotonic() + FLIP_SECONDS
     while time.monotonic() < end:
@@ -109,7 +109,7 @@ def _in_memory(draw: random.Random, file: int) -> int:
 
 
 def _on_disk(draw: random.Random, file: int) -> int | None:
-    """Return where an object lies whose record the file has; `services/kvstore/disk/file.py`."""
+    """Return the position of an object that has a record; see services/kvstore/disk/file.py."""
     granules = (os.fstat(file).st_size - PAGE_BYTES) // (GRANULE_BYTES + RECORD_BYTES)
     data = PAGE_BYTES + -(-granules * RECORD_BYTES // PAGE_BYTES) * PAGE_BYTES
     for _ in range(DRAWS):
@@ -141,7 +141,7 @@ async def _disk_full(scene: Scene) -> dict[str, Any]:
 
 
 async def _disk_failed(store: Member, wanted: float, seconds: float) -> bool:
-    """Wait until a store's alarm has a value; return whether it came to that."""
+    """Wait until a store's alarm has a value; return whether it did."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if (await store.metrics()).get("baton_kv_disk_failed") == wanted:
@@ -152,7 +152,7 @@ async def _disk_failed(store: Member, wanted: float, seconds: float) -> bool:
 
 @asynccontextmanager
 async def _mounted(place: Path, options: str) -> AsyncIterator[bool]:
-    """Mount a file system in memory; yields whether this user may."""
+    """Mount a file system in memory; yield whether this user may."""
     mounted = await _run("mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place))
     try:
         yield mounted

@@ -17,26 +17,26 @@ class Release:
     paths: tuple[Path, ...]
     """Paths placed before the installed packages in `sys.path`."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Its names of settings that are renamed in the checkout: environment variables."""
+    """Its names for settings that are renamed in the checkout: environment variables."""
     variables: frozenset[str] | None = None
     """Its settings, as environment variables; None: it has all of the checkout's."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables with which `python -m baton` is this version, wherever it runs."""
+        """Environment variables with which `python -m baton` is this version, in any directory."""
         paths = os.pathsep.join(map(str, self.paths))
         return {"PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}
 
     def settings(self, of_checkout: Mapping[str, str]) -> dict[str, str]:
-        """Return settings of the checkout's, in environment variables, by this version's names.
+        """Return settings of the checkout, as environment variables, by this version's names.
 
-        Those that it does not have are left out: they would stop its processes.
+        Settings that it does not have are omitted: they would stop its processes.
         """
         named = {self.renamed.get(name, name): value for name, value in of_checkout.items()}
         return {name: value for name, value in named.items() if self.accepts(name)}
 
     def accepts(self, variable: str) -> bool:
-        """Return whether a variable is a setting of this version, or not a setting of Baton."""
+        """Return whether a variable is a setting of this version, or no setting of Baton."""
         if self.variables is None or not variable.startswith(ENV_PREFIX):
             return True
         return variable in self.variables

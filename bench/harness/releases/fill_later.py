@@ -1,5 +1,4 @@
-"""Added to the version that later.py writes: fields that only it knows, in every message that it
-sends."""
+"""Added to the version of later.py: fields that only it knows, in every message that it sends."""
 
 from typing import Any
 
@@ -9,7 +8,7 @@ FIELD = "of_a_later_release"
 
 
 def patch(module: dict[str, Any]) -> None:
-    """Let the messages of a generated module have the field set when they are serialized."""
+    """Set the field in the messages of a generated module when they are serialized."""
     for kind in [one for one in module.values() if isinstance(one, type)]:
         if issubclass(kind, Message):
             _patch(kind)

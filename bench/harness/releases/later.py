@@ -1,7 +1,7 @@
-"""A version that does not exist yet: the checkout with what a next one may change.
+"""A hypothetical next version: the checkout with the changes that a next version may contain.
 
-Every message between processes and every record in etcd has a field more, which is set wherever a
-message is sent. KV of the sim engine has another layout.
+Every message between processes and every record in etcd has an additional field, which is set
+whenever a message is sent. KV of the sim engine has another layout.
 """
 
 import re
@@ -24,8 +24,8 @@ _ENCODE = "    text = json_format.MessageToJson(record,"
 
 
 def later(directory: Path) -> Release:
-    """Write that version into an empty directory, where it lies from now on."""
-    # With bytecode, which stays valid: compiling all of it would take seconds.
+    """Write that version into an empty directory, where it stays."""
+    # With bytecode, which stays valid: compiling everything would take seconds.
     ignored = shutil.ignore_patterns("v1", "*.egg-info")
     for name in ("baton", "services"):
         shutil.copytree(ROOT / name, directory / name, ignore=ignored)

@@ -1,4 +1,4 @@
-"""The version that upgrades are tested from: a wheel of its commit, built out of the history."""
+"""The version from which upgrades are tested: a wheel built from its commit."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ def released(commit: str = COMMIT) -> Release:
         BUILT.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=BUILT, prefix=f"{name}-") as directory:
             site = _build(commit, Path(directory))
-            if not target.exists():  # else another process was faster
+            if not target.exists():  # otherwise another process was faster
                 site.rename(target)
     release = Release(name, (target, target / "baton" / "_bundled"), RENAMED)
     known = _run(sys.executable, "-c", _VARIABLES, environment=release.environment)
@@ -56,7 +56,7 @@ def _build(commit: str, directory: Path) -> Path:
             f"`git fetch --unshallow` brings it ({error})"
         ) from error
     shutil.unpack_archive(archive, source, "tar")
-    # The commit says all that there is to know of it: not what the surrounding checkout is.
+    # The commit alone determines the version, not the surrounding checkout.
     _run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", dist, source)
     (wheel,) = dist.glob("*.whl")
     pip = (sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile")
@@ -66,7 +66,7 @@ def _build(commit: str, directory: Path) -> Path:
 
 
 def _run(*command: str | Path, environment: Mapping[str, str] = {}) -> str:
-    """Return what a program wrote.
+    """Return the output of a program.
 
     Raises:
         HistoryError: it failed.

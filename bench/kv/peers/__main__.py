@@ -2,8 +2,8 @@
 
 python -m bench.kv.peers redis|mooncake ROOT    ROOT holds the unpacked Debian packages
 
-For each line of JSON on standard input it answers one: {"rounds": N} measures everything, and
-{"size": BYTES, "batches": N} the seconds that getting so many new batches takes.
+Each line of JSON on standard input gets one response: {"rounds": N} measures everything, and
+{"size": BYTES, "batches": N} returns the seconds to get this many new batches.
 """
 
 import json
@@ -71,7 +71,7 @@ def lookup_rate(peer: Peer) -> float:
 
 
 def get_seconds(peer: Peer, size: int, batches: int) -> float:
-    """Put so many new batches; return the seconds that getting them takes."""
+    """Put new batches; return the seconds to get them."""
     peer.prepare(size)
     names = [new_keys() for _ in range(batches)]
     for keys in names:
@@ -98,7 +98,7 @@ def make(name: str, root: Path) -> Peer:
 
 def main() -> None:
     name, root = sys.argv[1:]
-    # Peers print to standard output too: what they say goes to standard error.
+    # Peers print to standard output too: redirect that to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     peer = make(name, Path(root))

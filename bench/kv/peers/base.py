@@ -1,4 +1,4 @@
-"""What a peer can do, and how it is started."""
+"""The interface of a peer, and how it is started."""
 
 import os
 import secrets
@@ -9,15 +9,15 @@ from pathlib import Path
 from bench.kv.sizes import COUNT
 
 PATTERN_BYTES = 4093
-"""Data repeats after so many bytes, a prime: no two objects of a batch are alike."""
+"""Data repeats after this many bytes, a prime: no two objects of a batch are alike."""
 
 
 class Peer(ABC):
-    """Another KV store and a client of it."""
+    """Another KV store and its client."""
 
     @abstractmethod
     def prepare(self, size: int) -> None:
-        """Make a batch of new objects of one size, which `put` writes from now on."""
+        """Create a batch of new objects of one size, which `put` writes from now on."""
 
     @abstractmethod
     def put(self, keys: list[str]) -> None:
@@ -29,7 +29,7 @@ class Peer(ABC):
 
     @abstractmethod
     def check(self, keys: list[str]) -> None:
-        """Read a batch and compare it with what was written."""
+        """Read a batch and compare it with the written one."""
 
     @abstractmethod
     def remove(self, keys: list[str]) -> None:
@@ -37,7 +37,7 @@ class Peer(ABC):
 
     @abstractmethod
     def exist(self, keys: list[str]) -> None:
-        """Look up any number of keys, all of which are there."""
+        """Look up keys, all of which exist."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,8 +1,9 @@
-"""Mooncake Store over TCP: master, segment and client are a process each.
+"""Mooncake Store over TCP: master, segment and client are separate processes.
 
-Out of registered memory and into it, as its users do. Its master grants every reader a lease, and a
-get that takes longer than its lease answers nothing (LEASE_EXPIRED): the lease is the default of
-10 s, and what was read is removed by force, for a removal spares what is leased.
+Objects are copied from and to registered memory, as its users do. Its master grants every reader a
+lease, and a get that takes longer than its lease returns nothing (LEASE_EXPIRED). The lease is the
+default of 10 s. Objects that were read are removed by force, since a normal removal spares leased
+objects.
 
 As a program it is the process that holds the data, until its standard input ends.
 """
@@ -24,7 +25,7 @@ _ADDRESS = ("127.0.0.1", "P2PHANDSHAKE")
 
 
 class Mooncake(Peer):
-    """A Mooncake Store of its own."""
+    """A separate Mooncake Store."""
 
     def __init__(self, root: Path) -> None:
         port = free_port()
@@ -49,7 +50,7 @@ class Mooncake(Peer):
         if (code := self._holder.stdout.readline().strip()) != "0":
             raise SystemExit(f"mooncake's segment answered {code!r}")
         self._client = MooncakeDistributedStore()
-        # No segment of its own: all data is the other process's.
+        # No segment here: the other process holds all data.
         if code := self._client.setup(*_ADDRESS, 0, 16 * MIB, "tcp", "", master):
             raise SystemExit(f"mooncake's client answered {code}")
         self._size = max(SIZES.values())
@@ -62,7 +63,7 @@ class Mooncake(Peer):
         self._warm()
 
     def _warm(self) -> None:
-        """Touch the segment's memory: as much of it as can be held at once."""
+        """Touch as much of the segment's memory as can be held at once."""
         batches = [new_keys() for _ in range(int(SEGMENT_BYTES * 0.85) // (COUNT * self._size))]
         for keys in batches:
             self.put(keys)

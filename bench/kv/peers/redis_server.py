@@ -10,7 +10,7 @@ from bench.kv.peers.base import Peer, content, environment, free_port
 
 
 class Redis(Peer):
-    """A Redis of its own."""
+    """A separate Redis."""
 
     def __init__(self, root: Path) -> None:
         port = free_port()

@@ -1,4 +1,4 @@
-"""Start a peer with its own environment's Python, and ask it."""
+"""Start a peer with its own environment's Python, and send it requests."""
 
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -10,11 +10,11 @@ NAMES = ("redis", "mooncake")
 
 
 def peer(name: str, directory: Path) -> AbstractAsyncContextManager[Helper]:
-    """Run a peer until the block ends; see `bench.kv.peers.__main__` for what it can be asked.
+    """Run a peer until the block exits; see `bench.kv.peers.__main__` for its requests.
 
     Args:
         name: one of `NAMES`.
-        directory: where `make bench-kv-peers` installed them.
+        directory: where `make bench-kv-peers` installed the peers.
     """
     directory = directory.absolute()
     libraries = ":".join(map(str, directory.glob("root/**/x86_64-linux-gnu")))
@@ -28,7 +28,7 @@ def peer(name: str, directory: Path) -> AbstractAsyncContextManager[Helper]:
 
 
 async def rates_of(name: str, directory: Path, rounds: int) -> dict[str, Any]:
-    """Return what a peer does with the batches of bench.kv.store: rates by size."""
+    """Return a peer's rates by size for the batches of bench.kv.store."""
     async with peer(name, directory) as answering:
         rates: dict[str, Any] = await answering.ask({"rounds": rounds})
         return rates
