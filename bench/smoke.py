@@ -1,7 +1,7 @@
 """Run every benchmark at its smallest size: `python -m bench.smoke`.
 
-A benchmark that no longer runs, prints nothing that is measured, or does not end in time fails the
-run. What it prints is in build/bench/smoke; figures of the smallest size mean nothing.
+The run fails if a benchmark fails, prints no measurement, or does not end in time. Output is in
+build/bench/smoke; figures of the smallest size mean nothing.
 """
 
 import argparse
@@ -21,24 +21,24 @@ from bench.harness.table import Table
 
 OUT = ROOT / "build" / "bench" / "smoke"
 SECONDS = 240.0
-"""That one benchmark may take, beside others."""
+"""Limit for one benchmark, with others running at the same time."""
 SHARED = {"OMP_WAIT_POLICY": "passive"}
 """Threads that spin would keep the cores from the other benchmarks."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What came of one benchmark."""
+    """The result of one benchmark."""
 
     module: str
     seconds: float
     problem: str
-    """Empty: it ran, or needs more than is installed."""
+    """Empty: it ran, or requires more than is installed."""
     needs: str = ""
 
 
 def modules() -> list[str]:
-    """Return the modules that are benchmarks: they have the command line that all have."""
+    """Return the modules that are benchmarks: those with the common command line."""
     here = Path(__file__)
     return sorted(
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
@@ -49,7 +49,7 @@ def modules() -> list[str]:
 
 
 async def run(module: str) -> Ran:
-    """Run a benchmark in a process group of its own, which ends with it."""
+    """Run a benchmark in its own process group, which ends with it."""
     log, results = OUT / f"{module}.log", OUT / f"{module}.json"
     results.unlink(missing_ok=True)
     began = time.monotonic()
@@ -75,7 +75,7 @@ async def run(module: str) -> Ran:
 
 
 async def measure(names: list[str], at_once: int) -> list[Ran]:
-    """Run benchmarks, a few at once; return what came of each."""
+    """Run benchmarks, a few at once; return the result of each."""
     slots = asyncio.Semaphore(at_once)
 
     async def one(module: str) -> Ran:
@@ -89,12 +89,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("only", nargs="*", help="those with one of these in their name")
+    parser.add_argument("only", nargs="*", help="only benchmarks whose name contains one of these")
     parser.add_argument("--at-once", type=int, default=4, help="default: 4")
     options = parser.parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
     names = [name for name in modules() if not options.only or any(o in name for o in options.only)]
-    names.reverse()  # those that wait for faults to pass are among the last: they end in time
+    names.reverse()  # those that wait for faults to pass run last: they end in time
     began = time.monotonic()
     ran = asyncio.run(measure(names, options.at_once))
     table = Table(("benchmark", "<34"), ("s", "6.1f"), ("", "<40"))

@@ -1,1 +1,1 @@
-"""How many requests a router places."""
+"""Router benchmarks: placements per second, the index, rejections, and studies of the queue."""

@@ -1,4 +1,4 @@
-"""A fleet as a router sees it, and questions where to run."""
+"""A fleet as a router sees it, and queries for placements."""
 
 import random
 
@@ -14,7 +14,7 @@ from services.router.state.tickets import TicketTable
 
 LAYOUT = b"L" * 16
 NO_GATE = QueueSettings(gate=3600.0)
-"""No request waits: the reports of these workers are never renewed."""
+"""No request waits, as the reports of these workers are never renewed."""
 BLOCKS = 64
 CHAINS = 2_000
 Roles = list[Role]
@@ -33,11 +33,11 @@ def chains(count: int = CHAINS) -> list[list[bytes]]:
 
 
 def fleet(roles: Roles, prompts: int = CHAINS) -> Fleet:
-    """Return a fleet of a worker of each role, a store for every four, and what they hold.
+    """Return a fleet with a worker of each role, a store for every four, and their blocks.
 
     Args:
-        roles: of the workers.
-        prompts: of which each has 48 of 64 blocks in a store, 16 in another, and 32 at a worker.
+        roles: the workers' roles.
+        prompts: prompts of which 48 of 64 blocks are in a store, 16 in another, and 32 at a worker.
     """
     stores = max(2, len(roles) // 4)
     made = Fleet(PrefixIndex(table=choose_table().taken), TicketTable("bench"))
@@ -78,7 +78,7 @@ def fleet(roles: Roles, prompts: int = CHAINS) -> Fleet:
 
 
 def query(number: int, chain: list[bytes]) -> router_pb2.PlaceQuery:
-    """Return a question."""
+    """Return a query."""
     asked = router_pb2.PlaceQuery(
         correlation_id=number,
         chains=[router_pb2.Chain(layout_id=LAYOUT, keys=pack(chain), block_tokens=16)],

@@ -1,9 +1,9 @@
-"""What the prefix index costs: bytes per block, matches and events per second.
+"""Cost of the prefix index: bytes per block, matches and events per second.
 
-Blocks come in chains of 64 of which holders have the first parts, as prompts of one prefix tree
-leave them; of each chain a store and a few workers have blocks. Memory is what the process grew by;
-64 bytes of each block are its key, which the compiled table does not keep. Matches are of 64 blocks
-in three runs, from keys as objects and from packed ones.
+Blocks come in chains of 64 of which holders have prefixes, as prompts of one prefix tree do. A
+store and a few workers have blocks of each chain. Memory is the growth of the process; 64 bytes per
+block are its key, which the compiled table does not keep. A match has 64 blocks in three runs, with
+keys as objects and packed.
 
     python -m bench.router.index [--blocks 1000000] [--json FILE]
 """
@@ -46,7 +46,7 @@ def _resident() -> int:
 def _filled(
     table: BlockTable, blocks: int, holders: int, copies: int
 ) -> tuple[PrefixIndex, list[list[bytes]], int]:
-    """Return an index, its chains, and the bytes by which the process grew for both."""
+    """Return an index, its chains, and the growth of the process in bytes for both."""
     draw = random.Random(1)
     gc.collect()
     before = _resident()
@@ -62,7 +62,7 @@ def _filled(
 
 
 def _row(kind: str, blocks: int, holders: int, copies: int) -> dict[str, str | float]:
-    """Measure one index, in a process that has held no other: what it freed would be used again."""
+    """Measure one index in a process of its own: memory that another one freed would be reused."""
     index, chains, grown = _filled(TABLES[kind](), blocks, holders, copies)
     blocks = len(chains) * CHAIN
     some = random.Random(2).choices(chains, k=MATCHES)
@@ -89,7 +89,7 @@ def _row(kind: str, blocks: int, holders: int, copies: int) -> dict[str, str | f
         "table": kind,
         "holders": holders,
         "copies": copies,
-        # Lists of chains hold a pointer per block that no router has.
+        # Lists of chains hold a pointer per block, which a router does not.
         "bytes_per_block": grown / blocks - 8,
         "matches_per_second": MATCHES / of_keys,
         "packed_matches_per_second": MATCHES / of_packed,

@@ -1,13 +1,13 @@
-"""How many requests per second one router places.
+"""Placements per second of one router.
 
 8 workers (4 prefill and 4 decode, or 8 combined) or 64, a store for every four, prompts of 64
-blocks of which about 48 are held, an index of 100,000 blocks. `placement` calls the placement
-alone, from the query on, and `queue` through the queue, where no request waits; `pure` is all that
-the service does with a query. `stream` asks a server in another process over one Place stream, as a
-frontend does, with so many questions in flight; its placements per second of CPU are the server's.
-The rates of the first three are taken by turns, so that a busy machine slows them alike. The best
-round of 200 placements, or second of a stream, is told beside the mean: of a busy machine it says
-more.
+blocks of which about 48 are stored, an index of 100,000 blocks. `placement` calls the placement
+alone, starting from the query; `queue` uses the queue, where no request waits; `pure` is all that
+the service does with a query. `stream` sends queries to a server in another process over one Place
+stream, as a frontend does, with a number of queries in flight; its placements per second of CPU are
+the server's. The first three ways take turns, so that a busy machine slows them alike. The best
+round of 200 placements, or second of a stream, is printed next to the mean, as it is more reliable
+on a busy machine.
 
     python -m bench.router.place [--seconds 3] [--fleets "32 prefill + 32 decode"] [--json FILE]
 """
@@ -39,13 +39,13 @@ from services.router.policy.compiled.scorer import choose_scorer
 from services.router.policy.placement_service import PlacementService
 
 ROUND = 200
-"""Queries that are placed in one way before it is another one's turn."""
+"""Placements in one way before the next way's turn."""
 MAX_FRAMES = 64
-"""Of a message, as frontends send them."""
+"""Frames per message, as frontends send them."""
 WARM_UP_ROUNDS = 2
 WARM_UP_SECONDS = 0.5
 WINDOW_SECONDS = 1.0
-"""Of which the best is told: processor time is counted in hundredths of a second."""
+"""Windows of which the best is printed: CPU time is counted in hundredths of a second."""
 
 
 class NullAsker:
@@ -58,23 +58,23 @@ class NullAsker:
         return self.told
 
     def flush(self) -> None:
-        """Nothing is sent."""
+        """Do nothing: nothing is sent."""
 
     def beat(self) -> None:
-        """Nothing is sent."""
+        """Do nothing: nothing is sent."""
 
     def answered(self, correlation_id: int) -> None:
-        """Nothing waits."""
+        """Do nothing: no query waits."""
 
     def tell_superseded(self, execution: int) -> None:
-        """Nothing is claimed."""
+        """Do nothing: no execution is claimed."""
 
 
 Place = Callable[[router_pb2.PlaceQuery], None]
 
 
 def placement(roles: Roles) -> Place:
-    """Return what places, and gives the ticket back."""
+    """Return a function that places, and returns the ticket."""
     placements = PlacementService(fleet(roles), scorer=choose_scorer().taken)
 
     def place(asked: router_pb2.PlaceQuery) -> None:
@@ -85,7 +85,7 @@ def placement(roles: Roles) -> Place:
 
 
 def queue(roles: Roles) -> Place:
-    """Return what places through the queue, and gives the ticket back."""
+    """Return a function that places through the queue, and returns the ticket."""
     controller = AdmissionController(
         PlacementService(fleet(roles), scorer=choose_scorer().taken), lambda *_: None, NO_GATE
     )
@@ -101,7 +101,7 @@ def queue(roles: Roles) -> Place:
 
 
 def pure(roles: Roles) -> Place:
-    """Return what answers a query, and takes its ticket back."""
+    """Return a function that answers a query, and returns its ticket."""
     dispatcher = QueryDispatcher(
         PlacementService(fleet(roles), scorer=choose_scorer().taken), NO_GATE
     )
@@ -116,23 +116,23 @@ def pure(roles: Roles) -> Place:
 
 
 class Rate(NamedTuple):
-    """How fast placements were."""
+    """The speed of placements."""
 
     per_second: float
     median_seconds: float
-    """To an answer."""
+    """Median time to a response."""
     per_cpu_second: float
-    """Of the process that places: what an otherwise idle core would do."""
+    """Placements per CPU second of the placing process, as on an otherwise idle core."""
     best_per_cpu_second: float
-    """In the best round: neighbours on a busy machine make CPU time worth less."""
+    """The same in the best round: other programs on a busy machine make CPU time less effective."""
 
 
 def rates(ways: Mapping[str, Place], seconds: float) -> dict[str, Rate]:
-    """Return placements per second of this process, in each way.
+    """Return placements per second of this process, for each way.
 
     Args:
-        ways: to place, each of which gives its ticket back.
-        seconds: how long to place in each way.
+        ways: ways to place, each of which returns its ticket.
+        seconds: duration per way.
     """
     queries = [query(number, chain) for number, chain in enumerate(chains()[:ROUND])]
     spent: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
@@ -161,11 +161,11 @@ def rates(ways: Mapping[str, Place], seconds: float) -> dict[str, Rate]:
 
 
 class _Frontend:
-    """Asks over one stream, as frontends do: what there is to say in a turn is one message.
+    """Sends queries over one stream, as frontends do: one message per turn of the loop.
 
     Args:
-        channel: to the server.
-        in_flight: questions that are not answered.
+        channel: a channel to the server.
+        in_flight: number of open queries.
     """
 
     def __init__(self, channel: Channel, in_flight: int) -> None:
@@ -213,13 +213,13 @@ class _Frontend:
 
 
 async def ask(address: str, pid: int, in_flight: int, seconds: float) -> Rate:
-    """Ask a server over one stream.
+    """Send queries to a server over one stream.
 
     Args:
-        address: of the server.
-        pid: of its process.
-        in_flight: questions that are not answered.
-        seconds: how long.
+        address: the server's address.
+        pid: the pid of its process.
+        in_flight: number of open queries.
+        seconds: duration.
     """
     async with Channel(address) as channel:
         frontend = _Frontend(channel, in_flight)
@@ -284,7 +284,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="how long to measure each")
-    parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 16, 128], help="questions")
+    parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 16, 128], help="queries")
     parser.add_argument("--fleets", nargs="+", choices=FLEETS, default=list(FLEETS))
 
 

@@ -1,9 +1,9 @@
-"""What it costs a router to refuse a request that would come too late.
+"""Cost of rejecting a request that would be too late.
 
-8 workers that compute 1,500 tokens a second each, and as much waits for them as a target of a
-second allows: prompts of 200 tokens on average, all of them new, of one tenant and of 64. Prints
-the microseconds of CPU time that a query takes from its message to its refusal, with the line that
-is logged (to nowhere), the best and the median of several rounds.
+8 workers that compute 1,500 tokens a second each, with a queue as long as a target of one second
+allows: prompts of 200 tokens on average, all of them new, of one tenant and of 64. Prints the CPU
+microseconds of a query from its message to its rejection, including the log line (written to
+nowhere), for the best and the median round.
 
     python -m bench.router.refusals [--rounds 20] [--json FILE]
 """
@@ -35,9 +35,9 @@ WORKERS = 8
 RATE = 1_500.0
 TARGET_SECONDS = 1.0
 FILL = 3_000
-"""Queries after which no more is accepted."""
+"""Queries after which no more are accepted."""
 ASKED = 500
-"""Queries of a round."""
+"""Queries per round."""
 
 
 def workers() -> Fleet:
@@ -57,8 +57,8 @@ def workers() -> Fleet:
 
 
 def queries(count: int, tenants: int) -> list[router_pb2.PlaceQuery]:
-    """Return questions of some tenants by turns, with a target."""
-    draw = random.Random(5)  # not that of the fleet: nothing is held
+    """Return queries of some tenants in turns, with a target."""
+    draw = random.Random(5)  # not that of the fleet, as no blocks are stored
     drawn = Offer("", "", [Source("all", "", 300.0)], count / 300, 0.0, 200.0, 4).arrivals()
     asked = []
     for number, (_, _, tokens) in enumerate(drawn):
@@ -79,8 +79,8 @@ def queries(count: int, tenants: int) -> list[router_pb2.PlaceQuery]:
 
 
 def measure_tenants(tenants: int, rounds: int) -> tuple[int, list[float]]:
-    """Return how many requests wait, and seconds of CPU time per refusal, round by round."""
-    loop = asyncio.new_event_loop()  # for timers, none of which is to come
+    """Return the number of waiting requests, and CPU seconds per rejection, round by round."""
+    loop = asyncio.new_event_loop()  # for timers, none of which may fire
     dispatcher = QueryDispatcher(
         PlacementService(workers(), scorer=choose_scorer().taken), clock=lambda: 1.0, loop=loop
     )
@@ -102,7 +102,7 @@ def measure_tenants(tenants: int, rounds: int) -> tuple[int, list[float]]:
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Print and return what refusals take."""
+    """Print and return the cost of rejections."""
     with Path(os.devnull).open("w") as nowhere:
         logs.configure("bench", "bench", "info", stream=nowhere, for_good=True)
         table = Table(("tenants", "7d"), ("waiting", "7d"), ("us", "6.0f"), ("median", "6.0f"))

@@ -1,7 +1,8 @@
-"""How many placements per second the object that decides them makes, on fleets of several sizes.
+"""Placements per second of the deciding object, on fleets of several sizes.
 
-Prompts of 64 blocks of which about 48 are held; keys are given, each placement's ticket is given
-back. The best of several rounds is told beside the mean: of a busy machine it says more.
+Prompts of 64 blocks of which about 48 are stored. Keys are given, and each placement's ticket is
+returned. The best of several rounds is printed next to the mean, as it is more reliable on a busy
+machine.
 
     python -m bench.router.sizes [--workers 8 64 1000] [--blocks 100000 1000000] [--json FILE]
 """
@@ -24,12 +25,12 @@ ROUND = 200
 
 
 def rounds(roles: Roles, blocks: int, count: int) -> list[float]:
-    """Return seconds of CPU time that rounds of placements take.
+    """Return the CPU seconds of rounds of placements.
 
     Args:
-        roles: of the workers.
-        blocks: of the index.
-        count: of rounds.
+        roles: the workers' roles.
+        blocks: blocks of the index.
+        count: number of rounds.
     """
     prompts = blocks // BLOCKS
     service = PlacementService(fleet(roles, prompts), scorer=choose_scorer().taken)

@@ -1,1 +1,1 @@
-"""What HTTP/2 and gRPC cost in Python: Baton's own beside libraries."""
+"""Cost of HTTP/2 and gRPC in Python: Baton's own implementation compared with libraries."""

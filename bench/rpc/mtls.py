@@ -1,9 +1,9 @@
-"""What mutual TLS costs between two processes: `python -m bench.rpc.mtls`.
+"""Cost of mutual TLS between two processes: `python -m bench.rpc.mtls`.
 
-A server's process and a client's, on one machine, with plain text and with certificates in turn.
-Prints the CPU of both ends together, and TLS's share of it: per connection, per call of a few
-bytes, per token of a stream that brings a message of `--tokens` each `--pace-ms`, and per MiB of
-messages of 1 MiB, as KV travels between hosts.
+A server and a client process on one machine, with plain text and with certificates in turn. Prints
+the CPU of both sides together, and TLS's share of it: per connection, per call of a few bytes, per
+token of a stream with a message of `--tokens` each `--pace-ms`, and per MiB of messages of 1 MiB,
+as KV is transferred between hosts.
 """
 
 import argparse
@@ -35,9 +35,9 @@ from bench.harness.table import Table
 
 WORKER = "baton.internal.v1.WorkerService"
 CALL, STEPS, BULK = (f"/{WORKER}/{name}" for name in ("GetTokenizer", "Run", "WatchLoad"))
-"""Names of methods that a frontend and a router may call; what they carry here is bytes."""
+"""Names of methods that a frontend and a router may call; here they carry bytes."""
 TOKEN_BYTES = 7
-"""Of a step's message, about, for each token."""
+"""Approximate bytes per token of a step's message."""
 MIB = 1 << 20
 LANES = 16
 Seconds = dict[str, float]
@@ -59,7 +59,7 @@ async def answer(request: bytes, _: Any) -> bytes:
 
 
 async def steps(requests: AsyncIterator[bytes], context: Any) -> None:
-    """Send messages of a size at a pace, for a number of them."""
+    """Send a number of messages of a size at a pace."""
     async for request in requests:
         size, count, pace_us = map(int, request.split())
         message, due = secrets.token_bytes(size), time.monotonic()
@@ -70,14 +70,14 @@ async def steps(requests: AsyncIterator[bytes], context: Any) -> None:
 
 
 async def bulk(request: bytes, context: Any) -> None:
-    """Send so many messages of 1 MiB."""
+    """Send messages of 1 MiB."""
     message = secrets.token_bytes(MIB)
     for _ in range(int(request)):
         await context.write(message)
 
 
 async def serve(directory: str) -> None:
-    """Serve until standard input ends; prints the address, and CPU seconds for each line read."""
+    """Serve until standard input ends; print the address, and CPU seconds for each line read."""
     logs.configure("bench", "bench", "warning")
     handlers = {
         "GetTokenizer": grpc.unary_unary_rpc_method_handler(answer),
@@ -93,14 +93,14 @@ async def serve(directory: str) -> None:
         print(server.address, flush=True)
         while await asyncio.to_thread(sys.stdin.readline):
             print(time.process_time(), flush=True)
-        os._exit(0)  # there is nothing to give back
+        os._exit(0)  # there is nothing to return
 
 
-# The client's, which is this one.
+# The client's process, which is this one.
 
 
 async def connections(address: str, options: argparse.Namespace) -> int:
-    """Make a connection for each of some calls."""
+    """Make a number of calls, each on a new connection."""
     for _ in range(options.connections):
         async with Channel(address) as channel:
             await channel.unary_unary(CALL, bytes, bytes)(b"hello", timeout=30)
@@ -121,7 +121,7 @@ async def calls(address: str, options: argparse.Namespace) -> int:
 
 
 async def tokens(address: str, options: argparse.Namespace) -> int:
-    """Read the steps of an engine; returns how many tokens they had."""
+    """Read the steps of an engine; return their number of tokens."""
     count = int(options.seconds * 1e3 / options.pace_ms)
     async with Channel(address) as channel:
         call = channel.stream_stream(STEPS, bytes, bytes)()
@@ -151,7 +151,7 @@ WORK: dict[str, tuple[str, Callable[[str, argparse.Namespace], Awaitable[int]]]]
 
 
 async def cost(server: Helper, address: str, name: str, options: argparse.Namespace) -> float:
-    """Return the µs of CPU that one of something costs both ends."""
+    """Return the µs of CPU per unit, for both sides."""
     _, work = WORK[name]
     served, began = float(await server.ask("")), time.process_time()
     count = await work(address, options)
@@ -192,9 +192,9 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--connections", type=int, default=100)
     parser.add_argument("--calls", type=int, default=4000)
-    parser.add_argument("--tokens", type=int, default=64, help="in a message")
-    parser.add_argument("--pace-ms", type=float, default=6.0, help="between two messages")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of a stream")
+    parser.add_argument("--tokens", type=int, default=64, help="tokens per message")
+    parser.add_argument("--pace-ms", type=float, default=6.0, help="interval between messages")
+    parser.add_argument("--seconds", type=float, default=3.0, help="duration of a stream")
     parser.add_argument("--mib", type=int, default=256)
 
 

@@ -1,4 +1,4 @@
-"""The engine that the servers share: it gives each call one token per step."""
+"""The engine shared by the servers: it gives each call one token per step."""
 
 import asyncio
 import time
@@ -9,14 +9,14 @@ from baton.v1.inference_pb2 import ChatRequest, ChatResponse
 METHOD = "/baton.v1.InferenceService/Chat"
 
 OnToken = Callable[[ChatResponse, bool], None]
-"""Given the next message, and whether it is the last one."""
+"""Receives the next message, and whether it is the last one."""
 
 
 class Steps:
-    """Calls every stream once per step, all in one go, as a message from a worker does.
+    """Calls every stream once per step, all together, like a message from a worker.
 
     Args:
-        seconds: from one step to the next.
+        seconds: duration of a step.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -24,10 +24,10 @@ class Steps:
         self._streams: dict[Hashable, tuple[OnToken, int, int]] = {}
         self._first = asyncio.Event()
         self.after: Callable[[], None] | None = None
-        """Called after each step: servers that write once per connection do it here."""
+        """Called after each step: servers that write once per connection do so here."""
 
     def add(self, key: Hashable, request: bytes | ChatRequest, on_token: OnToken) -> None:
-        """Begin a call's stream of `max_tokens` tokens with the next step."""
+        """Start a call's stream of `max_tokens` tokens with the next step."""
         parsed = ChatRequest.FromString(request) if isinstance(request, bytes) else request
         self._streams[key] = (on_token, 0, parsed.sampling.max_tokens)
         self._first.set()
@@ -37,7 +37,7 @@ class Steps:
         self._streams.pop(key, None)
 
     async def run(self) -> None:
-        """Step until cancelled; without streams it waits."""
+        """Step until cancelled; wait while there are no streams."""
         due = time.monotonic()
         while True:
             if not self._streams:
@@ -61,7 +61,7 @@ class Steps:
 
 
 def response(position: int) -> ChatResponse:
-    """Return a token's message, as the frontend makes it."""
+    """Return a token's message, as the frontend creates it."""
     made = ChatResponse()
     made.delta.position = position
     made.delta.token_ids.append(100 + position)

@@ -1,9 +1,9 @@
-"""What serving gRPC costs on each HTTP/2 stack: `python -m bench.rpc.transports`.
+"""Cost of serving gRPC on each HTTP/2 stack: `python -m bench.rpc.transports`.
 
-One unmodified grpc.aio client keeps 64 calls open; a step every 6 ms gives each of them a token.
-Calls of 8 tokens, then of 256. Prints the CPU of the server's process per token and per call, with
-all that belongs to them; Python, uvloop and protobuf are the same in all. `make bench-rpc` installs
-the libraries into build/rpc-peers.
+One unmodified grpc.aio client keeps 64 calls open; every 6 ms a step gives each of them a token.
+Calls have 8 tokens, then 256. Prints the CPU of the server's process per token and per call,
+everything included; Python, uvloop and protobuf are the same in all. `make bench-rpc` installs the
+libraries into build/rpc-peers.
 """
 
 import argparse
@@ -38,7 +38,7 @@ _END: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 
 
 class Clients:
-    """Calls that follow one another on each of so many slots of one channel."""
+    """Consecutive calls in each of several slots of one channel."""
 
     def __init__(self, channel: grpc.aio.Channel, streams: int, tokens: int) -> None:
         self._call = channel.unary_stream(
@@ -62,7 +62,7 @@ class Clients:
                 raise SystemExit(f"{seen} tokens instead of {self._expected}")
 
     async def during(self, seconds: float) -> None:
-        """Let them run; raise what one of them did."""
+        """Run the calls; raise the exception of a failed one."""
         done, _ = await asyncio.wait(
             self._tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION
         )
@@ -76,7 +76,7 @@ class Clients:
 
 
 async def measure_one(name: str, tokens: int, options: argparse.Namespace) -> dict[str, float]:
-    """Start the server, load it, and return what it cost."""
+    """Start the server, load it, and return its cost."""
     command = (sys.executable, "-m", "bench.rpc.serve", name, str(options.step_ms / 1e3))
     settings = {"PYTHONPATH": f"{ROOT}:{options.peers}"}
     async with process(command, settings, stdout=PIPE) as server:
@@ -145,8 +145,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", choices=SERVERS, help="default: all")
     parser.add_argument("--streams", type=int, default=64, help="default: 64")
     parser.add_argument("--step-ms", type=float, default=6.0, help="default: 6")
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each; default: 6")
-    parser.add_argument("--peers", type=Path, default=PEERS, help="where the libraries are")
+    parser.add_argument("--seconds", type=float, default=6.0, help="duration of each; default: 6")
+    parser.add_argument("--peers", type=Path, default=PEERS, help="directory of the libraries")
 
 
 if __name__ == "__main__":

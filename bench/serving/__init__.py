@@ -1,1 +1,1 @@
-"""What requests cost through a whole cluster, and what happens when parts of it fail."""
+"""Serving benchmarks: cost of requests through a whole cluster, and effects of failures."""

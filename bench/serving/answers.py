@@ -1,8 +1,8 @@
-"""What reading answers costs: `python -m bench.serving.answers`.
+"""Cost of parsing outputs: `python -m bench.serving.answers`.
 
-Reads prose, and the arguments of a call, token by token, as a frontend does for a request with
-tools, and the same prose for one without. Prints microseconds per token of the output's code, and
-how much of it the lexer adds.
+Parses prose, and the arguments of a tool call, token by token, as a frontend does for a request
+with tools, and the same prose for a request without. Prints microseconds per token of the output's
+code, and the lexer's part of it.
 """
 
 import time
@@ -40,14 +40,14 @@ CALLS = {
 
 @dataclass(frozen=True)
 class Reading:
-    """What is read, by a family or none."""
+    """A text and the family that parses it, if any."""
 
     request: ResolvedRequest
     before: list[int]
     tokens: list[int]
 
     def seconds(self) -> float:
-        """Return the seconds that its tokens take, one by one."""
+        """Return the seconds of its tokens, one by one."""
         output = ChoiceOutput(self.request, 0)
         output.push(self.before)
         begun = time.perf_counter()
@@ -57,7 +57,7 @@ class Reading:
 
 
 def reading(tokenizer: Tokenizer, before: str, reader: AnswerReader | None) -> Reading:
-    """Return the reading of prose behind some text."""
+    """Return the parsing of prose after some text."""
     card = cluster_pb2.ModelCard(name="m", context_tokens=1 << 20, vocab_tokens=1 << 20)
     request = ResolvedRequest(
         context=common_pb2.RequestContext(request_id="r", model="m"),

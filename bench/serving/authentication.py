@@ -1,11 +1,11 @@
-"""What API keys cost a frontend: `python -m bench.serving.authentication`.
+"""Cost of API keys on a frontend: `python -m bench.serving.authentication`.
 
-Fills a directory from records as etcd stores them, and asks it whose keys are shown, as a request
-does: fields of a request in, tenant, project and tier out. Prints CPU per authentication, for keys
-that are known and that are not, CPU per record that is read, and the memory that the keys take.
-Then what limits cost beside it: each of nine (requests and tokens per minute and requests at once,
-of key, project and tenant) is reserved from and settled, while the frontend has chunks of all of
-them. In one process, without sockets and without etcd.
+Fills a directory from records as etcd stores them, and authenticates keys as a request does: fields
+of a request in, tenant, project and tier out. Prints CPU per authentication, for known and unknown
+keys, CPU per record read, and the memory of the keys. It then measures limits: nine (requests and
+tokens per minute and concurrent requests, of key, project and tenant) are reserved and settled per
+request, while the frontend has chunks of all of them. Runs in one process, without sockets and
+without etcd.
 """
 
 import argparse
@@ -32,9 +32,9 @@ from services.frontend.access.request_limits import RequestLimits
 
 PROJECTS = 100
 ASKED = 20_000
-"""Keys of a round: few enough for a round of some ten milliseconds, drawn anew each time."""
+"""Keys per round: few enough for some ten milliseconds, chosen anew each time."""
 LIMITED = 1000
-"""Keys whose limits are asked."""
+"""Keys with limits."""
 LIMITS: dict[str, Any] = {
     "requests_per_minute": 10**9,
     "tokens_per_minute": 10**12,
@@ -44,7 +44,7 @@ TOKENS, USED = 500, 300
 
 
 class Uses:
-    """Notes uses as `LastUses` does, and writes none."""
+    """Records uses as `LastUses` does, and writes none."""
 
     def __init__(self) -> None:
         self.used: dict[str, float] = {}
@@ -83,13 +83,13 @@ def records(
 
 
 def fields(secret: bytes) -> list[tuple[bytes, bytes]]:
-    """Return the fields of a request that OpenAI's client sends."""
+    """Return the header fields of a request of OpenAI's client."""
     names = (b"host", b"accept", b"content-type", b"user-agent", b"x-stainless-lang")
     return [*((name, b"some value") for name in names), (b"authorization", b"Bearer " + secret)]
 
 
 def microseconds(authentication: KeyAuthentication, asked: Sequence[Any]) -> float:
-    """Return the CPU per request of asking for each of these."""
+    """Return the CPU per authentication of these requests."""
     began = time.process_time()
     for one in asked:
         with suppress(BatonError):
@@ -98,7 +98,7 @@ def microseconds(authentication: KeyAuthentication, asked: Sequence[Any]) -> flo
 
 
 class Router:
-    """Owns all limits; it answers in the next turn of the loop."""
+    """Owns all limits; it responds in the next turn of the loop."""
 
     on_answers: Callable[[str, router_pb2.LimitAnswers], None]
     on_closed: Callable[[str], None]
@@ -127,7 +127,7 @@ class Router:
 async def limits_microseconds(
     authentication: KeyAuthentication, asked: Sequence[Any], rounds: int
 ) -> float:
-    """Return the CPU per request of taking its part of all limits, and of giving back the rest."""
+    """Return the CPU per request to reserve from all limits, and to return the rest."""
     router: Any = Router()
     limits = RequestLimits(router, "frontend")
     limits.observe({"router"}, 1)
@@ -139,7 +139,7 @@ async def limits_microseconds(
             assert found is not None
             limits.settle(await limits.reserve(found, TOKENS), USED)
 
-    await once()  # chunks are here from now on
+    await once()  # chunks are available from now on
     taken = []
     for _ in range(rounds):
         began = time.process_time()

@@ -1,9 +1,9 @@
-"""What `baton.client` costs beside the bare generated stub: `python -m bench.serving.client`.
+"""Cost of `baton.client` compared with the bare generated stub: `python -m bench.serving.client`.
 
-Starts a cluster whose engine is simulated, with a step of constant length. A process of its own for
-each way of calling streams answers through it, and reads its own CPU time, of all its threads: with
-one stream open, and with 64. Prints the CPU per token of long answers, and per request of short
-ones, each beside the bare stub's in the same round, and what the frontend used meanwhile.
+Starts a cluster with the simulated engine, with a step of constant length. For each way of calling,
+a separate process streams outputs through it and measures its own CPU time, of all threads: with
+one open stream, and with 64. Prints the CPU per token of long outputs, and per request of short
+ones, each with the bare stub's in the same round, and the frontend's CPU.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from bench.serving.token_path import SETTINGS
 
 PROMPT = list(range(5, 37))
 LOADS = {
-    # streams at once, output tokens, requests
+    # concurrent streams, output tokens, requests
     "1 x 256": (1, 256, 2),
     "64 x 256": (64, 256, 128),
     "1 x 8": (1, 8, 40),
@@ -43,7 +43,7 @@ LOADS = {
 
 @dataclass(frozen=True)
 class Ask:
-    """What one way of calling is asked to do."""
+    """The task of one way of calling."""
 
     way: str
     address: str
@@ -150,7 +150,7 @@ def _options(ask: Ask) -> dict[str, Any]:
 
 
 def call(ask: Ask) -> dict[str, float]:
-    """Make the calls in this process, and return what they took."""
+    """Make the calls in this process, and return their cost."""
     left = ask.requests
     lock = threading.Lock()
 
@@ -172,7 +172,7 @@ def call(ask: Ask) -> dict[str, float]:
 
 
 async def measure_way(ask: Ask) -> dict[str, float]:
-    """Make the calls in a process of their own."""
+    """Make the calls in a separate process."""
     command = (sys.executable, "-m", "bench.serving.client", "--call", json.dumps(vars(ask)))
     async with process(command, stdout=PIPE) as child:
         said, _ = await child.communicate()

@@ -1,10 +1,10 @@
-"""Streams that go on while others send long prompts: prefill and decode apart, together, and vLLM.
+"""Running streams while others send long prompts: separate and combined workers, and vLLM.
 
-8 clients stream, others send 3,000-token prompts at a rate that is swept. Systems, each on the
-machine's cores as a whole:
+8 clients stream, while others send 3,000-token prompts at several rates. Systems, each on all cores
+of the machine:
 
     split       1 prefill + 1 decode worker, a core (or half of them) each
-    shared      the same two on all cores, decode's threads nicer than prefill's
+    shared      the same two on all cores, decode's threads with a lower priority than prefill's
     combined    1 worker that does both on all cores
     vllm        vLLM with chunked prefill on all cores (`make vllm` installs it)
 
@@ -13,8 +13,8 @@ A chunk size after a slash replaces the default: `combined/128`.
     python -m bench.serving.disaggregation [--system split …] [--rate 0.1 …] [--json FILE]
     python -m bench.serving.disaggregation --from FILE [--svg FILE]     measures nothing
 
-`--json` is written after every point; `--from` reads it, so that several runs make one picture.
-Below the table: what either pair of workers is beside vLLM and the combined worker.
+`--json` is written after every point; `--from` reads it, so that several runs form one picture.
+Below the table, each pair of workers is compared with vLLM and the combined worker.
 """
 
 import argparse
@@ -42,7 +42,7 @@ PAIRS = ("split", "shared")
 RATES = (0.1, 0.15, 0.2)
 CHUNK_TOKENS = 512
 SHARED = "[decode.engine]\nnice = {nice}\n"
-"""Of a pair that shares its cores, as `baton up --config` reads it."""
+"""Settings of a pair that shares its cores, in the format of `baton up --config`."""
 Row = dict[str, Any]
 Done = Callable[[MixedLoad, list[Request]], None]
 
@@ -55,7 +55,7 @@ async def on_baton(
     loads: list[MixedLoad],
     done: Done,
 ) -> None:
-    """Put every load on one cluster with the workers of one system."""
+    """Run every load on one cluster with the workers of one system."""
     config = ROOT / "build" / "bench" / "shared.toml"
     config.write_text(SHARED.format(nice=options.nice))
     workers = {
@@ -75,7 +75,7 @@ async def on_baton(
         AsyncClient(up.grpc, retries=0) as client,
     ):
         generate = greedy(client, up.model)
-        # Once through every worker and size, so that nothing measured is a first time.
+        # Once through every worker and size, so that no measurement is a first run.
         warm = loads[0].warm_seconds
         first = replace(
             loads[0], prompts_per_second=2 / warm, seconds=warm, streams=2, warm_seconds=0
@@ -86,7 +86,7 @@ async def on_baton(
 
 
 async def on_vllm(chunk: int, model: Path, loads: list[MixedLoad], done: Done) -> None:
-    """Put every load on one vLLM engine."""
+    """Run every load on one vLLM engine."""
     cores = sorted(os.sched_getaffinity(0))
     settings = {"VLLM_CPU_KVCACHE_SPACE": "3"}
     async with async_llm(model, cores, cores, chunk_tokens=chunk, settings=settings) as peer:
@@ -95,7 +95,7 @@ async def on_vllm(chunk: int, model: Path, loads: list[MixedLoad], done: Done) -
 
 
 def show(table: Table, row: Row) -> None:
-    """Print a point's line."""
+    """Print the line of a point."""
     table.row(
         row["system"],
         row["prompts_per_second"],
@@ -114,7 +114,7 @@ def show(table: Table, row: Row) -> None:
 
 
 def compare(rows: list[Row]) -> None:
-    """Print what each pair of workers is beside the other systems at the same rate."""
+    """Print how each pair of workers compares with the other systems at the same rate."""
     by_point = {(row["system"], row["prompts_per_second"]): row for row in rows}
     for (system, rate), pair in by_point.items():
         if system not in PAIRS:
@@ -140,7 +140,7 @@ def _ratio(one: float, other: float) -> str:
 
 
 def plot(rows: list[Row], targets: Targets) -> str:
-    """The sweep as SVG."""
+    """Return the results as SVG."""
     x = "3,000-token prompts per second"
 
     def curves(name: str, scale: float) -> dict[str, list[tuple[float, float]]]:
@@ -225,17 +225,21 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system", action="append", help="default: all of " + ", ".join(SYSTEMS))
     parser.add_argument("--rate", type=float, action="append", help=f"prompts/s; default {RATES}")
-    parser.add_argument("--seconds", type=float, default=40.0, help="per point")
-    parser.add_argument("--warm-seconds", type=float, default=4.0, help="before a point")
-    parser.add_argument("--prompt-tokens", type=int, default=3000, help="of a long prompt")
-    parser.add_argument("--size", choices=SIZES, default="154M", help="of the model")
-    parser.add_argument("--engine", choices=("sim", "torch"), default="torch", help="of Baton")
-    parser.add_argument("--kv", default="1GiB", help="of each worker and of the store")
+    parser.add_argument("--seconds", type=float, default=40.0, help="duration of a point")
+    parser.add_argument("--warm-seconds", type=float, default=4.0, help="warm-up before a point")
+    parser.add_argument("--prompt-tokens", type=int, default=3000, help="tokens of a long prompt")
+    parser.add_argument("--size", choices=SIZES, default="154M", help="size of the model")
+    parser.add_argument(
+        "--engine", choices=("sim", "torch"), default="torch", help="Baton's engine"
+    )
+    parser.add_argument("--kv", default="1GiB", help="KV memory of each worker and the store")
     parser.add_argument("--first-token", type=float, default=8.0, help="target, seconds")
     parser.add_argument("--inter-token", type=float, default=0.2, help="target, seconds")
-    parser.add_argument("--nice", type=int, default=5, help="decode's, where cores are shared")
-    parser.add_argument("--from", dest="sources", type=Path, action="append", help="show these")
-    parser.add_argument("--svg", type=Path, help="also draw the sweep here")
+    parser.add_argument("--nice", type=int, default=5, help="decode's niceness with shared cores")
+    parser.add_argument(
+        "--from", dest="sources", type=Path, action="append", help="show these results"
+    )
+    parser.add_argument("--svg", type=Path, help="also write a plot here")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A cluster as the loads of `load.mixed` ask it."""
+"""Requests of the loads of `load.mixed` to a cluster."""
 
 from collections.abc import AsyncGenerator
 
@@ -7,7 +7,7 @@ from bench.serving.load.mixed import Generate
 
 
 def greedy(client: AsyncClient, model: str) -> Generate:
-    """Return what asks for greedy answers of exactly so many tokens."""
+    """Return a function that requests greedy outputs of an exact length."""
 
     async def generate(prompt: list[int], output: int) -> AsyncGenerator[int, None]:
         stream = client.generate(

@@ -1,9 +1,9 @@
-"""What the hand-over of a prompt's KV costs: from the prompt's last chunk to decode's first step.
+"""Cost of a KV handover: from the prompt's last chunk to decode's first step.
 
 One prefill and one decode worker, a core (or half of them) each. Requests of 2,000 tokens, one
 after the other, on idle workers or while other clients stream (`--streams 8`). Times within the
-workers come from their OpenTelemetry spans, which this program collects; the others are the
-client's.
+workers come from their OpenTelemetry spans, which this program collects; the others are measured by
+the client.
 
     python -m bench.serving.handoff [--engine vllm] [--requests 8] [--streams 0] [--json FILE]
 """
@@ -28,7 +28,7 @@ from bench.harness.cluster import Cluster, cluster
 from bench.harness.table import Table
 
 EXPORT_SECONDS = 15
-"""In which spans of a request have come."""
+"""Time in which the spans of a request have arrived."""
 ROWS = {
     "first": "time to first token",
     "second": "time to second token",
@@ -74,7 +74,7 @@ async def collecting() -> AsyncIterator[tuple[Collector, str]]:
 
 
 class Asker:
-    """Asks for answers to random prompts."""
+    """Sends requests with random prompts."""
 
     def __init__(self, client: AsyncClient, up: Cluster) -> None:
         self._client = client
@@ -82,7 +82,7 @@ class Asker:
         self._draw = random.Random(1)
 
     async def ask(self, tokens: int, output: int) -> tuple[str, list[float]]:
-        """The request's id, and when each token came: seconds from asking."""
+        """Return the request's id, and the times of its tokens in seconds from sending."""
         prompt = [self._draw.randrange(256, VOCAB) for _ in range(tokens)]
         request_id, times = "", []
         began = time.perf_counter()
@@ -103,7 +103,7 @@ class Asker:
 
 
 async def ask_all(options: argparse.Namespace) -> list[Measured]:
-    """Ask one request after the other; return the figures of each."""
+    """Send requests one after the other; return the figures of each."""
     async with collecting() as (collector, endpoint):
         settings = {
             "BATON_TELEMETRY_OTLP_ENDPOINT": endpoint,
@@ -140,12 +140,12 @@ async def ask_all(options: argparse.Namespace) -> list[Measured]:
 
 
 def measured(spans: dict[str, Any], times: list[float]) -> Measured:
-    """One request, in seconds."""
+    """Return the figures of one request, in seconds."""
     prefill, prepare = spans["prefill"], spans["prepare"]
     read = {event.name: event.time_unix_nano for event in prefill.events}
     wrote = {event.name: event.time_unix_nano for event in prepare.events}
     computed, started = read["first_token"], wrote["started"]
-    # Where the last blocks are in place before all is said to be published, only the sum is known.
+    # If the last blocks are in place before publishing is reported, only the sum is known.
     committed = min(read["kv.published"], wrote["kv.in_place"])
     marks = [computed, committed, wrote["kv.in_place"], started, wrote["first_token"]]
     names = ("committed", "in_place", "started", "step")
@@ -168,7 +168,7 @@ def _attribute(span: Any, name: str) -> float:
 
 
 def show(rows: list[Measured]) -> None:
-    """Print medians and worst values."""
+    """Print medians and maxima."""
     table = Table(("milliseconds", "<44"), ("median", "8.1f"), ("worst", "8.1f"))
     for name, words in ROWS.items():
         values = [row[name] * 1e3 for row in rows]
@@ -197,11 +197,11 @@ async def measure(options: argparse.Namespace) -> list[Measured]:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", choices=("sim", "torch", "vllm"), default="torch")
     parser.add_argument("--requests", type=int, default=8)
-    parser.add_argument("--streams", type=int, default=0, help="other clients that stream")
-    parser.add_argument("--tokens", type=int, default=2000, help="of each prompt")
-    parser.add_argument("--chunk", type=int, default=512, help="tokens computed in one step")
-    parser.add_argument("--size", choices=SIZES, default="64M", help="of the model")
-    parser.add_argument("--kv", default="1GiB", help="of each worker and of the store")
+    parser.add_argument("--streams", type=int, default=0, help="number of streaming clients")
+    parser.add_argument("--tokens", type=int, default=2000, help="tokens per prompt")
+    parser.add_argument("--chunk", type=int, default=512, help="tokens per step")
+    parser.add_argument("--size", choices=SIZES, default="64M", help="size of the model")
+    parser.add_argument("--kv", default="1GiB", help="KV memory of each worker and the store")
 
 
 if __name__ == "__main__":

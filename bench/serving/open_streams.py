@@ -1,9 +1,9 @@
-"""Many streams open at once on one frontend process: `python -m bench.serving.open_streams`.
+"""Many open streams on one frontend process: `python -m bench.serving.open_streams`.
 
-The simulated engine gives every stream one token per step. Streams are opened over a while: each on
-a connection of its own over HTTP, all on one over gRPC. Once
-all of them are open, the memory and the CPU of the frontend are read over some steps. Prints what a
-stream takes, what a token costs then, and how many streams failed.
+The simulated engine gives every stream one token per step. Streams are opened over a period: each
+on its own connection over HTTP, all on one over gRPC. Once all of them are open, the memory and the
+CPU of the frontend are read over some steps. Prints the memory per stream, the CPU per token, and
+the number of failed streams.
 """
 
 import argparse
@@ -27,15 +27,15 @@ RUN = {"http": run_http, "grpc": run_grpc}
 
 @dataclass
 class Result:
-    """What was seen with all streams open."""
+    """The results with all streams open."""
 
     streams: int
     most_open: int
     errors: dict[str, int]
     error: str
-    """What the first one said."""
+    """The first error's message."""
     bytes_per_stream: float
-    """Resident memory that the frontend has more than before, per stream."""
+    """Growth of the frontend's resident memory per stream."""
     frontend_us_per_token: float
     tokens_per_second: float
     window_seconds: float
@@ -66,13 +66,13 @@ async def watch(up: Cluster, options: argparse.Namespace) -> Result:
         prompts=[f"say {number} things" for number in range(options.streams)],
         http=up.http,
         grpc=up.grpc,
-        output_tokens=2000,  # none ends before it is measured
+        output_tokens=2000,  # no stream ends before the measurement
         concurrency=options.streams,
         ramp_seconds=options.ramp,
     )
     one = replace(load, output_tokens=2, concurrency=1, ramp_seconds=0)
     run = RUN[options.surface]
-    await run(one, iter([0, None]).__next__, Observed())  # what the first request loads
+    await run(one, iter([0, None]).__next__, Observed())  # modules that the first request loads
     before = rss_bytes(front)
     made = iter(range(options.streams))
     seen = Observed()

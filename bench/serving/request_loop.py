@@ -1,9 +1,9 @@
-"""What a request costs the frontend in Python alone: `python -m bench.serving.request_loop`.
+"""CPU of a request in the frontend's Python alone: `python -m bench.serving.request_loop`.
 
-64 clients ask at once over real HTTP connections without sockets, are placed by a router and
-answered by a worker that are this program, and ask again. Prints CPU per request of 8 tokens: until
-the last of the 64 has been started at the worker, and in all. Little depends on what else the
-machine does.
+64 clients send requests at once over real HTTP connections without sockets, are placed by a router
+and answered by a worker that are this program, and send again. Prints the CPU per request of 8
+tokens: until the last of the 64 has been started at the worker, and in total. Other work of the
+machine has little influence.
 """
 
 import argparse
@@ -56,7 +56,7 @@ TOKENS = 8
 
 
 class KnownSalts(Salts):
-    """The tenant's salt, known already."""
+    """Known salts of the tenant."""
 
     async def get(self, tenant: str) -> bytes:
         del tenant
@@ -64,7 +64,7 @@ class KnownSalts(Salts):
 
 
 class OneWorker(Workers):
-    """The one worker, which never dies."""
+    """The one worker, which never fails."""
 
     lost: Mapping[str, str] = {}
 
@@ -85,7 +85,7 @@ class OneWorker(Workers):
 
 
 class Router(Routers):
-    """Answers each query in a later turn of the loop, as what comes off a socket does."""
+    """Answers each query in a later turn of the loop, like data from a socket."""
 
     def __init__(self, target: router_pb2.Target) -> None:
         self._target = target
@@ -101,7 +101,7 @@ class Router(Routers):
 
 
 class Transport(asyncio.Transport):
-    """A client's socket: notes when an answer has ended, and drops it."""
+    """A client's socket: detects the end of a response, and discards it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class Transport(asyncio.Transport):
 
 
 class Nowhere(io.StringIO):
-    """Where log lines go."""
+    """Discards log lines."""
 
     def write(self, text: str) -> int:
         return len(text)
@@ -196,7 +196,7 @@ def bodies() -> list[bytes]:
 
 
 def steps(stream_ids: list[int]) -> list[bytes]:
-    """Return an answer of all streams as it comes from a worker: the last step ends them."""
+    """Return an output of all streams as a worker sends it: the last step ends them."""
     messages = []
     for position in range(TOKENS):
         step = StepTokens()
@@ -215,7 +215,7 @@ def steps(stream_ids: list[int]) -> list[bytes]:
 async def burst(
     frontend: Frontend, worker: DetachedConnection, requests: list[bytes]
 ) -> tuple[float, float]:
-    """Let every client ask once; return the seconds of CPU to the last start, and after it."""
+    """Let every client send once; return the CPU seconds to the last start, and after it."""
     known = len(worker.opened)
     ended = sum(transport.ended for transport in frontend.transports)
     began = time.process_time()
@@ -258,7 +258,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, float]]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--bursts", type=int, default=30, help="of a round; default: 30")
+    parser.add_argument("--bursts", type=int, default=30, help="bursts per round; default: 30")
     parser.add_argument("--profile", action="store_true", help="print where the time goes")
 
 

@@ -1,16 +1,16 @@
-"""Every process of a cluster is replaced under load: `python -m bench.serving.rolling`.
+"""Replacement of every process of a cluster under load: `python -m bench.serving.rolling`.
 
-Starts etcd and two of each process, keeps requests running over HTTP and gRPC without retries, and
-gives one process after the other SIGTERM and a successor, until so many requests are answered. A
-third of the streams are longer than the drain of any process but their frontend's, which a stream
-cannot outlive. gRPC clients know both frontends' addresses; HTTP clients make new connections to
-ready ones, as behind a Service of Kubernetes. Each answer is compared with what an engine says on
-which nothing happened.
+Starts etcd and two of each process, and keeps requests running over HTTP and gRPC without retries.
+One process after the other gets SIGTERM and a successor, until a number of requests have ended. A
+third of the streams last longer than the drain of any process except that of their frontend, which
+a stream cannot outlive. gRPC clients know both frontends' addresses; HTTP clients open new
+connections to ready ones, as with a Service of Kubernetes. Each output is compared with that of an
+undisturbed engine.
 
-`--versions released,checkout,released` upgrades all of them and rolls back: successors are of the
-next version of the list. `released` is the one that upgrades are tested from: as its frontends go,
-they refuse what comes, which is counted as failed. `later` is the checkout with another layout of
-KV and a field more in every message.
+`--versions released,checkout,released` upgrades all of them and rolls back: successors have the
+next version of the list. `released` is the version from which upgrades are tested. Its frontends
+reject requests while they stop, which counts as failed. `later` is the checkout with another layout
+of KV and an additional field in every message.
 """
 
 import argparse
@@ -79,9 +79,9 @@ async def roll(
     options: argparse.Namespace,
     versions: Sequence[Release],
 ) -> dict[str, Any]:
-    """Replace all processes of these roles, again and again, until `--requests` were begun.
+    """Replace all processes of these roles repeatedly, until `--requests` were started.
 
-    Each time by the next of the versions; the first is the one that runs. All have their turn.
+    Each successor has the next of the versions; the first one is running. All have their turn.
     """
     table = Table(
         ("restarted", "<12"),
@@ -125,10 +125,10 @@ async def roll(
 
 
 def version_of(name: str, directory: Path) -> Release:
-    """Return the version that `--versions` calls so.
+    """Return the version with a name of `--versions`.
 
     Raises:
-        SystemExit: there is none of that name.
+        SystemExit: there is no such version.
         HistoryError: the history lacks the released one.
     """
     match name:
@@ -144,22 +144,22 @@ def version_of(name: str, directory: Path) -> Release:
 
 
 async def moved(fleet: Fleet) -> float:
-    """Return the streams that workers have handed over, as the frontends that live count them."""
+    """Return the number of streams that workers handed over, as counted by the live frontends."""
     shown = await asyncio.gather(*(one.metrics() for one in fleet.frontends if one.pid))
     return sum(total(one, "baton_frontend_streams_handed_over_total") for one in shown)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", choices=ENGINES, default="sim")
-    parser.add_argument("--requests", type=int, default=2000, help="at least so many")
-    parser.add_argument("--roles", default=",".join(SERVICES), help="whose processes are replaced")
-    parser.add_argument("--versions", default="checkout", help="what they are, one after the other")
-    parser.add_argument("--streams", type=int, default=8, help="at once, of each API")
-    parser.add_argument("--drain", type=float, default=4.0, help="seconds, but of frontends: 60")
+    parser.add_argument("--requests", type=int, default=2000, help="minimum number of requests")
+    parser.add_argument("--roles", default=",".join(SERVICES), help="roles to replace")
+    parser.add_argument("--versions", default="checkout", help="versions in order")
+    parser.add_argument("--streams", type=int, default=8, help="concurrent streams of each API")
+    parser.add_argument("--drain", type=float, default=4.0, help="drain in seconds; frontends: 60")
     parser.add_argument("--step", type=float, default=0.02, help="seconds per decode step")
     parser.add_argument("--pause", type=float, default=2.0, help="seconds between two processes")
     add_counts(parser, COUNTS)
-    parser.add_argument("--seed", type=int, default=1, help="of what is asked")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the requests")
 
 
 if __name__ == "__main__":

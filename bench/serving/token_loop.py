@@ -1,8 +1,8 @@
-"""What a streamed token costs the frontend in Python alone: `python -m bench.serving.token_loop`.
+"""CPU of a streamed token in the frontend's Python alone: `python -m bench.serving.token_loop`.
 
 Feeds recorded engine steps of 64 streams to a real connection, real requests and the real SSE
-encoder, in one process without sockets; what would be written is made and dropped. Prints CPU per
-token. Little depends on what else the machine does.
+encoder, in one process without sockets; output is created and discarded. Prints the CPU per token.
+Other work of the machine has little influence.
 """
 
 import argparse
@@ -45,7 +45,7 @@ PROMPT = [5] * 128
 
 
 class DetachedConnection(WorkerConnection):
-    """A connection whose frames go nowhere and come from this program."""
+    """A connection whose output is discarded and whose input is this program's."""
 
     def __init__(self) -> None:
         self.target = router_pb2.Target(instance_id="worker", incarnation="1")
@@ -78,7 +78,7 @@ class Anywhere:
 
 
 class Wire:
-    """Makes what a connection would write."""
+    """Creates the bytes that a connection would write."""
 
     on_lost = on_pause = on_resume = None
     lost = False
@@ -94,7 +94,7 @@ class Wire:
 
 
 async def serve(model: ServedModel, anywhere: Any, wire: Any, number: int) -> None:
-    """One streamed answer."""
+    """Stream one response."""
     sampling = SamplingParams(max_tokens=STEPS + 1, ignore_eos=True)
     request = GenerationRequest(
         model.name, TokenPrompt(PROMPT), sampling=sampling, request_id=f"r{number}"
@@ -124,13 +124,13 @@ async def serve(model: ServedModel, anywhere: Any, wire: Any, number: int) -> No
     )
 
     async def send(_: Any) -> None:
-        """Heads and ends are not what is measured."""
+        """Discard heads and ends, which are not measured."""
 
     await answer_stream(batch, ChunkEncoder(CHAT, options, [resolved]), wire, send, 15.0)
 
 
 def message(position: int) -> bytes:
-    """One engine step as it comes from a worker."""
+    """Return one engine step as a worker sends it."""
     step = StepTokens()
     for stream in range(STREAMS):
         token_id = (stream * 97 + position * 31) % 8000

@@ -1,10 +1,10 @@
-"""What the path of requests and tokens costs: `python -m bench.serving.token_path --json FILE`.
+"""Cost of the path of requests and tokens: `python -m bench.serving.token_path --json FILE`.
 
-Starts a cluster whose engine is simulated and asks it for answers to prompts of 128 tokens: 8
-tokens to 64 clients at once, 256 tokens to 64, and 16 tokens to one. Prints, for HTTP and for gRPC,
-requests per second, the time to first token, and the CPU of frontend and router: per request, with
-all its tokens, and per token, with everything that belongs to its request. Clients, frontend,
-router, workers and store share the machine's cores.
+Starts a cluster with the simulated engine and sends it prompts of 128 tokens: 8 output tokens for
+64 concurrent clients, 256 tokens for 64, and 16 tokens for one. Prints, for HTTP and for gRPC,
+requests per second, the time to first token, and the CPU of frontend and router: per request with
+all its tokens, and per token with its share of the request. Clients, frontend, router, workers and
+store share the machine's cores.
 """
 
 import argparse
@@ -42,7 +42,7 @@ SETTINGS = {
 
 
 def prompts(model: Path, count: int, seed: int = 1, tokens: int = PROMPT_TOKENS) -> list[str]:
-    """Return texts that are exactly so many tokens in the model's chat template."""
+    """Return texts with an exact number of tokens in the model's chat template."""
     tokenizer = Tokenizer.load(TokenizerFiles.read(model))
     draw = random.Random(seed)
     made: list[str] = []
@@ -58,7 +58,7 @@ def prompts(model: Path, count: int, seed: int = 1, tokens: int = PROMPT_TOKENS)
 
 
 async def under(up: Cluster, load: Load, name: str) -> dict[str, Any]:
-    """Run a load and put what it cost beside what its clients saw."""
+    """Run a load and combine its cost with the clients' results."""
     pids = up.pids()
     before = {member: cpu_seconds(pid) for member, pid in pids.items()}
     seen = await asyncio.to_thread(run, load)
@@ -77,7 +77,7 @@ async def under(up: Cluster, load: Load, name: str) -> dict[str, Any]:
 
 
 def show(table: Table, result: dict[str, Any]) -> None:
-    """Print a load's line."""
+    """Print the line of a load."""
     table.row(
         result["load"],
         result["requests_per_second"],
@@ -94,7 +94,7 @@ def show(table: Table, result: dict[str, Any]) -> None:
 
 
 def slope(few: dict[str, Any], many: dict[str, Any]) -> float:
-    """Return the CPU of one more token in µs, from two loads that differ in their tokens."""
+    """Return the CPU of one more token in µs, from two loads with different numbers of tokens."""
     tokens: int = many["output_tokens"] - few["output_tokens"]
     more: float = many["path_ms_per_request"] - few["path_ms_per_request"]
     return 1e3 * more / tokens
@@ -155,8 +155,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prefill", type=int, default=0, help="prefill workers")
     parser.add_argument("--decode", type=int, default=0, help="decode workers")
     parser.add_argument("--combined", type=int, default=1, help="workers that do both")
-    parser.add_argument("--time-scale", type=float, default=0.4, help="of the simulated engine")
-    parser.add_argument("--share", type=float, default=1.0, help="of the requests that are made")
+    parser.add_argument(
+        "--time-scale", type=float, default=0.4, help="time scale of the simulated engine"
+    )
+    parser.add_argument("--share", type=float, default=1.0, help="share of the requests to send")
 
 
 if __name__ == "__main__":

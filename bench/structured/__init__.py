@@ -1,1 +1,1 @@
-"""Outputs that keep to grammars: whether they do, what it costs, and what hostile grammars do."""
+"""Benchmarks of structured output: whether grammars hold, their cost, and hostile grammars."""

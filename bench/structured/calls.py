@@ -1,9 +1,9 @@
-"""Calls whose decode worker is killed while they are written: `python -m bench.structured.calls`.
+"""Tool calls whose decode worker is killed while writing them: `python -m bench.structured.calls`.
 
-A cluster of one prefill and two decode workers of Baton Tiny streams required calls of a tool, each
-of a seed of its own: first with nobody killed, then while decode workers are killed (SIGKILL) that
-are in the middle of calls, until so many calls went on at another worker. Each must be one call
-whose arguments its schema allows, with the tokens of the first time.
+A cluster of one prefill and two decode workers of Baton Tiny streams required tool calls, each with
+its own seed: first undisturbed, then while decode workers that are writing calls are killed
+(SIGKILL), until a number of calls have continued on another worker. Each must be one call whose
+arguments match its schema, with the same tokens as the undisturbed one.
 """
 
 import argparse
@@ -35,12 +35,12 @@ from bench.harness import cli
 from bench.harness.cluster import Cluster, cluster
 
 NOTES = 8
-"""The fewest notes of a call: each has some 25 tokens."""
+"""The fewest notes of a call; each has some 25 tokens."""
 MAX_TOKENS = 1000
 
 
 def schema(notes: int) -> dict[str, Any]:
-    """Return the schema of arguments with at least so many notes."""
+    """Return the schema of arguments with at least this many notes."""
     return {
         "type": "object",
         "properties": {
@@ -58,11 +58,11 @@ def schema(notes: int) -> dict[str, Any]:
 
 
 class Call:
-    """One streamed answer that is a call.
+    """One streamed output that is a call.
 
     Args:
-        seed: of its draws.
-        notes: the fewest that its arguments have.
+        seed: seed of its sampling.
+        notes: the fewest notes in its arguments.
     """
 
     def __init__(self, seed: int, notes: int = NOTES) -> None:
@@ -71,12 +71,12 @@ class Call:
         self.tokens: list[int] = []
         self.arguments: list[str] = []
         self.open = False
-        """It has begun to be written, and not ended."""
+        """Whether its writing has started and not ended."""
         self.begun = self.ended = self.decoders = 0
         self.reason: FinishReason | None = None
 
     async def stream(self, client: AsyncClient, model: str) -> None:
-        """Ask for it, and note what comes."""
+        """Send the request, and record the response."""
         tool: Tool = {"name": "note", "description": "Note.", "parameters": self._schema}
         events = client.chat(
             "What is the weather?",
@@ -115,7 +115,7 @@ class Call:
 
     @property
     def valid(self) -> bool:
-        """Whether it is one whole call that its schema allows."""
+        """Whether it is one complete call that matches its schema."""
         try:
             jsonschema.Draft202012Validator(self._schema).validate(json.loads(self.said[1]))
         except (ValueError, jsonschema.ValidationError):
@@ -133,8 +133,11 @@ async def streamed(client: AsyncClient, model: str, seeds: Sequence[int]) -> lis
 async def killed_within(
     running: Cluster, client: AsyncClient, seeds: Sequence[int], pid: int, draw: Random
 ) -> list[tuple[Call, bool]]:
-    """Stream calls, and kill a worker while it writes some; return each call, and whether it was
-    being written then."""
+    """Stream calls, and kill a worker while it writes some.
+
+    Returns:
+        Each call, and whether it was being written at that moment.
+    """
     calls = [Call(seed) for seed in seeds]
     streams = [asyncio.create_task(call.stream(client, running.model)) for call in calls]
     share = draw.uniform(0.05, 0.6)
@@ -144,19 +147,19 @@ async def killed_within(
         written = [len(call.arguments) for call in calls]
     await asyncio.sleep(draw.uniform(0.0, 0.3))
     open_then = [call.open for call in calls]
-    with suppress(ProcessLookupError):  # it was gone already: another one is killed next time
+    with suppress(ProcessLookupError):  # it was gone already: another one is killed next
         os.kill(pid, signal.SIGKILL)
     await asyncio.gather(*streams)
     return list(zip(calls, open_then, strict=True))
 
 
 async def settled(running: Cluster, seen: dict[int, float], seconds: float) -> list[int]:
-    """Return the pids of the decode workers, once there are two that may be killed.
+    """Return the pids of the decode workers, once two of them may be killed.
 
     Args:
         running: the cluster.
-        seen: since when each is there; kept between calls.
-        seconds: that they must have been there.
+        seen: the time since when each is running; kept between calls.
+        seconds: the least time that they must have been running.
     """
     while True:
         now = time.monotonic()
@@ -204,11 +207,11 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--calls", type=int, default=100, help="to be moved; default: 100")
+    parser.add_argument("--calls", type=int, default=100, help="calls to move; default: 100")
     parser.add_argument("--engine", choices=("sim", "torch"), default="torch")
     parser.add_argument("--at-once", type=int, default=24, help="streams; default: 24")
-    # What dies thrice within 10 s of its start is not started again.
-    help_ = "seconds that a worker lives at least; default: 11"
+    # A process that fails three times within 10 s of its start is not restarted.
+    help_ = "least lifetime of a worker in seconds; default: 11"
     parser.add_argument("--between", type=float, default=11.0, help=help_)
     parser.add_argument("--seed", type=int, default=1, help="default: 1")
 

@@ -1,7 +1,7 @@
-"""Compile the hostile grammars over and over, for bench.structured.hostile.
+"""Compile the hostile grammars repeatedly, for bench.structured.hostile.
 
-As the threads of a worker do. Takes a directory of a checkpoint, says when
-it begins, and runs until it is stopped.
+Compiles as the threads of a worker do. Takes the directory of a checkpoint, reports when it starts,
+and runs until it is stopped.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ def main() -> None:
     print("ready", flush=True)
     while True:
         for kind, text in HOSTILE:
-            with contextlib.suppress(ValueError):  # refused
+            with contextlib.suppress(ValueError):  # rejected
                 compile_grammar(grammars.vocabulary, Grammar.of(kind, text))
 
 

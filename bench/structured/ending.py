@@ -1,8 +1,8 @@
-"""Whether answers in JSON end whose schemas set no bounds: `python -m bench.structured.ending`.
+"""Whether JSON outputs end if their schemas set no bounds: `python -m bench.structured.ending`.
 
-Baton Tiny, each schema with several seeds, at the parameters that it recommends and at temperature
-1, with the bounds that frontends set. Prints how many answers ended by themselves and are valid,
-and the most tokens that one took.
+Baton Tiny, with each schema and several seeds, at its recommended parameters and at temperature 1,
+with the bounds that frontends set. Prints how many outputs ended by themselves and are valid, and
+the most tokens of an output.
 """
 
 import argparse
@@ -62,17 +62,17 @@ SCHEMAS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What became of the answers to one schema."""
+    """The results of one schema."""
 
     asked: int
     ended: int
-    """By themselves."""
+    """Outputs that ended by themselves."""
     valid: int
     most_tokens: int
 
 
 def answers(engine: Engine, schema: Any, sampling: SamplingParams, count: int) -> Row:
-    """Ask for one schema with `count` seeds."""
+    """Send one schema with `count` seeds."""
     tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
     text = TextSettings()
     bounds = Bounds(text.json_max_digits, text.json_max_levels)
@@ -102,7 +102,7 @@ def answers(engine: Engine, schema: Any, sampling: SamplingParams, count: int) -
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Print a row per schema and way to sample."""
+    """Print a row per schema and sampling."""
     engine = create_engine(EngineSettings(model=options.model, dtype="float32"))
     table = Table(
         ("schema", "<16"),
@@ -123,7 +123,9 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", type=Path, default=MODEL, help="with Baton Tiny's tokenizer")
+    parser.add_argument(
+        "--model", type=Path, default=MODEL, help="a model with Baton Tiny's tokenizer"
+    )
     parser.add_argument("--count", type=int, default=10, help="seeds per row")
     parser.add_argument("--schemas", nargs="+", choices=SCHEMAS, default=list(SCHEMAS))
 

@@ -1,4 +1,4 @@
-"""Sixty grammars that ask for more than is good."""
+"""Sixty grammars that are too deep, too large or too ambiguous."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ def _nested(levels: int, *, objects: bool = False) -> dict[str, Any]:
 
 
 def _doubling(levels: int, keyword: str) -> dict[str, Any]:
-    """Return a schema of which each definition names the next one twice."""
+    """Return a schema in which each definition refers to the next one twice."""
     defs: dict[str, Any] = {f"d{levels}": {"type": "integer"}}
     for level in range(levels):
         to = {"$ref": f"#/$defs/d{level + 1}"}
@@ -103,4 +103,4 @@ HOSTILE: list[tuple[str, str]] = [
     *(("regex", text) for text in _REGEXES),
     *(("lark", text) for text in _LARK),
 ]
-"""Kind and text."""
+"""Kind and text of each grammar."""

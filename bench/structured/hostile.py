@@ -1,17 +1,16 @@
-"""What hostile grammars cost: `python -m bench.structured.hostile`.
+"""Cost of hostile grammars: `python -m bench.structured.hostile`.
 
 Sixty grammars that are too deep, too large or too ambiguous (grammars.py). Each is compiled as a
-worker does it, and where that does not refuse it, 64 tokens are drawn by it from random weights:
-compiling, and the longest time between two of its tokens, are to take 250 ms at most.
+worker does, and unless it is rejected, 64 tokens are sampled with it from random weights.
+Compiling, and the longest gap between two of its tokens, must not exceed 250 ms.
 
-Meanwhile four streams without a grammar decode on the same engine. Windows of hostile grammars and
-windows of as many seconds with a stream of the same length that has none, in turns, are compared by
-the time between tokens of the four: the median of the windows' ratios of p50 and of p99. Of every
-second window without a grammar beside every first there is a ratio, too: what is noise. And of
-windows in which another process compiles them on another core: what a machine that shares its
-memory and caches takes, whatever a worker does. On a
-machine that others use the second pair of lines says more: the same without the time for which the
-engine's thread was ready to run and had no core, as Linux counts it.
+Four streams without a grammar decode on the same engine. Windows with hostile grammars and equally
+long windows with a plain stream of the same length, in turns, are compared by the time between
+tokens of the four: the median over the windows of the ratios of p50 and of p99. A second ratio
+compares plain windows with each other, as the noise. A third is for windows in which another
+process compiles the grammars on another core: the effect of shared memory and caches, independent
+of the worker. On a machine with other load, the second pair of lines is more reliable: the same
+without the time for which the engine's thread was ready to run and had no core, as Linux counts it.
 """
 
 import argparse
@@ -42,21 +41,21 @@ MAX_SECONDS = 0.25
 STREAMS = 4
 TOKENS = 64
 WINDOWS = 12
-"""In which the grammars are tried, of a round."""
+"""Windows in which the grammars are tried, per round."""
 
 
 class Background:
-    """An engine with streams that nothing is asked of but tokens."""
+    """An engine with plain streams."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.gaps: list[tuple[float, float]] = []
-        """Seconds between tokens, and of them without those that were waited for a core."""
+        """Seconds between tokens, and the same without the time spent waiting for a core."""
         self._last: dict[int, tuple[float, float]] = {}
         self._next = 0
         self.ended: dict[int, SequenceEnded] = {}
         self.tokens: dict[int, tuple[int, float]] = {}
-        """Of streams that are not measured: how many tokens, and the longest time between two."""
+        """Of unmeasured streams: the number of tokens, and the longest gap between two."""
 
     def fill(self) -> None:
         """Keep the streams running."""
@@ -131,7 +130,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         elsewhere.send_signal(signal.SIGSTOP)
         for turn in range(options.rounds):
             assert engine.grammars is not None
-            engine.grammars.close()  # each round compiles anew
+            engine.grammars.close()  # each round compiles again
             engine.grammars = Grammars(engine.grammars.vocabulary)
             for at in range(0, len(tried), size):
                 made.gaps = []
@@ -194,14 +193,14 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _beside(made: Background) -> None:
-    """Have a stream of `TOKENS` beside the others, which has no grammar."""
+    """Run a plain stream of `TOKENS` next to the others."""
     number = made.add(SamplingParams(seed=1, max_tokens=TOKENS, ignore_eos=True), apart=True)
     while number not in made.ended:
         made.step()
 
 
 def _play(made: Background, kind: str, text: str) -> tuple[float, float, str]:
-    """Compile a grammar and draw by it; return milliseconds of both, and what came of it."""
+    """Compile a grammar and sample with it; return milliseconds of both, and the result."""
     engine = made.engine
     grammars = engine.grammars
     assert grammars is not None
@@ -227,8 +226,10 @@ def _play(made: Background, kind: str, text: str) -> tuple[float, float, str]:
 
 
 def core_wait() -> float:
-    """Return for how many seconds the calling thread was ready to run and had no core; where Linux
-    does not count it, 0."""
+    """Return the seconds for which the calling thread was ready to run and had no core.
+
+    0 if Linux does not count them.
+    """
     try:
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) * 1e-9
     except FileNotFoundError:
@@ -241,9 +242,9 @@ def _quantile(gaps: list[tuple[float, float]], of: int, share: float) -> float:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--vocab", type=int, default=4096, help="tokens of the model; default: 4096"
+        "--vocab", type=int, default=4096, help="vocabulary of the model; default: 4096"
     )
-    help_ = "try each grammar of so many; default: 1, all"
+    help_ = "try every n-th grammar; default: 1"
     parser.add_argument("--every", type=int, default=1, help=help_)
 
 

@@ -1,4 +1,4 @@
-"""What bench.structured.steps asks engines. Imports only the standard library: peers use it."""
+"""The load of bench.structured.steps. Imports only the standard library, as peers use it."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _ITEMS: list[Any] = [
 SCHEMAS: list[dict[str, Any]] = [
     {"type": "array", "items": items, "minItems": 1000} for items in _ITEMS
 ]
-"""Of the streams, in turns; no output ends within a measurement."""
+"""Schemas of the streams, in turns; no output ends within a measurement."""
 
 
 def prompt(number: int) -> tuple[int, ...]:

@@ -1,10 +1,10 @@
 """Random schemas and seeds: `python -m bench.structured.pairs [--pairs 1000] [--kills 200]`.
 
-Each pair is answered three times: by one engine; by two, of which one reads the prompt and
-samples the first tokens and the other goes on; and by one that is given the output as far as a
-random token, as after a worker was lost. All must have the same tokens. With --kills, a cluster of
-one prefill and two decode workers answers while decode workers are killed (SIGKILL), until so many
-streams went on at another worker: their tokens must be the engine's.
+Each pair is run three times: on one engine; on two, of which one reads the prompt and samples the
+first tokens and the other continues; and on one that receives the output up to a random token, as
+after a lost worker. All must have the same tokens. With --kills, a cluster of one prefill and two
+decode workers runs pairs while decode workers are killed (SIGKILL), until a number of streams have
+continued on another worker: their tokens must be the engine's.
 """
 
 import argparse
@@ -46,7 +46,7 @@ _VOCAB = 1024
 _LONG = 48
 _AT_ONCE = 24
 _SETTLED_SECONDS = 11.0
-"""What dies thrice within 10 s of its start is not started again."""
+"""A process that fails three times within 10 s of its start is not restarted."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Pair:
         )
 
     def request(self, number: int, choice: int, output: Sequence[int] = ()) -> SequenceRequest:
-        """Return what one engine is asked for."""
+        """Return the request to one engine."""
         return SequenceRequest(
             number, b"bench", self.prompt, self.sampling, (choice,), output=tuple(output)
         )
@@ -96,7 +96,7 @@ def answers(engine: Engine, requests: Sequence[SequenceRequest]) -> list[tuple[l
 
 
 def in_process(pairs: Sequence[Pair], model: Path, seed: int) -> tuple[dict[str, Any], list[Any]]:
-    """Answer the pairs in this process; return what was counted, and the answers."""
+    """Run the pairs in this process; return the counts, and the outputs."""
     draw = Random(seed)
     settings = EngineSettings(model=model, dtype="float64", threads=1, kv_bytes=64 << 20)
     one, prefill, decode = (create_engine(settings) for _ in range(3))
@@ -139,7 +139,7 @@ def in_process(pairs: Sequence[Pair], model: Path, seed: int) -> tuple[dict[str,
 
 
 async def _stream(client: AsyncClient, model: str, pair: Pair) -> tuple[list[list[int]], int]:
-    """Return the tokens of each choice, and on how many decode workers they were made."""
+    """Return the tokens of each choice, and the number of decode workers that sampled them."""
     tokens: list[list[int]] = [[] for _ in range(CHOICES)]
     decoders = 0
     sampling = pair.sampling
@@ -163,15 +163,15 @@ async def _stream(client: AsyncClient, model: str, pair: Pair) -> tuple[list[lis
 
 
 async def _kill_one(draw: Random, pids: Mapping[str, int]) -> None:
-    """Kill a decode worker within the streams' time."""
+    """Kill a decode worker while the streams run."""
     await asyncio.sleep(draw.uniform(0.1, 0.8))
     name = draw.choice(sorted(pids))
-    with suppress(ProcessLookupError):  # it was gone already: another one is killed next time
+    with suppress(ProcessLookupError):  # it was gone already: another one is killed next
         os.kill(pids[name], signal.SIGKILL)
 
 
 def long_pairs(count: int, seed: int) -> list[Pair]:
-    """Return pairs whose answers take a second or more."""
+    """Return pairs whose outputs take a second or more."""
     draw = Random(seed)
     made = []
     for number in range(count):
@@ -182,7 +182,7 @@ def long_pairs(count: int, seed: int) -> list[Pair]:
 
 
 async def killed(model: Path, kills: int, seed: int) -> dict[str, Any]:
-    """Answer long pairs while decode workers are killed."""
+    """Run long pairs while decode workers are killed."""
     draw = Random(seed)
     pairs = long_pairs(_LONG, seed)
     engine = create_engine(
@@ -249,7 +249,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pairs", type=int, default=1000, help="default: 1000")
-    parser.add_argument("--kills", type=int, default=0, help="streams to be moved; default: none")
+    parser.add_argument("--kills", type=int, default=0, help="streams to move; default: none")
     parser.add_argument("--seed", type=int, default=1, help="default: 1")
 
 

@@ -1,8 +1,8 @@
-"""vLLM beside bench.structured.steps: questions come in lines, milliseconds go out.
+"""vLLM for bench.structured.steps: requests on standard input, milliseconds on standard output.
 
-Needs what `make vllm` installs. Arguments: the model, and JSON of the schemas. A question is
-whether streams have grammars; its answer the median milliseconds of a decode step. The first line
-says which version of vLLM this is.
+Requires `make vllm`. Arguments: the model, and JSON of the schemas. A request says whether streams
+have grammars; the response is the median milliseconds of a decode step. The first line has the
+version of vLLM.
 """
 
 import json
@@ -16,7 +16,7 @@ from bench.structured.load import BATCH, MAX_TOKENS, STEPS, WARM_UP_STEPS, promp
 
 
 def main() -> None:
-    # The libraries print to standard output too: what they say goes to standard error.
+    # The libraries print to standard output too: redirect that to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import vllm
@@ -44,8 +44,8 @@ def step_ms(engine: Any, schemas: list[Any], turn: int) -> float:
 
     Args:
         engine: vLLM's.
-        schemas: of the streams, in turns; empty: they have none.
-        turn: makes their names.
+        schemas: schemas of the streams, in turns; empty: none.
+        turn: part of their names.
     """
     import vllm
     from vllm.sampling_params import StructuredOutputsParams

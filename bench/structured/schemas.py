@@ -1,4 +1,4 @@
-"""Random JSON Schemas that a model of random weights comes to the end of."""
+"""Random JSON Schemas whose outputs end even with a model of random weights."""
 
 from random import Random
 from typing import Any
@@ -9,7 +9,7 @@ _FORMATS = ("date", "uuid", "ipv4", "time")
 
 
 def random_schema(draw: Random, depth: int = 2) -> dict[str, Any]:
-    """Return a schema whose documents are short: strings and arrays are bounded."""
+    """Return a schema with short documents: strings and arrays are bounded."""
     kinds = ["string", "enum", "integer", "boolean", "const", "pattern", "format"]
     if depth:
         kinds += ["object", "object", "object", "array", "union", "reference"]

@@ -1,9 +1,9 @@
-"""What grammars add to a decode step: `python -m bench.structured.steps [--native off]`.
+"""Cost of grammars per decode step: `python -m bench.structured.steps [--native off]`.
 
 Milliseconds of a decode step of the 292M model with 32 streams at temperature 1, without grammars
-and with one each (five schemas in turns, any JSON among them, whose outputs do not end), in turns,
-with vocabularies of 4,096 and 131,072. The median of the steps counts, and of the rounds the
-shortest. vLLM with its guidance backend joins where `make vllm` installed it.
+and with one each, in turns (five schemas, including any JSON, whose outputs do not end), with
+vocabularies of 4,096 and 131,072. The median step counts, and the shortest round. vLLM with its
+guidance backend is included if `make vllm` installed it.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def step_ms(engine: Engine, sampling: list[SamplingParams]) -> float:
 
 @asynccontextmanager
 async def vllm(model: Path, threads: int) -> AsyncIterator[Helper]:
-    """Run vLLM until the block ends; what it says is in build/bench/vllm.log."""
+    """Run vLLM until the block exits; its output goes to build/bench/vllm.log."""
     cores = sorted(os.sched_getaffinity(0))[:threads]
     settings = {
         "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
@@ -111,7 +111,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
                 for kind, sampling in (("none", PLAIN), ("guided", GUIDED)):
                     if peer is not None:
                         answer = await peer.ask({"guided": kind == "guided"})
-                        if turn:  # its first round warms it up
+                        if turn:  # its first round is a warm-up
                             times["vllm"][kind].append(answer["ms"])
                         with peer.paused():
                             times["baton"][kind].append(step_ms(engine, sampling))
@@ -134,7 +134,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vocab", type=int, nargs="+", default=[4096, 131072])
-    parser.add_argument("--size", choices=SIZES, default="292M", help="of the model")
+    parser.add_argument("--size", choices=SIZES, default="292M", help="size of the model")
     parser.add_argument("--native", default="auto", choices=("auto", "off", "required"))
     parser.add_argument("--threads", type=int, default=2, help="default: 2")
     parser.add_argument("--kv-bytes", type=int, default=1 << 30, help="default: 1 GiB")

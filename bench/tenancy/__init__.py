@@ -1,1 +1,1 @@
-"""What keys, limits and usage cost, how soon changes are in force, and what they give away."""
+"""Tenancy benchmarks: cost of keys, limits and usage, delay of changes, and information leaks."""

@@ -1,14 +1,14 @@
-"""What a key, its limits and its usage record cost a request: `python -m bench.tenancy.admission`.
+"""Cost of a key, its limits and its usage record: `python -m bench.tenancy.admission`.
 
-Twice, of the same frontend's code: with `auth.mode` off and no spool, and with 100,000 keys, nine
-limits of each request (requests and tokens per minute and requests at once, of key, project and
-tenant) and a spool whose records go to JSONL files. Prints CPU of all threads per request, in
-rounds of both that follow each other; then what the keys take of memory.
+Two configurations of the same frontend code: `auth.mode` off and no spool; and 100,000 keys, nine
+limits per request (requests and tokens per minute and concurrent requests, of key, project and
+tenant), and a spool whose records go to JSONL files. Prints CPU of all threads per request, in
+alternating rounds of both, and then the memory of the keys.
 
-Then what a request waits that finds no chunk of its limits here: each request is of a key that
-nobody has asked with, so that its three limits are asked of the router that owns them, of two
-routers in processes of their own, over gRPC. Printed is the time from the request's header to
-where it would be placed.
+It then measures the wait of requests for which the frontend has no chunk of their limits. Each
+request has a key that was not used before, so its three limits are requested from the router that
+owns them, one of two routers in their own processes, over gRPC. Prints the time from the request's
+header to its placement.
 """
 
 import argparse
@@ -59,12 +59,12 @@ FETCHES_PER_SECOND = 100
 
 
 class Frontend:
-    """What a request passes before it is placed, and when it ends.
+    """The steps of a request before placement, and at its end.
 
     Args:
-        metering: records usage; None: nobody does.
-        authentication: tells who asks.
-        limits: of who asks; None: there are none.
+        metering: records usage; None: usage is not recorded.
+        authentication: identifies the caller.
+        limits: limits of the caller; None: there are none.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Frontend:
         self._progress = progress_since(time.monotonic())
 
     async def begin(self, header: Sequence[tuple[bytes, bytes]]) -> tuple[Any, RequestMeter | None]:
-        """Do what comes before placement; return what `end` takes."""
+        """Do the steps before placement; return the arguments of `end`."""
         arrived = time.monotonic()
         asked, reservation, meter = self._asked, None, None
         credential = self._authentication.read(header)
@@ -97,7 +97,7 @@ class Frontend:
         return reservation, meter
 
     async def end(self, begun: Sequence[tuple[Any, RequestMeter | None]]) -> None:
-        """End requests; return once their clients may be told."""
+        """End requests; return once their clients may receive the end."""
         for reservation, _ in begun:
             if self._limits is not None and reservation is not None:
                 self._limits.settle(reservation, USED)
@@ -108,7 +108,7 @@ class Frontend:
             await asyncio.sleep(0)
 
     async def serve(self, headers: Sequence[Any], at_once: int) -> None:
-        """Begin so many requests in each turn of the loop, while those of the last one end."""
+        """Start a number of requests in each turn of the loop, while those of the last one end."""
         running: list[tuple[Any, RequestMeter | None]] = []
         for at in range(0, len(headers) + 1, at_once):
             begun = [await self.begin(one) for one in headers[at : at + at_once]]
@@ -153,7 +153,7 @@ async def cpu(
                         began = time.process_time()
                         for _ in range(options.requests // LIMITED):
                             await one.serve(headers, at_once)
-                        if one is full:  # what is delivered later is its own
+                        if one is full:  # later deliveries belong to the next round
                             await asyncio.sleep(options.delivery)
                         used[one] += time.process_time() - began
         requests = options.rounds * (options.requests // LIMITED) * LIMITED
@@ -166,7 +166,7 @@ async def cpu(
 async def fetches(
     secrets: list[bytes], authentication: KeyAuthentication, options: argparse.Namespace
 ) -> dict[str, float]:
-    """Return how long requests take that ask the owners of their limits first, in ms."""
+    """Return the durations in ms of requests that first fetch limits from their owners."""
     counts = {"kvstore": 1, "router": 2, "prefill": 0, "decode": 0, "frontend": 0}
     with tempfile.TemporaryDirectory() as directory:
         settings = UsageSettings(
@@ -192,7 +192,7 @@ async def fetches(
             try:
                 metering = Metering(spool, "frontend-0")
                 frontend = Frontend(metering, authentication, limits)
-                # Until buckets that are new fill, and the connections are there.
+                # Until new buckets fill, and the connections are open.
                 await asyncio.sleep(2 * options.delivery)
                 await frontend.end([await frontend.begin(fields(secrets[0]))])
                 count = int(options.seconds * FETCHES_PER_SECOND)
@@ -212,7 +212,7 @@ async def fetches(
 
 
 async def paced(frontend: Frontend, secrets: Sequence[bytes]) -> list[float]:
-    """Ask with these keys at random times; return how long each took until placement."""
+    """Send requests with these keys at random times; return the time until placement of each."""
     taken: list[float] = []
 
     async def one(secret: bytes) -> None:
@@ -252,11 +252,15 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keys", type=int, default=100_000, help="default: 100000")
-    parser.add_argument("--requests", type=int, default=10_000, help="of a round; default: 10000")
-    parser.add_argument("--seconds", type=float, default=15.0, help="of fetching; default: 15")
-    help_ = "seconds in which records are delivered, and new buckets fill; default: 1.5"
+    parser.add_argument(
+        "--requests", type=int, default=10_000, help="requests per round; default: 10000"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=15.0, help="seconds of fetching; default: 15"
+    )
+    help_ = "seconds to deliver records and to fill new buckets; default: 1.5"
     parser.add_argument("--delivery", type=float, default=1.5, help=help_)
-    parser.add_argument("--directory", type=Path, help="where the disk is; default: for temporary")
+    parser.add_argument("--directory", type=Path, help="directory on the disk; default: temporary")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""How soon bad input is refused, by its kind: `python -m bench.tenancy.bad_input`.
+"""Time to reject bad input, by its kind: `python -m bench.tenancy.bad_input`.
 
-Asks a frontend that knows 100,000 keys, over HTTP and over gRPC, one request after the other and
-kinds in a random order: without a key, with keys that are not taken, for what the key is not for,
-in the name of another tenant, beyond a limit. Printed is how long refusals take; each must be the
-one that docs/api.md names.
+Sends requests to a frontend with 100,000 keys, over HTTP and over gRPC, one after the other and
+with kinds in a random order: without a key, with invalid keys, without permission, in the name of
+another tenant, over a limit. Prints the durations of rejections; each must be the one that
+docs/api.md names.
 """
 
 import argparse
@@ -44,10 +44,10 @@ class Kind:
     name: str
     reason: Reason
     key: Mapping[str, Any] | None = None
-    """What its key has beside the usual; None: no key that is known."""
+    """Fields of its key beyond the usual ones; None: an unknown key."""
     headers: Mapping[str, str] = field(default_factory=dict)
     tenant: str = ""
-    """That the body names, and over gRPC the context."""
+    """The tenant in the body, and over gRPC in the context."""
 
 
 KINDS = (
@@ -67,7 +67,7 @@ KINDS = (
 
 
 def kinds_records() -> tuple[list[tuple[str, bytes]], dict[Kind, dict[str, str]]]:
-    """Return records of keys for all kinds, and the headers that requests have."""
+    """Return records of keys for all kinds, and the headers of requests."""
     stored, headers = [], {}
     for number, kind in enumerate(KINDS):
         secret = new_secret()
@@ -137,7 +137,7 @@ async def over_grpc(
 
 
 async def large_header_seconds(up: Scene, count: int) -> list[float]:
-    """Return how long it takes until a header of 10 MB is refused, from its first byte on."""
+    """Return the time until a header of 10 MB is rejected, from its first byte on."""
     port = up.fleet.frontends[0].http_port
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer "
     data = head + b"x" * HEADER_BYTES + b"\r\n\r\n"
@@ -185,7 +185,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
             taken[kind].append(time.perf_counter() - began)
             if reason is not kind.reason:
                 raise RuntimeError(f"{kind.name} was refused as {reason}, not {kind.reason}")
-        return {kind: seconds[1:] for kind, seconds in taken.items()}  # the first was to warm
+        return {kind: seconds[1:] for kind, seconds in taken.items()}  # the first was a warm-up
 
     async with scene(COUNTS, before=stored + made) as up:
         for where, over in (("http", over_http), ("grpc", over_grpc)):
@@ -197,7 +197,9 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keys", type=int, default=100_000, help="default: 100000")
-    parser.add_argument("--requests", type=int, default=1000, help="of each kind; default: 1000")
+    parser.add_argument(
+        "--requests", type=int, default=1000, help="requests per kind; default: 1000"
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""How soon a change is in force at every frontend: `python -m bench.tenancy.changes`.
+"""Delay until a change is in force at every frontend: `python -m bench.tenancy.changes`.
 
 Starts etcd with 100,000 keys in it, and a cluster with four frontends and the simulated engine.
-While another key asks all frontends, keys are revoked and limits are set, one after the other; each
-frontend is asked with the key every 20 ms. Printed is the time from the begin of the change to
-where the last of the frontends answers by it.
+While another key sends requests to all frontends, keys are revoked and limits are set, one after
+the other, and each frontend gets a request with the changed key every 20 ms. Prints the time from
+the start of the change to the first response by it from the last of the frontends.
 """
 
 import argparse
@@ -50,11 +50,11 @@ async def complete(secret: str, model: str, client: httpx.AsyncClient) -> int:
 async def in_force(
     clients: list[httpx.AsyncClient], ask: Ask, change: Awaitable[Any], status: int
 ) -> float:
-    """Make a change; return the seconds until all frontends answer with a status.
+    """Make a change; return the seconds until all frontends respond with a status.
 
     Raises:
-        TimeoutError: one did not in time.
-        RuntimeError: one did before.
+        TimeoutError: a frontend did not in time.
+        RuntimeError: a frontend did before the change.
     """
     before = await asyncio.gather(*map(ask, clients))
     if set(before) != {200}:
@@ -73,7 +73,7 @@ async def in_force(
 
 
 async def load(up: Scene, clients: list[httpx.AsyncClient], secret: str) -> None:
-    """Ask with one key, until cancelled."""
+    """Send requests with one key, until cancelled."""
     async with asyncio.TaskGroup() as running:
         while True:
             running.create_task(complete(secret, up.model, random.choice(clients)))
@@ -133,7 +133,7 @@ async def changes(
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keys", type=int, default=100_000, help="default: 100000")
-    parser.add_argument("--changes", type=int, default=100, help="of each kind; default: 100")
+    parser.add_argument("--changes", type=int, default=100, help="changes per kind; default: 100")
     add_counts(parser, COUNTS)
 
 

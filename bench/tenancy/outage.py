@@ -1,15 +1,16 @@
-"""Keys, limits and usage while all stores are away: `python -m bench.tenancy.outage`.
+"""Keys, limits and usage during an outage of all stores: `python -m bench.tenancy.outage`.
 
 Starts etcd, Postgres, a Kafka broker, two routers, four frontends with a spool and two workers with
-the simulated engine. One tenant asks for less than its limit, one for four times its limit, each of
-all frontends. Then etcd and the broker stop answering (SIGSTOP) and Postgres is killed, for a
-minute; with `--how kill` etcd is killed, too. Both come back with their data. Printed is, for the
-time before, meanwhile and after: what the tenant within its limit was answered, and what was
-admitted of the other one's limit, which had been used up before. At the end frontends are stopped,
-and the usage records in files, Postgres and Kafka compared with the answers that clients had.
+the simulated engine. One tenant sends less than its limit, another four times its limit, each to
+all frontends. Then etcd and the broker stop responding (SIGSTOP) and Postgres is killed, for a
+minute; with `--how kill` etcd is killed too. Both come back with their data. Prints, for the time
+before, during and after the outage, the responses to the tenant within its limit, and the admitted
+share of the other one's limit, which had been exhausted before. At the end the frontends stop, and
+the usage records in files, Postgres and Kafka are compared with the responses that clients
+received.
 
-`copies` are records that came to a place more than once, with the same id: files and Kafka may have
-some, and readers tell by the id; `doubled` are two records of one request.
+`copies` are records that arrived more than once with the same id: files and Kafka may contain some,
+and readers recognize them by the id. `doubled` are two records of one request.
 """
 
 import argparse
@@ -46,7 +47,7 @@ from bench.tenancy.scene import COUNTS, Scene, scene
 WITHIN, OVER = "within", "over"
 PER_SECOND = {WITHIN: 12.0, OVER: 32.0}
 LIMITS = {WITHIN: 30, OVER: 8}
-"""Requests per second."""
+"""Limits in requests per second."""
 AT_ONCE = 32
 OUTPUT_TOKENS = 3
 REFUSED = 429
@@ -56,7 +57,7 @@ SETTINGS = {
     "BATON_USAGE_KAFKA_TOPIC": TOPIC,
 }
 FLUSH_SECONDS = 60.0
-"""For frontends to bring what the stores missed."""
+"""Time for frontends to deliver the records that the stores missed."""
 Told = tuple[int, int]
 """Prompt and output tokens."""
 Row = tuple[str, int, int]
@@ -65,17 +66,17 @@ Row = tuple[str, int, int]
 
 @dataclass
 class Seen:
-    """What clients of a tenant saw in one phase."""
+    """Results of a tenant's clients in one phase."""
 
     began: float = 0.0
     seconds: float = 0.0
     statuses: Counter[int] = field(default_factory=Counter)
-    """0: no answer."""
+    """Statuses of responses; 0: no response."""
     slowest: float = 0.0
 
 
 class Clients:
-    """Asks all frontends with one tenant's key, and keeps what was answered."""
+    """Send requests to all frontends with one tenant's key, and keep the responses."""
 
     def __init__(self, up: Scene, tenant: str, secret: str) -> None:
         self._tenant = tenant
@@ -88,11 +89,11 @@ class Clients:
         ]
         self._numbers = itertools.count()
         self.told: dict[str, Told] = {}
-        """By request id, what clients were told that they used."""
+        """The usage reported to clients, by request id."""
         self.seen = Seen()
 
     async def ask(self) -> int:
-        """Ask one frontend; return the status of its answer, 0 if there was none."""
+        """Send a request to one frontend; return the status of the response, 0 for none."""
         ident = f"{self._tenant}-{next(self._numbers)}"
         body = {
             "model": self._model,
@@ -117,12 +118,12 @@ class Clients:
         return status
 
     async def use_up(self) -> None:
-        """Return once the limit is used up: requests are refused."""
+        """Return once the limit is exhausted: requests are rejected."""
         while REFUSED not in await asyncio.gather(*(self.ask() for _ in range(AT_ONCE))):
             pass
 
     async def offer(self, per_second: float) -> None:
-        """Ask at random times, without waiting for answers, until cancelled."""
+        """Send requests at random times, without waiting for responses, until cancelled."""
         running: set[asyncio.Task[int]] = set()
         try:
             while True:
@@ -140,14 +141,14 @@ class Clients:
 
 @dataclass
 class Stores:
-    """What frontends depend on, and can do without for a while."""
+    """Services that frontends depend on, and can do without for a while."""
 
     postgres: LocalDatabase
     broker: Broker
     files: Path
 
     async def wait_delivered(self, told: Mapping[str, Told]) -> None:
-        """Return once Postgres has as many records as clients have answers, or after a while."""
+        """Return once Postgres has as many records as clients have responses, or after a while."""
         state = StateSettings(url=SecretStr(self.postgres.url))
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_SECONDS), connected(state) as connection:
@@ -155,7 +156,7 @@ class Stores:
                     await asyncio.sleep(0.5)
 
     async def records(self, told: Mapping[str, Told]) -> dict[str, tuple[list[Row], int]]:
-        """Return the records of each, by their ids, and how many came again."""
+        """Return the records of each store, by their ids, and the number of copies."""
         state = StateSettings(url=SecretStr(self.postgres.url))
         async with connected(state) as connection:
             rows = await connection.fetch(
@@ -182,7 +183,7 @@ def row_of(record: UsageRecord) -> Row:
 
 @asynccontextmanager
 async def away(up: Scene, stores: Stores, how: str) -> AsyncIterator[None]:
-    """Let all stores be away until the block ends."""
+    """Stop all stores until the block exits."""
     pid = up.local.pid
     assert pid is not None
     await stores.postgres.kill()
@@ -239,7 +240,7 @@ async def load(
     options: argparse.Namespace,
     add: Callable[[dict[str, Any]], None],
 ) -> dict[str, Told]:
-    """Run the phases; return what clients were told, by request."""
+    """Run the phases; return the usage reported to clients, by request."""
     tenants = {}
     for name, limit in LIMITS.items():
         await up.admin.create_tenant(
@@ -323,7 +324,7 @@ async def phases(
 def compare(
     told: Mapping[str, Told], records: Mapping[str, tuple[list[Row], int]]
 ) -> list[dict[str, Any]]:
-    """Print how usage records differ from what clients were told; return it."""
+    """Print the differences between usage records and clients' usage; return them."""
     table = Table(
         ("usage in", "<10"),
         ("answers", "7"),
@@ -354,12 +355,16 @@ def compare(
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=float, default=60.0, help="that it is away; default: 60")
-    help_ = "of load before it goes away, and after it is back; default: 10"
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="seconds of the outage; default: 60"
+    )
+    help_ = "seconds of load before and after the outage; default: 10"
     parser.add_argument("--around", type=float, default=10.0, help=help_)
-    parser.add_argument("--share", type=float, default=1.0, help="of load and limits; default: 1")
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="share of load and limits; default: 1"
+    )
     add_counts(parser, COUNTS)
-    help_ = "SIGSTOP, or killed and started again; default: stop"
+    help_ = "SIGSTOP, or kill and restart etcd; default: stop"
     parser.add_argument("--how", choices=("stop", "kill"), default="stop", help=help_)
 
 

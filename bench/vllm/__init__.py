@@ -1,1 +1,1 @@
-"""vLLM as Baton's engine beside vLLM alone: `python -m bench.vllm`."""
+"""vLLM as Baton's engine compared with vLLM alone: `python -m bench.vllm`."""

@@ -1,17 +1,17 @@
-"""vLLM as Baton's engine beside vLLM alone: `python -m bench.vllm [--only PART …]`.
+"""vLLM as Baton's engine compared with vLLM alone: `python -m bench.vllm [--only PART …]`.
 
-Both sides run in the same invocation, in turns, and the best of the rounds counts, since the
-machine may have other work. Parts, each a table:
+Both sides run in the same invocation, in turns, and the best round counts, since the machine may
+have other work. Parts, each a table:
 
     steps       a decode step at batch 1, 8 and 32
     load        time to first token and between tokens while prompts of 64 to 1,500 tokens arrive
-    handover    what the hand-over of a 2,000-token prompt's KV takes, of the time to first token
-    connectors  the same hand-over by vLLM's NixlConnector and OffloadingConnector
-    draws       what exact draws add to a step
-    memory      the memory of a cluster's processes, and how long it takes to serve
+    handover    the handover's part of the time to first token of a 2,000-token prompt
+    connectors  the same handover by vLLM's NixlConnector and OffloadingConnector
+    draws       what exact sampling adds to a step
+    memory      the memory of a cluster's processes, and its start-up time
 
-Needs what `make vllm` installs, and two cores. `connectors` wants the module `nixl`:
-`pip install --no-deps --target build/nixl nixl==1.5.1`.
+Requires `make vllm`, and two cores. `connectors` requires the module `nixl`: `pip install --no-deps
+--target build/nixl nixl==1.5.1`.
 """
 
 import argparse
@@ -43,12 +43,16 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", choices=PARTS, action="append", help="this part; may be repeated")
-    parser.add_argument("--requests", type=int, default=16, help="load: how many")
+    parser.add_argument("--requests", type=int, default=16, help="load: number of requests")
     parser.add_argument("--rate", type=float, default=2.0, help="load: requests per second")
-    parser.add_argument("--prompts", type=int, default=8, help="handover, connectors: how many")
-    parser.add_argument("--draws-size", choices=SIZES, default="292M", help="draws: of the model")
     parser.add_argument(
-        "--nixl", type=Path, default=ROOT / "build" / "nixl", help="connectors: where `nixl` is"
+        "--prompts", type=int, default=8, help="handover, connectors: number of prompts"
+    )
+    parser.add_argument(
+        "--draws-size", choices=SIZES, default="292M", help="draws: size of the model"
+    )
+    parser.add_argument(
+        "--nixl", type=Path, default=ROOT / "build" / "nixl", help="connectors: directory of `nixl`"
     )
 
 

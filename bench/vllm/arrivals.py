@@ -1,6 +1,6 @@
 """Requests of mixed sizes that arrive at random while others decode.
 
-Only the standard library, so that every side runs the very same load.
+Only the standard library, so that every side runs the same load.
 """
 
 import asyncio
@@ -16,22 +16,23 @@ from bench.serving.load.mixed import Generate, Request
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What arrives: a Poisson process of prompts whose lengths are spread evenly in logarithm."""
+    """A Poisson process of prompts whose lengths are uniform in the logarithm."""
 
     requests: int = 16
     per_second: float = 2.0
     shortest: int = 64
-    """Tokens of a prompt."""
+    """Least tokens of a prompt."""
     longest: int = 1500
     output_tokens: int = 64
     vocab_tokens: int = 8192
     round: int = 0
-    """Another round has other prompts, of the same lengths at the same times: nothing is cached."""
+    """Another round has other prompts, with the same lengths and times, so that nothing is
+    cached."""
     seed: int = 1
 
 
 async def arrive(generate: Generate, load: Arrivals) -> list[Request]:
-    """Ask for everything; return each request once all are answered.
+    """Send all requests; return each once all have ended.
 
     Raises:
         ExceptionGroup: a request failed.
@@ -60,7 +61,7 @@ async def arrive(generate: Generate, load: Arrivals) -> list[Request]:
 
 
 def figures(requests: Sequence[Request]) -> dict[str, float]:
-    """Return percentiles in seconds, and how many requests did not get all of their tokens."""
+    """Return percentiles in seconds, and the number of incomplete requests."""
     firsts = [request.first_token for request in requests]
     gaps = [gap for request in requests for gap in request.gaps()]
     return {

@@ -1,7 +1,7 @@
-"""vLLM's own AsyncLLM in a process of its own, which answers a line of JSON with another.
+"""vLLM's own AsyncLLM in a separate process, which answers each line of JSON with another.
 
-Argument: JSON of what `peers.async_llm` is asked for. Needs what `make vllm` installs. The engine
-is called in its process (no HTTP), which is the best case for it.
+Argument: JSON with the options of `peers.async_llm`. Requires `make vllm`. The engine is called in
+its process (no HTTP), which is the best case for it.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from bench.vllm.arrivals import Arrivals, arrive
 
 
 class Peer:
-    """What can be asked for, a method each; answers are fit for JSON."""
+    """The available requests, a method each; responses are fit for JSON."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
         self._ids = count(1)
 
     async def steps(self, case: list[int], turn: int) -> list[float]:
-        """Return the seconds of each decode step of a `Case`, as its client sees them."""
+        """Return the seconds of each decode step of a `Case`, as seen by its client."""
         asked = Case(*case)
         done = asyncio.Event()
         enough = WARM_UP_STEPS + asked.steps
@@ -42,7 +42,7 @@ class Peer:
                 async for tokens in counts:
                     if not times:
                         waited -= 1
-                        slowest = times  # of the request that began last: all the others run
+                        slowest = times  # of the request that started last, while all others run
                     times += [time.perf_counter()] * tokens
                     if waited == 0 and times is slowest and len(times) > enough:
                         done.set()
@@ -56,26 +56,26 @@ class Peer:
         return [after - before for before, after in pairwise(marks)]
 
     async def mixed(self, **load: Any) -> list[dict[str, Any]]:
-        """Return the requests of a `MixedLoad`."""
+        """Run a `MixedLoad`; return its requests."""
         return to_json(await run(self.tokens, MixedLoad(**load)))
 
     async def arrivals(self, **load: Any) -> list[dict[str, Any]]:
-        """Return the requests of `Arrivals`."""
+        """Run `Arrivals`; return its requests."""
         return to_json(await arrive(self.tokens, Arrivals(**load)))
 
     async def answer(
         self, prompt: list[int], output: int, transfer: dict[str, Any] | None
     ) -> dict[str, Any]:
-        """Answer one prompt.
+        """Process one prompt.
 
         Args:
             prompt: token ids.
-            output: tokens.
+            output: number of output tokens.
             transfer: `kv_transfer_params` of the request.
 
         Returns:
             `times`: when tokens came, on the clock that processes of this machine share; `tokens`;
-            `transfer`: `kv_transfer_params` of the answer.
+                `transfer`: `kv_transfer_params` of the response.
         """
         times: list[float] = []
         tokens: list[int] = []
@@ -88,7 +88,7 @@ class Peer:
         return {"times": times, "tokens": tokens, "transfer": params}
 
     async def tokens(self, prompt: list[int], output: int) -> AsyncGenerator[int, None]:
-        """Yield how many tokens came, event by event."""
+        """Yield the number of received tokens, event by event."""
         async with aclosing(self._events(prompt, output, None)) as events:
             async for event in events:
                 if event.outputs and event.outputs[0].token_ids:
@@ -118,13 +118,13 @@ class Peer:
 def pin_workers(cores: list[int]) -> None:
     """Pin the main threads of vLLM's workers to their cores again.
 
-    NixlConnector moves each worker's to the last core of the machine, for its transfers: with one
-    thread, which also computes, both engines would share that core.
+    NixlConnector moves each worker's main thread to the last core of the machine, for its
+    transfers. With one thread, which also computes, both engines would share that core.
     """
     parents: dict[int, int] = {}
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
-            with suppress(OSError):  # it has ended
+            with suppress(OSError):  # the process has ended
                 parents[int(path.name)] = int(
                     (path / "stat").read_text().rpartition(")")[2].split()[1]
                 )
@@ -137,7 +137,7 @@ def pin_workers(cores: list[int]) -> None:
 async def main() -> None:
     asked = json.loads(sys.argv[1])
     os.sched_setaffinity(0, asked["cores"])
-    # vLLM talks on standard output: that becomes standard error, and the answers keep their own.
+    # vLLM prints to standard output: redirect that to standard error, except responses.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import vllm

@@ -1,8 +1,8 @@
-"""Part `connectors`: the hand-over of a prompt's KV by Baton and by connectors of vLLM.
+"""Part `connectors`: the handover of a prompt's KV by Baton and by connectors of vLLM.
 
-With vLLM's, a client or proxy asks the prefill engine for one token, and the decode engine, with
-the `kv_transfer_params` of that answer, for the whole output: the decode engine fetches the KV,
-and samples the first token again.
+With vLLM's, a client or proxy requests one token from the prefill engine, and then the whole output
+from the decode engine, with the `kv_transfer_params` of the first response. The decode engine
+fetches the KV, and samples the first token again.
 """
 
 import argparse
@@ -48,13 +48,13 @@ _IDLE_SECONDS = 0.3
 
 
 def prompts(count: int) -> list[list[int]]:
-    """Return distinct random prompts, the first of which is not counted."""
+    """Return distinct random prompts; the first one is a warm-up."""
     draw = random.Random(1)
     return [[draw.randrange(256, VOCAB) for _ in range(PROMPT_TOKENS)] for _ in range(count + 1)]
 
 
 async def by_baton(model: Path, asked: list[list[int]]) -> list[Row]:
-    """Hand every prompt from a prefill to a decode worker."""
+    """Hand over every prompt from a prefill to a decode worker."""
     settings = {**SETTINGS, "BATON_PLACEMENT_DISAGGREGATION": "always"}
     workers = ("--engine=vllm", "--prefill=1", "--decode=1", "--pin", f"--model={model}")
     rows: list[Row] = []
@@ -76,7 +76,7 @@ async def by_baton(model: Path, asked: list[list[int]]) -> list[Row]:
 async def by_connector(
     name: str, transfer: dict[str, Any], model: Path, asked: list[list[int]], nixl: Path
 ) -> tuple[list[Row], str]:
-    """Hand every prompt from one vLLM to another; return also why that cannot be."""
+    """Hand over every prompt from one vLLM to another; return also the reason of a failure."""
     logs = [f"{name}-{role}" for role in ("prefill", "decode")]
     try:
         async with AsyncExitStack() as stack:
@@ -112,12 +112,12 @@ async def _hand_over(prefill: Helper, decode: Helper, prompt: list[int]) -> Row:
         print(f"the engines sampled {first['tokens']} and {answer['tokens'][:1]}")
     at = first["times"][0]
     times = answer["times"]
-    # All on the clock that the processes of a machine share.
+    # All on the clock that processes of a machine share.
     return {"first": at - began, "next": times[0] - at, "second": times[1] - began}
 
 
 def _cause(logs: list[str]) -> str:
-    """Return the first error that an engine's process told."""
+    """Return the first error that an engine's process reported."""
     for log in logs:
         for line in log_path(log).read_text(errors="replace").splitlines():
             if found := re.search(r"\b(\w*(?:Error|Exception): .+)", line):

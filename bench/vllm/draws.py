@@ -1,4 +1,4 @@
-"""Part `draws`: what sampling adds to a step of the engine, by Baton's exact draws and by vLLM."""
+"""Part `draws`: cost of sampling per step, by Baton's exact sampling and by vLLM."""
 
 import argparse
 import math
@@ -19,7 +19,7 @@ _PROMPT_TOKENS = 64
 
 
 async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Time decode steps whose rows are all of one kind, in turns with exact draws and without."""
+    """Time decode steps with rows of one kind, with and without exact sampling in turns."""
     _, core = two_cores()
     print(
         f"\ndraws: decode step, ms, {options.draws_size} shape in bf16 on one core, "

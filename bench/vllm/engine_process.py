@@ -1,8 +1,8 @@
-"""Baton's VllmEngine in a process of its own, which answers a line of JSON with another.
+"""Baton's VllmEngine in a separate process, which answers each line of JSON with another.
 
-Argument: JSON of what `peers.vllm_engine` is asked for. A question is a `Case`, a turn, and the
-sampling of its rows. The answer: `steps`, the seconds of each step, and `core`, those that vLLM's
-EngineCore took of each.
+Argument: JSON with the options of `peers.vllm_engine`. A request is a `Case`, a turn, and the
+sampling of its rows. The response has `steps`, the seconds of each step, and `core`, those of
+vLLM's EngineCore in each.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 def main() -> None:
     asked = json.loads(sys.argv[1])
     os.sched_setaffinity(0, asked["cores"])
-    # vLLM talks on standard output: that becomes standard error, and the answers keep their own.
+    # vLLM prints to standard output: redirect that to standard error, except responses.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     from baton.sampling import SamplingParams
@@ -35,16 +35,16 @@ def main() -> None:
         core.clear()
         seconds = engine.timed(Case(*question["case"]), question["turn"], sampling)
         say({"steps": seconds, "core": core[-len(seconds) :]})
-    # Nothing is to be saved, and libraries' threads may keep the interpreter from ending.
+    # There is nothing to save, and libraries' threads may keep the interpreter from ending.
     os._exit(0)
 
 
 def time_core() -> list[float]:
-    """Return where the seconds of each step of `VllmCore` are noted from now on.
+    """Return a list in which the seconds of each step of `VllmCore` are recorded from now on.
 
-    What an engine of this process does beside them is Baton's own.
+    The rest of an engine's time in this process is Baton's own.
     """
-    # Only now: an engine must set the environment before vLLM is imported.
+    # Only now, as an engine must set the environment before vLLM is imported.
     from baton.engine.vllm.core import VllmCore
 
     step = VllmCore.step

@@ -1,4 +1,4 @@
-"""Part `handover`: what of a long prompt's time to first token the hand-over of its KV adds."""
+"""Part `handover`: what the KV handover adds to the time to first token of a long prompt."""
 
 import argparse
 import statistics
@@ -10,7 +10,7 @@ PROMPT_TOKENS = 2000
 
 
 async def measure(options: argparse.Namespace) -> list[dict[str, float]]:
-    """Ask for prompts one after the other, as bench.serving.handoff does, of the vLLM engine."""
+    """Send prompts one after the other to the vLLM engine, as bench.serving.handoff does."""
     asked = argparse.Namespace(
         engine="vllm",
         tokens=PROMPT_TOKENS,

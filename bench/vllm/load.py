@@ -1,4 +1,4 @@
-"""Part `load`: prompts of all lengths arrive while others decode, at Baton and at one vLLM."""
+"""Part `load`: prompts of all lengths arrive while others decode, on Baton and on one vLLM."""
 
 import argparse
 from dataclasses import asdict, replace
@@ -22,7 +22,7 @@ SETTINGS = {
 
 
 async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Put the same load on both in turns."""
+    """Run the same load on both in turns."""
     model = random_llama("64M")
     cores = two_cores()
     load = Arrivals(requests=options.requests, per_second=options.rate)
@@ -53,7 +53,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
                         requests = await arrive(greedy(client, up.model), this)
                 else:
                     requests = from_json(await theirs.ask({"ask": "arrivals", **asdict(this)}))
-                if turn:  # the first shows every size to both
+                if turn:  # the first is a warm-up with every size
                     row = figures(requests)
                     runs.append({"round": turn, "side": side, **row, "requests": to_json(requests)})
                     times = [row[name] * 1e3 for name in _COLUMNS]

@@ -1,4 +1,4 @@
-"""Part `memory`: what the processes of a cluster with the vLLM engine hold, and its start."""
+"""Part `memory`: memory of a cluster's processes with the vLLM engine, and its start-up time."""
 
 import argparse
 import time
@@ -18,13 +18,13 @@ _KINDS = ("rss", "uss", "pss")
 
 
 def processes(up: Cluster) -> dict[int, str]:
-    """Return what `baton up` started, itself included: names by pid."""
+    """Return the processes that `baton up` started, including itself: names by pid."""
     parents: dict[int, int] = {}
     names: dict[int, str] = {}
     for path in Path("/proc").iterdir():
         if not path.name.isdigit():
             continue
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has ended
             name, _, rest = (path / "stat").read_text().partition("(")[2].rpartition(")")
             parents[int(path.name)], names[int(path.name)] = int(rest.split()[1]), name
     known = {pid: name for name, pid in up.pids().items()}
@@ -35,7 +35,7 @@ def processes(up: Cluster) -> dict[int, str]:
 
 
 async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Start the cluster of the demo's model as often as there are rounds."""
+    """Start the cluster of the demo's model once per round."""
     print(
         "\nmemory: `baton up --engine vllm --prefill 1 --decode 1` with the demo's model, all "
         "settings as\nthey are; MiB once it serves. USS: of the process alone; PSS: shared memory "

@@ -1,4 +1,4 @@
-"""The engines that are compared, each in processes of its own, on cores that it is given."""
+"""The compared engines, each in its own processes, on given cores."""
 
 import json
 import os
@@ -21,7 +21,7 @@ _ENVIRONMENT = {
 
 
 def two_cores() -> tuple[int, int]:
-    """Return the cores that the sides share out.
+    """Return the cores that the sides share.
 
     Raises:
         SystemExit: there is only one.
@@ -43,16 +43,16 @@ async def async_llm(
     settings: Mapping[str, str] = {},
     log: str = "vllm",
 ) -> AsyncIterator[Helper]:
-    """Run vLLM's AsyncLLM until the block ends.
+    """Run vLLM's AsyncLLM until the block exits.
 
     Args:
         model: its directory.
-        worker_cores: of the process that computes.
-        other_cores: of the scheduler's process and of AsyncLLM's own.
-        chunk_tokens: computed in one step.
-        transfer: the fields of vLLM's `KVTransferConfig`; None: there is no connector.
-        settings: environment variables beside those that all have.
-        log: what it says goes to `build/bench/LOG.log`.
+        worker_cores: cores of the computing process.
+        other_cores: cores of the scheduler's process and of AsyncLLM's own.
+        chunk_tokens: tokens per step.
+        transfer: the fields of vLLM's `KVTransferConfig`; None: no connector.
+        settings: environment variables in addition to the common ones.
+        log: its output goes to `build/bench/LOG.log`.
 
     Raises:
         SystemExit: it ended: see the log.
@@ -77,11 +77,11 @@ async def async_llm(
 
 @asynccontextmanager
 async def vllm_engine(model: Path, cores: Sequence[int], **settings: Any) -> AsyncIterator[Helper]:
-    """Run Baton's VllmEngine, with nothing of a worker around it, until the block ends.
+    """Run Baton's VllmEngine, without a worker, until the block exits.
 
     Args:
         model: its directory.
-        cores: of the process.
+        cores: cores of the process.
         settings: further settings of the engine.
     """
     given = {"model": str(model), "kv_bytes": 1 << 30, "chunk_tokens": CHUNK_TOKENS, **settings}

@@ -1,4 +1,4 @@
-"""Part `steps`: a decode step of Baton's engine in one process, beside vLLM's own in three."""
+"""Part `steps`: a decode step of Baton's engine in one process, and of vLLM's own in three."""
 
 import argparse
 import statistics
@@ -15,7 +15,7 @@ _GOAL = 1.05
 
 
 async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Time greedy decode steps of both sides in turns; who begins changes from round to round."""
+    """Time greedy decode steps of both sides in turns; the first side changes every round."""
     model = random_llama("64M")
     first, second = two_cores()
     cases = [Case(batch, 128, 32) for batch in BATCHES]

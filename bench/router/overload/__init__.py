@@ -1,1 +1,1 @@
-"""A real cluster under five times the load that its workers can carry."""
+"""A real cluster under five times the load that its workers can handle."""

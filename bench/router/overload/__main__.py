@@ -1,24 +1,25 @@
-"""A real cluster offered five times what its workers carry: `python -m bench.router.overload`.
+"""A real cluster under five times its workers' capacity: `python -m bench.router.overload`.
 
-Starts etcd, a router, a KV store, a frontend that wants API keys and 8 workers with the simulated
-engine, which carry `--cap` requests per second in sum, and offers `--offered` from one more
-process, at random times, whether or not earlier ones were answered. Prompts' lengths are drawn
-from a log-normal distribution (1 of 100 is 4.7 times as long as the mean of 200 tokens), all of
-them are new, and outputs have 4 tokens. Prints
+Starts etcd, a router, a KV store, a frontend that requires API keys, and 8 workers with the
+simulated engine, whose total capacity is `--cap` requests per second. Another process sends
+`--offered` requests per second at random times, whether or not earlier ones have ended. Prompt
+lengths have a log-normal distribution (1 of 100 is 4.7 times as long as the mean of 200 tokens),
+all prompts are new, and outputs have 4 tokens. Prints
 
-- overload: who is refused, how soon, and who of the others has its first token within a second;
-- fairness: the time to first token of a tenant, alone and beside an equal one that sends 50 times
-  as much, with gates of 0 and 0.1 s, and how many times as late its p99 is; `simulated` is that of
-  the same requests on simulated workers, where no processor is short;
-- weights: tokens of tenants with weights 1, 2 and 4 that each offer a third, over what their
-  weights say.
+- overload: the rejected requests, the time until their rejection, and the share of the others with
+  a first token within a second;
+- fairness: the time to first token of a tenant, alone and next to an equal one that sends 50 times
+  as much, with gates of 0 and 0.1 s, and the ratio of their p99; `simulated` is that of the same
+  requests on simulated workers, where CPU is not scarce;
+- weights: tokens of tenants with weights 1, 2 and 4 that each offer a third, relative to their
+  weights.
 
-`sent late` is by how much the clients themselves sent later than they were to, p99; `cores` is what
-the processes of the cluster used, and `at random` how many requests the frontend placed by itself,
-since the router was not heard of for a second: then the machine was too busy to say anything of
-queues. `CPU ms per request` is what each kind of process used in the first part, all of its kind
-together, over what was offered: it says more than times where the machine is busy. It takes six
-minutes; `--cap 20 --offered 100` asks less of the processor.
+`sent late` is the p99 of the delay at the clients themselves. `cores` is the use of the cluster's
+processes. `at random` is the number of requests that the frontend placed itself because it had not
+received anything from the router for a second: the machine was then too busy for a statement about
+queues. `CPU ms per request` is the CPU time of each kind of process in the first part, divided by
+the number of offered requests; on a busy machine it is more reliable than times. The benchmark
+takes six minutes; `--cap 20 --offered 100` needs less CPU.
 """
 
 import argparse
@@ -42,7 +43,7 @@ GATES = (0.0, 0.1)
 
 
 async def overload(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
-    """Print and return what becomes of requests that want their first token within a second."""
+    """Print and return the results of requests that want their first token within a second."""
     offered = await bench.offer(
         options.seconds, bench.source("large", options.offered, target=TARGET_SECONDS)
     )
@@ -89,7 +90,7 @@ async def overload(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def fairness(bench: Bench, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Print and return a tenant's times to first token, alone and beside the other, by gate."""
+    """Print and return a tenant's times to first token, alone and next to the other, by gate."""
     table = Table(
         ("fairness: gate s", "16.1f"),
         ("requests", "8d"),
@@ -148,7 +149,7 @@ async def fairness(bench: Bench, options: argparse.Namespace) -> list[dict[str, 
 
 
 async def weights(bench: Bench, options: argparse.Namespace) -> dict[str, float]:
-    """Print and return what tenants are given, over what their weights say."""
+    """Print and return the tokens of tenants, relative to their weights."""
     rate = options.offered / len(WEIGHTS)
     sources = [bench.source(name, rate, waited_for=False) for name in WEIGHTS]
     offered = await bench.offer(options.fill_seconds + options.seconds, *sources)
@@ -190,15 +191,21 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what is offered."""
+    """Add the arguments of the load."""
     parts = ["overload", "fairness", "weights"]
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
     parser.add_argument("--cap", type=float, default=60.0, help="requests per second; default: 60")
-    parser.add_argument("--offered", type=float, default=300.0, help="likewise; default: 300")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of a load; default: 20")
-    parser.add_argument("--fair-seconds", type=float, default=60.0, help="likewise; default: 60")
-    parser.add_argument("--warm-seconds", type=float, default=4.0, help="of half the cap")
-    help_ = "of the weights' load, until all tenants have something that waits; default: 5"
+    parser.add_argument(
+        "--offered", type=float, default=300.0, help="requests per second; default: 300"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="seconds of a load; default: 20"
+    )
+    parser.add_argument(
+        "--fair-seconds", type=float, default=60.0, help="seconds of fairness; default: 60"
+    )
+    parser.add_argument("--warm-seconds", type=float, default=4.0, help="seconds of half the cap")
+    help_ = "seconds of the weights' load until requests of all tenants wait; default: 5"
     parser.add_argument("--fill-seconds", type=float, default=5.0, help=help_)
     parser.add_argument("--gates", type=float, nargs="+", default=GATES, help="default: 0 and 0.1")
     parser.add_argument("--workers", type=int, default=8, help="default: 8")

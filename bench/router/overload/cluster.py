@@ -1,4 +1,4 @@
-"""The cluster of the bench of overload, its tenants and their clients."""
+"""The cluster of the overload benchmark, its tenants and their clients."""
 
 import argparse
 import asyncio
@@ -18,11 +18,12 @@ from bench.tenancy.scene import Scene, scene
 SERVICES = ("kvstore", "router", "decode", "frontend")
 MEAN_TOKENS, OUTPUT_TOKENS = 200.0, 4
 STEP_SECONDS = 0.064
-"""Of a step that computes prompts alone: what comes meanwhile is not seen before its end."""
+"""Duration of a step with prompts only: the worker sees requests that arrive during it at its
+end."""
 WEIGHTS = {"one": 1, "two": 2, "four": 4}
-"""Of tenants, beside `small` and `large`, which have one each."""
+"""Weights of tenants, in addition to `small` and `large`, which have weight one."""
 CLIENTS = "clients"
-"""What used processor time and is no part of the cluster."""
+"""Processes that use CPU and are not part of the cluster."""
 DRAIN_SECONDS = 15.0
 IDLE_SECONDS = 30.0
 
@@ -37,14 +38,14 @@ class Bench:
         self._secrets: dict[str, str] = {}
 
     async def add_tenants(self) -> None:
-        """Make the tenants and their keys."""
+        """Create the tenants and their keys."""
         admin = self._cluster.admin
         for name, weight in {"small": 1, "large": 1, **WEIGHTS}.items():
             await admin.create_tenant(name, Tier.PRO, weight=weight)
             _, self._secrets[name] = await admin.create_key(
                 await admin.find_project(name, "default")
             )
-        await asyncio.sleep(1)  # until the frontend and the router know them
+        await asyncio.sleep(1)  # until the frontend and the router know the keys
 
     def source(self, name: str, per_second: float, **more: Any) -> Source:
         return Source(name, self._secrets[name], per_second, **more)
@@ -62,7 +63,7 @@ class Bench:
         )
 
     async def offer(self, seconds: float, *sources: Source) -> "Offered":
-        """Offer requests to the idle cluster, and return once it is idle again."""
+        """Send an offer's requests to the idle cluster, and return once it is idle again."""
         offer = self.of(seconds, *sources)
         at_random = await self._at_random()
         began, before = time.monotonic(), self._cpu()
@@ -74,7 +75,7 @@ class Bench:
         return Offered([Outcome(**one) for one in answered], seconds, cpu, took, at_random)
 
     async def set_gate(self, seconds: float) -> None:
-        """Start the router anew, with another gate, and let it learn how fast workers are."""
+        """Restart the router with another gate, and let it learn the workers' speed."""
         fleet = self._cluster.fleet
         await fleet.terminate("router-0")
         await fleet.start("router-0", settings={"BATON_QUEUE_GATE_SECONDS": str(seconds)})
@@ -82,11 +83,11 @@ class Bench:
         await self.warm_up()
 
     async def warm_up(self) -> None:
-        """Let the router see what workers do, with half of what they carry."""
+        """Let the router learn the workers' speed, at half of their capacity."""
         await self.offer(self._options.warm_seconds, self.source("small", self._options.cap / 2))
 
     def _cpu(self) -> dict[str, float]:
-        """Return the seconds of a core that each kind of process has used."""
+        """Return the CPU seconds that each kind of process has used."""
         pids = {name: [one.pid for one in self._cluster.fleet.of(name)] for name in SERVICES}
         pids["etcd"], pids[CLIENTS] = [self._cluster.local.pid or 0], [self._clients.pid]
         return {
@@ -115,7 +116,7 @@ class Bench:
 
 
 class Offered:
-    """What became of an offer."""
+    """The results of an offer."""
 
     def __init__(
         self,
@@ -127,12 +128,12 @@ class Offered:
     ) -> None:
         self.outcomes = outcomes
         self.at_random = at_random
-        """Requests that the frontend placed itself, since the router did not answer in time."""
+        """Requests that the frontend placed itself because the router did not respond in time."""
         self.seconds = seconds
         self.cores = sum(used for name, used in cpu.items() if name != CLIENTS) / took
-        """That the cluster used."""
+        """Cores that the cluster used."""
         self.cpu_ms = {name: used / len(outcomes) * 1e3 for name, used in cpu.items()}
-        """That each kind of process used for a request, also where it has nothing to do with it."""
+        """CPU of each kind of process per request, whether or not it is involved in requests."""
         known = {"", "OVERLOADED", "left"}
         self.errors = sorted({one.reason for one in outcomes} - known)
 
@@ -151,14 +152,14 @@ class Offered:
 
 @asynccontextmanager
 async def start(options: argparse.Namespace) -> AsyncIterator[Bench]:
-    """Run the cluster and the clients until the block ends."""
+    """Run the cluster and the clients until the block exits."""
     rate = options.cap * MEAN_TOKENS / options.workers
     counts = {"kvstore": 1, "router": 1, "prefill": 0, "decode": options.workers, "frontend": 1}
     settings = {
         "BATON_PLACEMENT_DISAGGREGATION": "never",
         "BATON_ENGINE_SIM_PREFILL_TOKENS_PER_SECOND": str(rate),
         "BATON_ENGINE_SIM_DECODE_STEP_SECONDS": "0.001",
-        # The defaults: a store that is too small moves blocks all the time, and routers hear of it.
+        # The defaults: a store that is too small moves blocks constantly, and sends events of it.
         "BATON_STORE_ARENA_BYTES": "512MiB",
         "BATON_STORE_DISK_BYTES": "0",
         "BATON_ENGINE_CHUNK_TOKENS": str(round(rate * STEP_SECONDS)),

@@ -1,6 +1,6 @@
-"""Clients that ask whether or not earlier requests were answered, in a process of their own.
+"""Clients that send requests whether or not earlier ones have ended, in their own process.
 
-Reads lines of JSON, each an `Offer`, and answers each with a line: what became of its requests.
+Reads lines of JSON, each an `Offer`, and responds to each with a line: the results of its requests.
 """
 
 import asyncio
@@ -26,25 +26,26 @@ from baton.v1 import inference_pb2
 from baton.v1.inference_pb2_grpc import InferenceServiceStub
 
 SIGMA = 0.8
-"""Of the logarithm of prompts' lengths: 1 of 100 is 4.7 times as long as the mean."""
+"""Standard deviation of the logarithm of prompt lengths: 1 of 100 is 4.7 times as long as the
+mean."""
 MIN_TOKENS, MAX_TOKENS = 16, 3_000
 VOCABULARY = 4_000
 LEAVE = "left"
-"""How a request ended that was asked no longer."""
+"""Result of a request that its client cancelled."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Who asks, how often."""
+    """A client and its rate."""
 
     name: str
     secret: str
-    """Of its API key."""
+    """The secret of its API key."""
     per_second: float
     target: float = 0.0
-    """Seconds within which the first token is wanted; 0: no such wish."""
+    """Target of the time to first token in seconds; 0: none."""
     waited_for: bool = True
-    """Whether its requests may go on after the offer, until `drain_seconds` have passed."""
+    """Whether its requests may continue after the offer, until `drain_seconds` have passed."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,13 @@ class Offer:
     """Requests of some sources over `seconds`, at random times."""
 
     address: str
-    """`host:port` of the frontend, gRPC."""
+    """`host:port` of the frontend's gRPC API."""
     model: str
     sources: Sequence[Source]
     seconds: float
     drain_seconds: float
     mean_tokens: float
-    """Of prompts."""
+    """Mean tokens of prompts."""
     output_tokens: int
     seed: int = 1
 
@@ -70,7 +71,7 @@ class Offer:
         return cls(**{**value, "sources": [Source(**one) for one in value["sources"]]})
 
     def arrivals(self) -> "list[tuple[float, Source, int]]":
-        """Return (seconds, source, prompt tokens) in order; each source's are as alone."""
+        """Return (seconds, source, prompt tokens) in order; each source's are the same as alone."""
         found = []
         for source in self.sources:
             draw = random.Random(f"{self.seed} {source.name}")
@@ -92,13 +93,13 @@ class Outcome:
     source: str
     prompt_tokens: int
     due: float
-    """When it was to be sent."""
+    """When it should have been sent."""
     sent: float
     first: float | None = None
     """When its first token came."""
     ended: float = 0.0
     reason: str = ""
-    """Of its error; empty: it was answered."""
+    """The reason of its error; empty: it succeeded."""
 
     @property
     def refused(self) -> bool:
@@ -106,7 +107,7 @@ class Outcome:
 
     @property
     def ttft(self) -> float:
-        """Seconds; infinite for one that never came."""
+        """Seconds; infinite if there was no first token."""
         return math.inf if self.first is None else self.first - self.sent
 
 
@@ -120,12 +121,10 @@ class Clients:
         self._began = 0.0
 
     async def run(self) -> list[Outcome]:
-        """Make the requests; return how they ended, in the order of their arrivals."""
+        """Send the requests; return their results, in the order of their arrivals."""
         offer = self._offer
-        draw = (
-            np.random.default_rng()
-        )  # not the seed's: no offer finds what an earlier one computed
-        # All are made before the first is sent: the clients share cores with what they measure.
+        draw = np.random.default_rng()  # not by the seed: no offer finds KV of an earlier one
+        # All are created before the first is sent, as the clients share cores with the cluster.
         asked = [
             (due, source, tokens, self._request(source, tokens, draw))
             for due, source, tokens in offer.arrivals()
@@ -155,7 +154,7 @@ class Clients:
     def _request(
         self, source: Source, tokens: int, draw: np.random.Generator
     ) -> inference_pb2.GenerateRequest:
-        """Return a prompt that no other begins like."""
+        """Return a prompt that shares no prefix with others."""
         request = inference_pb2.GenerateRequest()
         request.context.model = self._offer.model
         request.context.ttft_target_seconds = source.target
@@ -198,7 +197,7 @@ def _lines() -> Iterator[str]:
 
 
 def main() -> None:
-    """Answer offers until standard input ends."""
+    """Process offers until standard input ends."""
     for line in _lines():
         offer = Offer.from_json(json.loads(line))
         outcomes = uvloop.run(Clients(offer).run())

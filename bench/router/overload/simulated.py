@@ -1,4 +1,4 @@
-"""The same requests on simulated workers: what the queue does where no processor is short."""
+"""The same requests on simulated workers: the queue's effect where CPU is not scarce."""
 
 import numpy as np
 
@@ -10,18 +10,18 @@ from simulator.model.costs import CostModel
 from simulator.traces.trace import Trace
 
 MAX_WAIT = 60.0
-"""Seconds: what waits longer is not of the source that is looked at."""
+"""Seconds. Requests that wait longer belong to other sources."""
 
 
 def ttfts(offer: Offer, source: str, workers: int, rate: float, gate: float) -> list[float]:
     """Return the times to first token of one source, in seconds.
 
     Args:
-        offer: what is asked.
-        source: its name.
-        workers: that compute prompts and run their streams.
+        offer: the requests.
+        source: the source's name.
+        workers: workers that compute prompts and run their streams.
         rate: prompt tokens per second of each.
-        gate: of the queue, in seconds.
+        gate: the queue's gate, in seconds.
     """
     arrivals = offer.arrivals()
     trace = Trace(

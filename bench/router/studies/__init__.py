@@ -1,1 +1,1 @@
-"""Studies of who goes next, on simulated workers: python -m bench.router.studies."""
+"""Studies of queue order, on simulated workers: python -m bench.router.studies."""

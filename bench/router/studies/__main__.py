@@ -1,6 +1,6 @@
-"""Studies of who goes next, on simulated workers under the router's own queue and placement.
+"""Studies of queue order, on simulated workers with the router's own queue and placement.
 
-docs/simulation.md has what they print for the conversation trace of Mooncake.
+docs/simulation.md has their output for Mooncake's conversation trace.
 
     python -m bench.router.studies TRACE [--study fairness …] [--json FILE]
 """
@@ -25,7 +25,7 @@ STUDIES = {
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Run the studies that are asked for."""
+    """Run the selected studies."""
     trace = load(options.trace, limit=options.requests)
     found = {}
     clusters = {name: CLUSTERS[name] for name in options.cluster}
@@ -37,11 +37,13 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the trace, and which studies to run."""
-    parser.add_argument("trace", type=Path, help="one JSON object a line")
+    """Add the trace, and the selection of studies."""
+    parser.add_argument("trace", type=Path, help="one JSON object per line")
     parser.add_argument("--study", nargs="+", choices=STUDIES, default=list(STUDIES))
     parser.add_argument("--cluster", nargs="+", choices=CLUSTERS, default=list(CLUSTERS))
-    parser.add_argument("--requests", type=int, help="the first so many; default: all")
+    parser.add_argument(
+        "--requests", type=int, help="number of requests from the start; default: all"
+    )
 
 
 if __name__ == "__main__":

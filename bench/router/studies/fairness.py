@@ -1,4 +1,4 @@
-"""One tenant sends 50 times as much as another, which should not notice it."""
+"""A tenant that sends 50 times as much as another must not slow that one down."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,17 +11,17 @@ from simulator.traces.trace import Trace
 from simulator.traces.workload import split_tenants, spread
 
 LOAD = 2.5
-"""Of saturation."""
+"""Share of saturation."""
 TIMES_MORE = 50
 GATES = (0.0, 0.1)
 MAX_WAIT = 120.0
-"""Seconds: what waits longer is not of the tenant that is looked at."""
+"""Seconds. Requests that wait longer belong to the other tenant."""
 SEEDS = 4
-"""Each draws another 51st of the conversations for the one that sends little."""
+"""Each chooses another 51st of the conversations for the small tenant."""
 
 
 def measure(trace: Trace, clusters: Mapping[str, ClusterConfig]) -> list[dict[str, Any]]:
-    """Print and return its times to first token, alone and beside the other, by gate."""
+    """Print and return the small tenant's times to first token, alone and with the other."""
     table = Table(
         ("cluster", "<8"),
         ("gate s", "6.2f"),

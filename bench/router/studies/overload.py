@@ -1,4 +1,4 @@
-"""Four times the recorded rate, with targets: who is refused, and who of the others is in time."""
+"""Four times the recorded rate, with targets: rejected requests, and others in time."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,11 +13,11 @@ from simulator.traces.workload import spread
 MULTIPLE = 4.0
 TARGETS = (5.0, 10.0, 30.0)
 LONG = 16_000
-"""Tokens of a prompt above which it is a long one."""
+"""A prompt with more tokens is long."""
 
 
 def measure(trace: Trace, clusters: Mapping[str, ClusterConfig]) -> list[dict[str, Any]]:
-    """Print and return what became of the requests."""
+    """Print and return the results of the requests."""
     table = Table(
         ("cluster", "<8"),
         ("times", "<8"),

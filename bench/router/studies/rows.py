@@ -1,4 +1,4 @@
-"""The conversation trace on clusters that differ: whether the queue carries what it should."""
+"""The conversation trace on different clusters: whether the queue meets its goals."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -21,11 +21,11 @@ class Row:
 
     name: str
     multiple: float
-    """That is to be carried."""
+    """The target multiple of the rate."""
     workload: Callable[[Trace], Trace] = _same
     cluster: Callable[[ClusterConfig], ClusterConfig] = lambda config: config
     both: bool = True
-    """Whether combined workers are meant too, and not pools alone."""
+    """Whether the target applies to combined workers too, not only to pools."""
 
 
 ROWS = (
@@ -53,7 +53,7 @@ ROWS = (
 
 
 def measure(trace: Trace, clusters: Mapping[str, ClusterConfig]) -> list[dict[str, Any]]:
-    """Print and return times to first token at the multiples that are to be carried."""
+    """Print and return times to first token at the target multiples."""
     table = Table(
         ("cluster", "<8"),
         ("row", "<20"),

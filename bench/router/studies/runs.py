@@ -1,4 +1,4 @@
-"""What the studies share: clusters, traces, and runs with what became of each request."""
+"""Shared parts of the studies: clusters, traces, and runs with the result of each request."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -21,12 +21,12 @@ CLUSTERS = {
 }
 """8 workers, and 8 with 8 more that decode."""
 SATURATION = 2.34
-"""Multiple of the conversation trace's rate that both carry (docs/simulation.md)."""
+"""Multiple of the conversation trace's rate that both can handle (docs/simulation.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run's figures, and its requests as they ended."""
+    """A run's figures, and its requests with their results."""
 
     outcome: RunOutcome
     requests: list[Request]
@@ -45,13 +45,13 @@ def run(
     """Run a trace through the queue.
 
     Args:
-        trace: what comes in.
+        trace: the requests.
         config: the cluster.
-        multiple: of the recorded rate.
-        settings: of the queue.
+        multiple: multiple of the recorded rate.
+        settings: settings of the queue.
         admission: policies of classes.
-        tenants: by name, those that are not as others.
-        seed: of all that is drawn.
+        tenants: tenants with other shares than the default, by name.
+        seed: seed of all random choices.
     """
     make = partial(BatonQueueRouter, settings=settings, admission=admission, tenants=tenants or {})
     entry = PolicyEntry("baton-queue", "Baton with a queue", make)
@@ -75,6 +75,6 @@ def of_tenants(trace: Trace, names: Iterable[str]) -> Trace:
 
 
 def percentile(values: Iterable[float], share: float) -> float:
-    """Return the value that a share of all does not exceed; infinite where there is none."""
+    """Return the value that a share of all does not exceed; infinite for none."""
     ordered = np.sort(np.fromiter(values, float))
     return float(ordered[int(share * len(ordered))]) if len(ordered) else float("inf")

@@ -1,9 +1,9 @@
-"""Traces of other shapes than conversations, made of draws: what a policy was not tuned on.
+"""Random traces of other shapes than conversations, for which a policy was not tuned.
 
     python -m bench.router.studies.shapes NAME [--seed N] > trace.jsonl
 
-writes one as `baton simulate` reads it. They have the sizes and the sharing that are known of such
-traffic, not its every burst.
+writes one in the format of `baton simulate`. They have the known sizes and sharing of such traffic,
+but not its every burst.
 """
 
 import argparse
@@ -23,11 +23,11 @@ from simulator.run import RunOutcome, find_multiple, simulate
 from simulator.traces.trace import BLOCK_TOKENS, Trace, parse
 
 COMPARED = ("least-wait", "mooncake", "dynamo-prefill", "preble", "fifo-infinite", "baton-queue")
-"""Of which the best of the others is always one; Baton's is the last."""
+"""Policies to compare; the best of the others is always included, and Baton's is the last."""
 
 
 class Line(NamedTuple):
-    """A request; seconds from the beginning, and its blocks."""
+    """A request; seconds from the start, and its blocks."""
 
     at: float
     prompt_tokens: int
@@ -37,15 +37,15 @@ class Line(NamedTuple):
 
 @dataclass(slots=True)
 class Text:
-    """A text that grows, in blocks; the last one is another block whenever it has grown."""
+    """A growing text, in blocks; the last block is replaced whenever the text grows."""
 
     numbers: Iterator[int]
     tokens: int = 0
     blocks: list[int] = field(default_factory=list)
-    """Full ones."""
+    """Complete blocks."""
 
     def grow(self, tokens: int) -> None:
-        """Add text that nobody else has."""
+        """Add text that is in no other text."""
         self.tokens += tokens
         while (len(self.blocks) + 1) * BLOCK_TOKENS <= self.tokens:
             self.blocks.append(next(self.numbers))
@@ -56,12 +56,12 @@ class Text:
         return (*self.blocks, *rest)
 
     def copy(self) -> "Text":
-        """Return a text that begins like this one."""
+        """Return a text with this one as its prefix."""
         return Text(self.numbers, self.tokens, list(self.blocks))
 
 
 def _draws(draw: np.random.Generator, median: float, mean: float, low: int, high: int) -> int:
-    """Return a number of tokens, log-normal."""
+    """Return a random number of tokens, log-normal."""
     sigma = np.sqrt(2 * np.log(mean / median))
     return int(np.clip(draw.lognormal(np.log(median), sigma), low, high))
 
@@ -88,12 +88,12 @@ def agents(draw: np.random.Generator, numbers: Iterator[int]) -> Iterator[Line]:
 
 
 def conversations(draw: np.random.Generator, numbers: Iterator[int]) -> Iterator[Line]:
-    """Short questions of which nothing is shared, as Azure's conversations of 2023 are long."""
+    """Short questions that share nothing, with the lengths of Azure's conversations of 2023."""
     yield from _unshared(draw, numbers, 8_000, (1_020, 1_155, 14_050), (129, 211, 1_000))
 
 
 def code(draw: np.random.Generator, numbers: Iterator[int]) -> Iterator[Line]:
-    """Code to complete, of which nothing is shared and little is written, in bursts."""
+    """Code to complete, in bursts, with nothing shared and short outputs."""
     yield from _unshared(draw, numbers, 6_000, (1_500, 2_050, 7_440), (13, 28, 1_900), burst=4.0)
 
 
@@ -105,7 +105,7 @@ def _unshared(
     outputs: tuple[float, float, int],
     burst: float = 1.5,
 ) -> Iterator[Line]:
-    """Yield an hour; a minute has a rate of its own, `burst` is what the busiest have of it."""
+    """Yield an hour of requests; each minute has its own rate, which varies more with `burst`."""
     at, mean = 0.0, requests / 3600
     rate, until = mean, 0.0
     for _ in range(requests):
@@ -121,9 +121,9 @@ def _unshared(
 
 
 def documents(draw: np.random.Generator, numbers: Iterator[int]) -> Iterator[Line]:
-    """Questions about long documents, with conversations between; two thirds are shared.
+    """Questions about long documents, mixed with conversations; two thirds are shared.
 
-    3,993 requests of some 14k tokens, of Poisson arrivals, as of Mooncake's synthetic trace.
+    3,993 requests of some 14k tokens with Poisson arrivals, as in Mooncake's synthetic trace.
     """
     asked: list[list[Line]] = []
     requests = 0
@@ -148,7 +148,7 @@ def documents(draw: np.random.Generator, numbers: Iterator[int]) -> Iterator[Lin
             text.grow(wrote if kind < 0.62 else 0)
         asked.append(lines)
         requests += len(lines)
-    # Some 60 of them are under way at any time, each with its next question after those of others.
+    # Some 60 are active at any time; each sends its next question after those of others.
     at, open_ones = 0.0, asked[:60]
     rest = iter(asked[60:])
     while open_ones:
@@ -190,7 +190,7 @@ def make(name: str, seed: int) -> Trace:
 
 
 def measure(trace: Trace, clusters: Mapping[str, ClusterConfig]) -> list[dict[str, Any]]:  # noqa: ARG001  # as other studies have it
-    """Print and return what each policy carries of each shape, and the queue against the best."""
+    """Print and return each policy's load per shape, and the queue's relative to the best."""
     table = Table(
         ("cluster", "<8"),
         ("shape", "<13"),

@@ -1,4 +1,4 @@
-"""How long the steps of running streams take beside prompts, at a load that is carried."""
+"""Duration of running streams' steps next to prompts, at a load below saturation."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,10 +18,10 @@ ROWS: tuple[tuple[Beside, int, float], ...] = (
     ("sum", 512, 1.5),
     ("sum", 128, 0.75),
 )
-"""What a step takes of chunk and streams; prompt tokens of a chunk, of which 512 is the default of
-engines; and the multiple of the recorded rate."""
+"""How chunk and streams determine a step (the longer of both, or their sum); prompt tokens of a
+chunk (512 is the engines' default); multiple of the recorded rate."""
 STREAM_SECONDS = 0.0002
-"""That reading the KV of one more stream takes."""
+"""Time to read the KV of one more stream."""
 
 
 def measure(trace: Trace, clusters: Mapping[str, ClusterConfig]) -> list[dict[str, Any]]:

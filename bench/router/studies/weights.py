@@ -1,4 +1,4 @@
-"""Tenants of weights 1, 2 and 4 that always wait are given tokens as 1 : 2 : 4."""
+"""Tenants of weights 1, 2 and 4 that always have waiting requests receive tokens as 1 : 2 : 4."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,14 +14,14 @@ from simulator.traces.workload import split_tenants, spread
 
 WEIGHTS = {"tenant-0": 1.0, "tenant-1": 2.0, "tenant-2": 4.0}
 MULTIPLE = 8.0
-"""So that a third of it is more than four sevenths of what workers carry."""
+"""High enough that a third of it exceeds four sevenths of the workers' capacity."""
 WARM_UP = 30.0
-"""Seconds until all have something that waits."""
+"""Seconds until requests of all tenants wait."""
 SETTINGS = QueueSettings(max_tenant=100_000, max_total=100_000, max_wait=240.0)
 
 
 def measure(trace: Trace, clusters: Mapping[str, ClusterConfig]) -> list[dict[str, Any]]:
-    """Print and return what each tenant was given while requests came in."""
+    """Print and return the tokens of each tenant while requests arrived."""
     table = Table(
         ("cluster", "<8"),
         ("tenant", "<8"),

@@ -1,1 +1,1 @@
-"""Fuzzing of Baton's HTTP/2 and gRPC: inputs that are nearly right."""
+"""Fuzzing of Baton's HTTP/2 and gRPC with almost valid inputs."""

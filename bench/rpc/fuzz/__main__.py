@@ -1,12 +1,13 @@
-"""Look for inputs that HTTP/2 and gRPC here do not bear: `python -m bench.rpc.fuzz --seconds 60`.
+"""Find inputs that Baton's HTTP/2 and gRPC mishandle: `python -m bench.rpc.fuzz --seconds 60`.
 
-Half of the time inputs go to an `Http2Connection` without sockets, a server's or a client's: no
-exception may get out, output must be frames in an order that is allowed, pieces must come to the
-same as the whole. Half of it they go to a server over sockets, 20 connections at once: nothing may
-reach the loop's handler of exceptions, another client must be answered, and memory must not grow.
-No turn of the loop may take an input longer than 50 ms of CPU: one that does so again and again is
-a failure. An input is named by its number, which a failure prints, as the last line does for that
-of the longest turn: `--only NUMBER` repeats it without sockets.
+Half of the time, inputs go to an `Http2Connection` without sockets, a server's or a client's. No
+exception may escape, output must be frames in an allowed order, and an input in pieces must give
+the same result as in one piece. Half of the time, inputs go to a server over sockets, 20
+connections at once. No exception may reach the loop's exception handler, another client must get
+responses, and memory must not grow. No turn of the loop may spend more than 50 ms of CPU on an
+input; one that exceeds this repeatedly is a failure. An input is identified by its number, which a
+failure prints; the last line prints the number of the input with the longest turn. `--only NUMBER`
+repeats an input without sockets.
 """
 
 import argparse
@@ -23,9 +24,9 @@ from bench.rpc.fuzz.sockets import SocketFuzzer
 
 _TURN_SECONDS = 1.0
 MAX_HELD_SECONDS = 0.05
-"""CPU of one turn."""
+"""CPU limit of one turn."""
 _TRIES = 3
-"""Of an input that takes long: the collector of garbage may have come in between."""
+"""Tries of an input that takes long: the garbage collector may have run in between."""
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Bytes that a client or a server might send: frames in and out of order, then damaged.
+"""Bytes that a client or a server might send: frames in and out of order, then corrupted.
 
-Everything comes out of one `random.Random`, so a number names an input.
+Everything is derived from one `random.Random`, so a number identifies an input.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,11 @@ _NAMES = (
 
 
 class Inputs:
-    """Makes the bytes of one connection.
+    """Creates the bytes of one connection.
 
     Args:
-        draw: decides everything.
-        client: whether a client sends them, or a server.
+        draw: determines everything.
+        client: whether a client or a server sends them.
     """
 
     def __init__(self, draw: Random, client: bool) -> None:
@@ -38,7 +38,7 @@ class Inputs:
         self._open = [1, 3, 5] if not client else [0]
 
     def make(self) -> bytes:
-        """Return the bytes, mostly with what must come first."""
+        """Return the bytes, mostly with the required beginning."""
         draw = self._draw
         parts = []
         if draw.random() < 0.97:
@@ -76,7 +76,7 @@ class Inputs:
         return self._draw.choice((*self._open[-8:], self._draw.choice(_NUMBERS) & 0x7FFFFFFF))
 
     def _call(self) -> bytes:
-        """Return a call with a message or a few, or a response of a server."""
+        """Return a call with one or a few messages, or a response of a server."""
         draw = self._draw
         if self._client:
             stream_id, self._next = self._next, self._next + 2
@@ -125,7 +125,7 @@ class Inputs:
         return block
 
     def _costly_block(self) -> bytes:
-        """Return header blocks of what takes longest to read."""
+        """Return header blocks that are the most expensive to read."""
         draw = self._draw
         size = draw.choice((100, 3000, 16_000, 60_000))
         unit = draw.choice(
@@ -209,7 +209,7 @@ class Inputs:
 
 
 def pieces(draw: Random, data: bytes) -> list[bytes]:
-    """Return bytes cut at random: whole, in a few, or one by one."""
+    """Return bytes split at random: whole, in a few pieces, or one by one."""
     how = draw.random()
     if how < 0.2 or not data:
         return [data]

@@ -18,15 +18,15 @@ _REQUEST = encode(((b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a
 _TRAILERS = encode(((b"grpc-status", b"0"),))
 _MAX_OUTPUT = 64 << 20
 _USED_BYTES = 100
-"""A stream's owner does something for as many bytes of data."""
+"""Bytes of data after which a stream's owner does something."""
 
 
 class Broken(Exception):  # noqa: N818 - what the fuzzer looks for
-    """Something that must never happen did."""
+    """An invariant was violated."""
 
 
 class _Side:
-    """The owner of a connection, who does something with whatever comes."""
+    """The owner of a connection, which reacts to received data."""
 
     def __init__(self, draw: Random, client: bool) -> None:
         self.draw = draw
@@ -70,17 +70,17 @@ class _Owner:
         self._side = side
         self._head = self._over = False
         self.done = False
-        """This side sends no more."""
+        """Whether this side sends no more."""
         self._unused = 0
         self._draw = Random(side.draw.random())
-        """Its own: how often it hears of data that nobody takes any more must not matter."""
+        """Its own source: notifications of discarded data must not change other choices."""
 
     def on_headers(self, headers: Headers, end: bool) -> None:  # noqa: ARG002
         self._hear()
 
     def on_data(self, data: bytes | memoryview, end: bool) -> None:
         self._hear()
-        # The same whatever pieces it comes in.
+        # The same for any split into pieces.
         http2 = self._side.http2
         self._unused += len(data)
         while self._unused >= _USED_BYTES and self.stream.id in http2.streams:
@@ -108,7 +108,7 @@ class _Owner:
             raise Broken("a stream's owner hears more after its end")
 
     def act(self) -> None:
-        """Answer, a bit, or end early."""
+        """Respond, partly respond, or end early."""
         http2, draw = self._side.http2, self._draw
         if self.done:
             return
@@ -131,20 +131,20 @@ class _Owner:
 
 @dataclass(frozen=True, slots=True)
 class Borne:
-    """What an input came to."""
+    """The result of an input."""
 
     size: int
-    """Bytes."""
+    """Number of bytes."""
     held_seconds: float
-    """CPU of the longest turn: what a loop is held up by."""
+    """CPU of the longest turn, for which a loop would be blocked."""
 
 
 def run(seed: int) -> Borne:
-    """Give an input to a connection, whole and in pieces.
+    """Process an input with a connection, whole and in pieces.
 
     Raises:
-        Broken: what must hold did not.
-        Exception: what the connection let through.
+        Broken: an invariant was violated.
+        Exception: an exception that the connection let through.
     """
     draw = Random(seed)
     client = draw.random() < 0.3
@@ -158,7 +158,7 @@ def run(seed: int) -> Borne:
 
 
 def _feed(owners: int, client: bool, data: list[bytes]) -> tuple[bytes, float]:
-    """Return what the connection says, and the longest turn of it."""
+    """Return the connection's output, and its longest turn."""
     side = _Side(Random(owners), client)
     out = []
     longest = 0.0
@@ -189,7 +189,7 @@ def _feed(owners: int, client: bool, data: list[bytes]) -> tuple[bytes, float]:
 
 
 def _check_output(sent: bytes, client: bool) -> None:
-    """Fail unless it is whole frames that a peer may be sent."""
+    """Fail unless the output is complete frames that a peer may receive."""
     at = len(codes.PREFACE) if client else 0
     ended: set[int] = set()
     if len(sent) > _MAX_OUTPUT:

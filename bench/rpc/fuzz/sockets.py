@@ -28,13 +28,13 @@ class SocketFuzzer:
     """A server in this process, and clients that send it inputs.
 
     Args:
-        log: gets the process's log lines of level error: any is a fault.
+        log: receives the process's log lines of level error: any line is a failure.
     """
 
     def __init__(self, log: StringIO) -> None:
         self.inputs = self.closed = 0
         self.slowest = 0.0
-        """Seconds that a client's call took that did everything right."""
+        """Longest call of a well-behaved client, in seconds."""
         self._faults: list[str] = []
         self._log = log
         self._server = Server(GrpcSettings(reflection=True), "fuzz")
@@ -51,7 +51,7 @@ class SocketFuzzer:
 
     @property
     def growth(self) -> int:
-        """Bytes that the process grew by since the first inputs."""
+        """Bytes by which the process grew since the first inputs."""
         gc.collect()
         return rss_bytes(os.getpid()) - self._base
 
@@ -59,10 +59,10 @@ class SocketFuzzer:
         self._faults.append(f"{context.get('message')}: {context.get('exception')!r}")
 
     async def round(self, seed: int) -> None:
-        """Send inputs on some connections at once, then call as a client that does no wrong.
+        """Send inputs on some connections at once, then call as a well-behaved client.
 
         Raises:
-            Broken: an exception got out, the call was not answered, or memory grows.
+            Broken: an exception escaped, the call got no response, or memory grows.
         """
         await asyncio.gather(*(self._one(seed + number) for number in range(_AT_ONCE)))
         self.inputs += _AT_ONCE
@@ -88,7 +88,7 @@ class SocketFuzzer:
         host, port = self._server.address.rsplit(":", 1)
         reader, writer = await asyncio.open_connection(host, int(port))
         try:
-            with suppress(OSError, RuntimeError):  # uvloop's for one that is closed
+            with suppress(OSError, RuntimeError):  # uvloop's, for a closed connection
                 for piece in pieces(draw, data)[:200]:
                     writer.write(piece)
                     await asyncio.sleep(0)

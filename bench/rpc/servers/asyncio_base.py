@@ -1,4 +1,4 @@
-"""What the small servers share: a protocol that writes once per step and connection."""
+"""Shared part of the minimal servers: a protocol that writes once per step and connection."""
 
 import asyncio
 from abc import abstractmethod
@@ -13,7 +13,7 @@ GRPC_STATUS = (b"grpc-status", b"0")
 
 
 def message(payload: bytes) -> bytes:
-    """Return gRPC's framing of a message that is not compressed."""
+    """Return gRPC's framing of an uncompressed message."""
     return b"\0" + len(payload).to_bytes(4) + payload
 
 
@@ -39,7 +39,7 @@ class Connection(asyncio.Protocol):
         self._open.discard(self)
 
     def flush(self) -> None:
-        """Write what is to be sent."""
+        """Write pending output."""
         if data := self.pending():
             self.transport.write(data)
 

@@ -1,4 +1,4 @@
-"""Baton's own server, with all that it gives a call: limits, metrics, a task, deadlines."""
+"""Baton's own server, with everything that a call gets: limits, metrics, a task, deadlines."""
 
 import asyncio
 from typing import Any

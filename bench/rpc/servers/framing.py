@@ -1,6 +1,6 @@
-"""Frames packed by hand, the least that a gRPC client accepts: a floor, no server to use.
+"""Frames packed by hand, the least that a gRPC client accepts: a bound, no usable server.
 
-It decodes headers with `hpack` and keeps the windows of sending, and checks nothing.
+It decodes headers with `hpack`, tracks the send windows, and checks nothing.
 """
 
 from struct import Struct

@@ -21,7 +21,7 @@ class _Service:
         async for message in tokens(self._steps, id(stream), request):
             await stream.send_message(message)
 
-    def __mapping__(self) -> dict[str, Handler]:  # what grpclib asks for
+    def __mapping__(self) -> dict[str, Handler]:  # required by grpclib
         return {METHOD: Handler(self._chat, Cardinality.UNARY_STREAM, ChatRequest, ChatResponse)}
 
 
@@ -30,5 +30,5 @@ async def start(steps: Steps) -> int:
     server = Server([_Service(steps)])
     await server.start("127.0.0.1", 0)
     _kept.append(server)
-    port: int = server._server.sockets[0].getsockname()[1]  # it does not say otherwise
+    port: int = server._server.sockets[0].getsockname()[1]  # the only way to get the port
     return port

@@ -19,7 +19,7 @@ from bench.rpc.steps import Steps
 class _H2(Connection):
     def __init__(self, steps: Steps, open_connections: set[Connection]) -> None:
         super().__init__(steps, open_connections)
-        # What h2 checks and rewrites of our own headers is left out; what it receives it checks.
+        # h2 does not check or rewrite the server's own headers here; it checks received ones.
         self._h2 = H2Connection(
             H2Configuration(
                 client_side=False,

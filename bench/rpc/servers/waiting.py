@@ -1,4 +1,4 @@
-"""For servers whose handlers are tasks: the tokens of a call, awaited."""
+"""The tokens of a call, awaited, for servers whose handlers are tasks."""
 
 import asyncio
 from collections.abc import AsyncIterator, Hashable

@@ -1,1 +1,1 @@
-"""Loads of streamed completions: over gRPC, over HTTP, beside long prompts."""
+"""Loads of streamed completions: over gRPC, over HTTP, mixed with long prompts."""

@@ -1,4 +1,4 @@
-"""A load of streamed completions from a process of its own, so that it has a core to itself."""
+"""A load of streamed completions from a separate process, with a core to itself."""
 
 import multiprocessing
 import random
@@ -14,7 +14,7 @@ from bench.serving.load.streams import Load, Observed
 
 
 def run(load: Load) -> Observed:
-    """Make a load from another process; return what it saw."""
+    """Run a load in another process; return its results."""
     prompts = random.Random(load.seed).sample(list(load.prompts), len(load.prompts))
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_run_here, replace(load, prompts=prompts)).result()

@@ -1,6 +1,6 @@
-"""Streams that go on while long prompts arrive: the load and its figures.
+"""Running streams while long prompts arrive: the load and its figures.
 
-Only the standard library, so that a peer's environment runs the very same load.
+Only the standard library, so that a peer's environment runs the same load.
 """
 
 import asyncio
@@ -15,63 +15,63 @@ from typing import Any
 from bench.harness.stats import percentile
 
 Generate = Callable[[list[int], int], AsyncGenerator[int, None]]
-"""(prompt, output tokens) → how many tokens came, event by event."""
+"""(prompt, output tokens) → number of tokens received, event by event."""
 
 
 @dataclass(frozen=True)
 class MixedLoad:
-    """What is asked for, over a window of `seconds` that begins after `warm_seconds`."""
+    """The requests within a window of `seconds` that starts after `warm_seconds`."""
 
     prompts_per_second: float
-    """Long prompts, arriving at random whether or not earlier ones were answered."""
+    """Long prompts, at random times whether or not earlier ones have ended."""
     seconds: float = 30.0
     streams: int = 8
-    """Clients that each ask for one answer after the other."""
+    """Clients that each send one request after the other."""
     stream_prompt_tokens: int = 128
     stream_output_tokens: int = 128
-    """On average: from half to one and a half times as many, at random."""
+    """Mean output tokens of streams: random, from half to one and a half times as many."""
     prompt_tokens: int = 3000
     prompt_output_tokens: int = 8
     vocab_tokens: int = 8192
     warm_seconds: float = 4.0
     drain_seconds: float = 10.0
-    """How long prompts of the window may go on after it; the streams go on meanwhile."""
+    """How long prompts of the window may continue after it; the streams run until then."""
     seed: int = 1
 
     @property
     def stream_outputs(self) -> tuple[int, int]:
-        """The shortest and the longest answer of a stream, in tokens."""
+        """The shortest and the longest output of a stream, in tokens."""
         return self.stream_output_tokens // 2, self.stream_output_tokens * 3 // 2
 
     @property
     def prompts(self) -> int:
-        """How many arrive: always as many, at times that are as random as a Poisson process's."""
+        """Number of prompts: fixed, with random times like those of a Poisson process."""
         return round(self.prompts_per_second * self.seconds)
 
 
 @dataclass(frozen=True)
 class Targets:
-    """What makes a request good; seconds."""
+    """Targets of a good request; seconds."""
 
     first_token: float
     inter_token: float
-    """For all but one in a hundred of a request's intervals."""
+    """For 99 of 100 of a request's intervals."""
 
 
 @dataclass
 class Request:
-    """One request; times count from the window's start."""
+    """One request; times count from the start of the window."""
 
     long: bool
     asked: float
     times: list[float] = field(default_factory=list)
-    """When tokens came; an event of several counts for each."""
+    """Times of the tokens; an event with several tokens counts for each."""
     ended: bool = False
     error: str = ""
 
     @property
     def first_token(self) -> float:
-        """Seconds; infinite for one that never came."""
+        """Seconds; infinite if there was no first token."""
         return self.times[0] - self.asked if self.times else math.inf
 
     def gaps(self, until: float = math.inf) -> list[float]:
@@ -88,7 +88,7 @@ class Request:
 
 
 async def run(generate: Generate, load: MixedLoad) -> list[Request]:
-    """Put the load on and answer every request that was begun."""
+    """Run the load until every started request has ended."""
     requests: list[Request] = []
     draw = random.Random(load.seed)
     begin = time.perf_counter() + load.warm_seconds
@@ -109,7 +109,7 @@ async def run(generate: Generate, load: MixedLoad) -> list[Request]:
             await asyncio.sleep(0.5)
 
     async def stream(number: int) -> None:
-        await asyncio.sleep(number * 0.1)  # nobody's clients begin all at once
+        await asyncio.sleep(number * 0.1)  # clients do not start all at once
         while True:
             output = draw.randint(*load.stream_outputs)
             await ask(tokens(load.stream_prompt_tokens), output, long=False)
@@ -121,7 +121,7 @@ async def run(generate: Generate, load: MixedLoad) -> list[Request]:
                 prompt = tokens(load.prompt_tokens)
                 prompts.create_task(ask(prompt, load.prompt_output_tokens, long=True))
 
-    # Its own source: every system sees the same arrivals.
+    # A separate source, so that every system sees the same arrivals.
     draw_arrival = random.Random(load.seed + 1)
     streams = [asyncio.create_task(stream(number)) for number in range(load.streams)]
     arrivals = asyncio.create_task(arrive())
@@ -137,7 +137,7 @@ async def run(generate: Generate, load: MixedLoad) -> list[Request]:
 
 
 def figures(requests: Sequence[Request], load: MixedLoad, targets: Targets) -> dict[str, Any]:
-    """What the window showed; seconds, and infinite where a prompt was never answered."""
+    """Return the window's results; seconds, infinite if a prompt was never answered."""
     long = [request for request in requests if request.long]
     streams = [request for request in requests if not request.long]
     done = [r for r in streams if (r.ended and 0 <= r.times[-1] <= load.seconds) or r.error]

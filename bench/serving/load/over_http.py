@@ -1,4 +1,4 @@
-"""A load over HTTP: requests are built beforehand, and events are counted and not parsed."""
+"""A load over HTTP: requests are prepared in advance, and events are counted, not parsed."""
 
 import asyncio
 import json
@@ -9,11 +9,11 @@ from typing import Any
 from bench.serving.load.streams import Load, NextRequest, Observed
 
 _EVENT = b"data: {"
-"""What begins each event of a stream."""
+"""The start of each event of a stream."""
 
 
 async def run_http(load: Load, next_request: NextRequest, seen: Observed) -> None:
-    """Make requests one after the other on each of `concurrency` connections."""
+    """Send requests one after the other on each of `concurrency` connections."""
     host, _, port = load.http.rpartition(":")
     loop = asyncio.get_running_loop()
     requests = _requests(load)
@@ -88,7 +88,7 @@ class _Connection(asyncio.Protocol):
         self._finish("connection lost")
 
     def ask(self, request: bytes) -> "asyncio.Future[str]":
-        """Send a request; the result is `ok` or what went wrong."""
+        """Send a request; return `ok` or what went wrong."""
         self._head, self._tail = b"", b""
         self._in_head = True
         self.status, self.events, self.body = 0, 0, b""
@@ -124,7 +124,7 @@ class _Connection(asyncio.Protocol):
             self._finish("ok" if self.status == 200 else f"HTTP {self.status}")
 
     def _count(self, data: bytes) -> None:
-        # What begins before `data` and ends in it counts too; nothing counts twice.
+        # An event that starts before `data` and ends in it counts too; none counts twice.
         edge = len(_EVENT) - 1
         new = (self._tail[-edge:] + data).count(_EVENT)
         self._tail = (self._tail + data)[-64:]

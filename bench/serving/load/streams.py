@@ -1,4 +1,4 @@
-"""A load of streamed completions, and what its clients see of it."""
+"""A load of streamed completions, and its results at the clients."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,27 +9,28 @@ from bench.harness.stats import percentile
 
 MAX_INTERVALS = 200_000
 NextRequest = Callable[[], int | None]
-"""Returns the number of the request to make next; None: no more are made."""
+"""Returns the number of the next request; None: there are no more."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What is asked, how often, and how many at once."""
+    """The requests, their rate and concurrency."""
 
     model: str
     prompts: Sequence[str]
     http: str = ""
     """`host:port`, or empty."""
     grpc: str = ""
-    """`host:port`, where not over HTTP."""
+    """`host:port`, if not over HTTP."""
     output_tokens: int = 16
     concurrency: int = 16
     requests: int = 1000
     together: bool = False
-    """All clients ask at the same moment, and again once the last of them has its answer; then
+    """All clients send at the same moment, and again once the last of them has its response; then
     `requests` is a multiple of `concurrency`."""
     quick_ack: bool = False
-    """Over HTTP, acknowledge every segment at once: a server that waits for that is not slower."""
+    """Over HTTP, acknowledge every segment immediately, so that a server that waits for it is not
+    slower."""
     ramp_seconds: float = 0.0
     """The first requests are spread over this time."""
     timeout_seconds: float = 120.0
@@ -38,21 +39,21 @@ class Load:
 
 @dataclass
 class Observed:
-    """What clients saw. Times are in seconds."""
+    """Results at the clients. Times are in seconds."""
 
     first: list[float] = field(default_factory=list)
-    """From sending a request to its first event."""
+    """Seconds from sending a request to its first event."""
     whole: list[float] = field(default_factory=list)
-    """To its last event."""
+    """Seconds to the last event."""
     intervals: list[float] = field(default_factory=list)
-    """Between two reads of one stream that brought events: the first `MAX_INTERVALS`."""
+    """Seconds between two reads of one stream that returned events: the first `MAX_INTERVALS`."""
     events: int = 0
     open: int = 0
-    """Streams that have had an event and no end."""
+    """Streams that have had an event and have not ended."""
     most_open: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     sample: str = ""
-    """What the first error said."""
+    """The first error's message."""
     began: float = 0.0
     ended: float = 0.0
     cpu: float = 0.0
@@ -63,13 +64,13 @@ class Observed:
         self.most_open = max(self.most_open, self.open)
 
     def interval(self, seconds: float) -> None:
-        """Note the time between two reads."""
+        """Record the time between two reads."""
         if len(self.intervals) < MAX_INTERVALS:
             self.intervals.append(seconds)
 
 
 def report(load: Load, seen: Observed) -> dict[str, Any]:
-    """Return what a load showed, fit for JSON; times to first token and between tokens in ms."""
+    """Return the results, fit for JSON; times to first token and between tokens in ms."""
     seconds = max(1e-9, seen.ended - seen.began)
     done = len(seen.first)
     return {

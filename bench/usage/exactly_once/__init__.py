@@ -1,1 +1,1 @@
-"""Usage counted while everything that counts it is killed."""
+"""Exact counting of usage while every process involved is killed."""

@@ -1,18 +1,19 @@
 """Whether usage is counted exactly once: `python -m bench.usage.exactly_once`.
 
-Starts three frontends that want keys and share a spool, workers with the simulated engine, a
-Postgres and a Kafka broker behind a proxy. Clients ask over HTTP and gRPC: streamed and not, n = 1
-and 2, chat and completions of several prompts; some leave, some have a short deadline, and some of
-what they ask is refused. Meanwhile frontends are killed and started again, also while they start;
-Postgres is killed, or stands still for longer than a statement may take; the broker stands still
-for longer than a batch may take, its connections are reset, or nothing reaches it.
+Starts three frontends that require keys and share a spool, workers with the simulated engine, a
+Postgres and a Kafka broker behind a proxy. Clients send requests over HTTP and gRPC: streamed and
+not, n = 1 and 2, chat and completions of several prompts. Some disconnect, some have a short
+deadline, and some of the requests are rejected. Meanwhile frontends are killed and restarted, also
+while they start. Postgres is killed, or frozen for longer than a statement may take. The broker is
+frozen for longer than a batch may take, its connections are reset, or nothing reaches it.
 
-Then the rows of Postgres and the messages of the topic, copies of an id dropped, are compared with
-what each client was told, to the token and to the nano-dollar. It ends with 1 where anything
-differs, a spool is not empty, or a kind of fault did not happen or hit nothing.
+Then the rows of Postgres and the messages of the topic, without copies of the same id, are compared
+with the usage reported to each client, exact to the token and to the nano-dollar. The exit code is
+1 if anything differs, if a spool is not empty, or if a kind of fault did not happen or affected
+nothing.
 
-The broker keeps messages in its memory, so that it is not killed: what a broker loses that it had
-acknowledged is not Baton's to bring again.
+The broker keeps messages in memory and is therefore not killed: Baton cannot restore messages that
+a broker has acknowledged and lost.
 """
 
 import argparse
@@ -53,7 +54,7 @@ KEYS_EACH = 2
 AT_ONCE = 24
 MOST_PER_SECOND = 60.0
 LEAST_SECONDS = 20.0
-"""Of load: faults take their time."""
+"""Least seconds of load, as faults take their time."""
 DRAIN_SECONDS = 90.0
 SHOWN = 20
 PRICES = {
@@ -66,11 +67,11 @@ TROUBLE = (
     b"usage.spool.full",
     b"usage.spool.not_read",
 )
-"""In the log of a frontend: none of the faults here explains it."""
+"""Events in a frontend's log that no fault here explains."""
 
 
 class Run:
-    """One run: who asks, what was seen."""
+    """One run: its clients and its results."""
 
     def __init__(self, up: Scene, draw: random.Random) -> None:
         self.up = up
@@ -82,7 +83,7 @@ class Run:
         self._clients: dict[str, Clients] = {}
 
     async def prepare(self, limit_per_minute: int) -> None:
-        """Make tenants, projects and keys, and connect."""
+        """Create tenants, projects and keys, and connect."""
         admin, limited = self.up.admin, []
         for tenant, tier in TIERS.items():
             await admin.create_tenant(tenant, tier)
@@ -98,7 +99,7 @@ class Run:
         for by, secret in limited:
             self.who[len(self._secrets)] = by
             self._secrets.append(secret)
-        self._secrets.append("sk-baton-" + "A" * 43)  # known to nobody
+        self._secrets.append("sk-baton-" + "A" * 43)  # an unknown key
         self.who[len(self._secrets) - 1] = next(iter(self.who.values()))
         for one in self.up.fleet.frontends:
             http = f"http://127.0.0.1:{one.http_port}"
@@ -106,7 +107,7 @@ class Run:
         await asyncio.sleep(2)  # until all frontends know the keys
 
     async def ask(self, requests: int, faults: Faults) -> None:
-        """Have clients make so many requests."""
+        """Let clients send a number of requests."""
         ordinary = len(self._secrets) - len(TIERS) - 1
         asks = Asks(random.Random(self.draw.randrange(2**32)), ordinary)
         numbers = iter(range(requests))
@@ -143,7 +144,7 @@ class Run:
 
 
 async def drained(up: Scene) -> float:
-    """Return the seconds until sinks have all records and the spools of the killed are gone."""
+    """Return the seconds until sinks have all records and spools of killed frontends are gone."""
     began, spool = time.monotonic(), up.directory / "spool"
     while time.monotonic() - began < DRAIN_SECONDS:
         shown = await asyncio.gather(*(one.metrics() for one in up.fleet.frontends))
@@ -156,7 +157,7 @@ async def drained(up: Scene) -> float:
 
 
 def runs(spool: Path) -> list[str]:
-    """Return what is left in a spool."""
+    """Return the runs left in a spool."""
     return [one.name for one in spool.iterdir() if one.is_dir()]
 
 
@@ -199,10 +200,10 @@ async def run(
     broker: Broker,
     proxies: Helper,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return what was counted, and what is wrong."""
+    """Return the counts, and what is wrong."""
     settings = {
         "BATON_USAGE_SPOOL_PATH": "{directory}/spool",
-        # An end that is told without its record is what this setting is for, and not what is asked.
+        # This setting is for ends that are sent without a record, which are not tested here.
         "BATON_USAGE_STALL_SECONDS": "30",
         "BATON_USAGE_KAFKA_BROKERS": broker.advertised,
         "BATON_USAGE_KAFKA_TOPIC": TOPIC,
@@ -265,8 +266,8 @@ async def run(
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--requests", type=int, default=5000, help="default: 5000")
-    parser.add_argument("--limit", type=int, default=20, help="per minute, of keys that have one")
-    parser.add_argument("--seed", type=int, help="of all that is left to chance; default: drawn")
+    parser.add_argument("--limit", type=int, default=20, help="requests per minute of limited keys")
+    parser.add_argument("--seed", type=int, help="seed of all random choices; default: random")
 
 
 if __name__ == "__main__":

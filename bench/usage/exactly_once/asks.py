@@ -1,4 +1,4 @@
-"""What clients ask, drawn by a seed. Pure."""
+"""Random requests of clients, by a seed. Pure."""
 
 import random
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ SHARES = {
     "invalid field": 4,
     "unknown key": 2,
 }
-"""Kinds of requests, in a hundred."""
+"""Kinds of requests, in percent."""
 REFUSED = ("unknown model", "too long", "invalid field", "unknown key")
-"""Kinds that no frontend runs."""
+"""Kinds that every frontend rejects."""
 DEADLINE_SECONDS = 0.15
 DEADLINE_TOKENS = 200
-"""More than an engine writes before the deadline."""
+"""More than an engine generates before the deadline."""
 _PREFIXES, _PREFIX_TOKENS = 6, 96
 
 
@@ -30,14 +30,14 @@ class Ask:
 
     id: str
     kind: str
-    """Of SHARES."""
+    """A kind in SHARES."""
     api: str
     """`grpc` or `http`."""
     key: int
-    """Which key asks; those of `limit` have a key of their own."""
+    """Index of the key; requests of `limit` have a separate key."""
     chat: bool
     stream: bool
-    """Over HTTP; gRPC always streams."""
+    """Whether to stream over HTTP; gRPC always streams."""
     prompts: tuple[tuple[int, ...], ...]
     """Token ids; more than one only of text completions over HTTP. Chat has `text`."""
     text: str
@@ -45,9 +45,10 @@ class Ask:
     max_tokens: int
     ignore_eos: bool
     leaves_after: int | None
-    """Of `cancel`: events with tokens after which the client leaves; None: at any time."""
+    """For `cancel`: number of events with tokens after which the client disconnects; None: any
+    time."""
     leaves_seconds: float
-    """Where it does not look at events."""
+    """Time of the disconnect if it does not depend on events."""
     model: str = MODEL
 
     @property
@@ -59,11 +60,11 @@ class Ask:
 
 
 class Asks:
-    """Draws requests.
+    """Creates requests.
 
     Args:
-        draw: the seed's.
-        keys: how many keys there are.
+        draw: the seeded source of randomness.
+        keys: number of keys.
     """
 
     def __init__(self, draw: random.Random, keys: int) -> None:
@@ -72,7 +73,7 @@ class Asks:
         self._prefixes = [self._tokens(_PREFIX_TOKENS) for _ in range(_PREFIXES)]
 
     def next(self, number: int) -> Ask:
-        """Return the request of a number."""
+        """Return the request with a number."""
         draw = self._draw
         (kind,) = draw.choices(tuple(SHARES), tuple(SHARES.values()))
         grpc = kind == "deadline" or draw.random() < 0.4
@@ -109,7 +110,7 @@ class Asks:
         )
 
     def _prompt(self) -> tuple[int, ...]:
-        """Most begin as others do, so that some of their KV is found."""
+        """Most prompts start as others do, so that some of their KV is cached."""
         draw = self._draw
         begin = draw.choice(self._prefixes) if draw.random() < 0.7 else ()
         return begin + self._tokens(draw.randint(1, 60))

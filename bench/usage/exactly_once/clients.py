@@ -1,4 +1,4 @@
-"""Clients that note what they are told."""
+"""Clients that record the usage reported to them."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ TIMEOUT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Told:
-    """The end of an answer."""
+    """The end of a response."""
 
     prompt_tokens: int
     cached_tokens: int
@@ -29,19 +29,19 @@ class Told:
 
 @dataclass
 class Seen:
-    """What the client of one request saw."""
+    """Results of the client of one request."""
 
     ask: Ask
     frontend: tuple[str, int]
-    """Its id, and which of its starts."""
+    """The frontend's id, and the number of its start."""
     told: Told | None = None
-    """It saw the end."""
+    """Whether it received the end."""
     tokens: int = 0
-    """Output tokens that it saw at least."""
+    """The least number of output tokens that it received."""
     refused: bool = False
-    """It was refused before anything ran: an error about the request."""
+    """Whether it was rejected before anything ran: an error about the request."""
     error: str = ""
-    """Why it saw no end."""
+    """Why it received no end."""
     reasons: dict[int, str] = field(default_factory=dict)
 
 
@@ -61,7 +61,7 @@ class Clients:
         await asyncio.gather(self._http.aclose(), *(one.close() for one in self._grpc))
 
     async def ask(self, seen: Seen, key: int) -> None:
-        """Ask, and note in `seen` what comes."""
+        """Send a request, and record the response in `seen`."""
         if seen.ask.api == "grpc":
             await self._over_grpc(seen, self._grpc[key])
         else:

@@ -1,4 +1,4 @@
-"""What happens to frontends, Postgres and the broker while clients ask."""
+"""Faults of frontends, Postgres and the broker during the load."""
 
 import asyncio
 import os
@@ -21,11 +21,11 @@ FRONTEND, AGAIN = "frontend killed", "frontend killed as it starts"
 POSTGRES, POSTGRES_FROZEN = "Postgres killed", "Postgres frozen"
 FROZEN, RESETS, HOLE = "broker frozen", "broker's connections reset", "broker unreachable"
 KAFKA = "kafka"
-"""Name of the broker at the proxy."""
+"""The broker's name at the proxy."""
 HIT_SECONDS = 30.0
-"""A fault lasts until it hit something, and at most so long."""
+"""A fault lasts until it affects something, and at most this long."""
 STATEMENT_SECONDS = 0.3
-"""For what stood still to end."""
+"""Time for frozen statements to end."""
 _POLL_SECONDS = 0.1
 
 
@@ -35,9 +35,9 @@ class Load:
 
     begun: int = 0
     told: int = 0
-    """Answers whose end was seen."""
+    """Responses whose end was received."""
     running: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """Requests by frontend and which of its starts."""
+    """Requests by frontend and the number of its start."""
 
 
 @dataclass
@@ -46,21 +46,21 @@ class Done:
 
     count: int = 0
     hits: int = 0
-    """Those that hit something."""
+    """Faults that affected something."""
     hit: int = 0
-    """Requests that were cut off, or ended meanwhile."""
+    """Requests that were cut off, or ended during the fault."""
 
 
 class Faults:
-    """Does faults, each kind of process one after the other.
+    """Injects faults, one after the other for each kind of process.
 
     Args:
-        fleet: whose frontends are killed.
+        fleet: its frontends are killed.
         postgres: the database.
         broker: the broker.
-        proxies: has all connections to the broker.
-        load: looked at.
-        draw: the seed's.
+        proxies: forwards all connections to the broker.
+        load: the clients' state.
+        draw: the seeded source of randomness.
     """
 
     def __init__(
@@ -79,14 +79,14 @@ class Faults:
         self._load = load
         self._draw = draw
         self.ready = {one.id for one in fleet.frontends}
-        """Frontends that clients ask."""
+        """Frontends that clients use."""
         self.killed: set[tuple[str, int]] = set()
-        """Which starts of frontends were killed."""
+        """Starts of frontends that were killed."""
         kinds = (FRONTEND, AGAIN, POSTGRES, POSTGRES_FROZEN, FROZEN, RESETS, HOLE)
         self.done = {kind: Done() for kind in kinds}
 
     async def run(self, requests: int) -> None:
-        """Do all faults while so many requests are made; return once all is mended."""
+        """Inject all faults during a number of requests; return once everything is restored."""
         more = requests // 600
         frontends = [AGAIN, FRONTEND, *self._draw.choices((FRONTEND, FRONTEND, AGAIN), k=more)]
         postgres = [POSTGRES, POSTGRES_FROZEN]
@@ -119,7 +119,7 @@ class Faults:
             done.hit += hit
 
     async def _kill_frontend(self, *, again: bool) -> int:
-        """Kill a frontend that runs requests and start it again; return how many it ran."""
+        """Kill a frontend that runs requests and restart it; return the number of its requests."""
         load, fleet = self._load, self._fleet
         while len(self.ready) < 2:
             await asyncio.sleep(_POLL_SECONDS)
@@ -132,7 +132,7 @@ class Faults:
         self.ready.discard(name)
         hit = load.running[generation]
         await self._kill(name)
-        if again:  # also while it takes over what the one before left
+        if again:  # also while it takes over runs of its predecessor
             await asyncio.sleep(self._draw.uniform(0, 0.5))
             await fleet.start(name)
             await asyncio.sleep(self._draw.uniform(0.5, 4))
@@ -149,21 +149,21 @@ class Faults:
         await self._fleet.wait_ended(name)
 
     async def _away(self, kind: str) -> None:
-        """Have Postgres or the broker away, until answers ended meanwhile."""
+        """Stop Postgres or the broker, until responses have ended during that time."""
         sleep = self._draw.uniform(0.3, 4)
         if kind == POSTGRES:
             await self._postgres.kill()
             await self._until_hit(sleep)
             await self._postgres.start()
         elif kind == POSTGRES_FROZEN:
-            # Longer than a statement may take: what was sent is done afterwards, and nobody told.
+            # Longer than a statement may take: it completes later, without a response.
             pids = family(self._postgres.pid or 0)
             failed = await self._failures("postgres")
             signal_all(pids, signal.SIGSTOP)
             try:
                 await self._until_hit(0, partial(self._has_failed, "postgres", failed))
             finally:
-                # What was sent is done before who gave it up can cancel it.
+                # The statement completes before it can be cancelled.
                 signal_all(pids[1:], signal.SIGCONT)
                 await asyncio.sleep(STATEMENT_SECONDS)
                 signal_all(pids[:1], signal.SIGCONT)
@@ -184,7 +184,7 @@ class Faults:
     async def _until_hit(
         self, seconds: float, failed: Callable[[], Awaitable[bool]] | None = None
     ) -> None:
-        """Return after a time, once an answer ended meanwhile and `failed` says so."""
+        """Return after a time, once a response has ended in it and `failed` returns true."""
         before = self._load.told
         with suppress(TimeoutError):
             async with asyncio.timeout(HIT_SECONDS):
@@ -195,7 +195,7 @@ class Faults:
                     await asyncio.sleep(_POLL_SECONDS)
 
     async def _has_failed(self, sink: str, before: dict[tuple[str, int], float]) -> bool:
-        """Return whether a sink failed since."""
+        """Return whether a sink has failed since."""
         now = await self._failures(sink)
         return any(count > before.get(one, 0) for one, count in now.items())
 
@@ -222,7 +222,7 @@ def family(pid: int) -> list[int]:
 
 
 def signal_all(pids: list[int], number: int) -> None:
-    """Send a signal to processes; those that ended are passed over."""
+    """Send a signal to processes, ignoring those that ended."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)

@@ -1,4 +1,4 @@
-"""What a run prints."""
+"""Output of a run."""
 
 from collections import Counter
 from typing import Any
@@ -12,7 +12,7 @@ from bench.usage.exactly_once.verdict import SUMS, Verdict
 def report(
     asked: list[Seen], faults: Faults, verdicts: dict[str, Verdict], counts: dict[str, int]
 ) -> dict[str, Any]:
-    """Print what happened and what was counted; return it."""
+    """Print the faults and the counts; return them."""
     table = Table(
         ("fault", "<28"), ("done", "5"), ("hit", "4"), ("requests cut, or ended then", "5")
     )

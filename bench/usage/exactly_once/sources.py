@@ -1,4 +1,4 @@
-"""Records as they stand in Postgres and in the topic."""
+"""Records in Postgres and in the topic."""
 
 import msgspec
 
@@ -28,17 +28,17 @@ async def rows_of(state: StateSettings) -> list[UsageRecord]:
 
 
 async def log_of(address: str, wanted: int) -> tuple[list[UsageRecord], int, list[str]]:
-    """Return the records of the topic, copies dropped; how many messages it has, and problems.
+    """Return the topic's records without copies, the number of its messages, and problems.
 
     Args:
-        address: of the broker.
-        wanted: so many records are awaited.
+        address: the broker's address.
+        wanted: number of expected records.
     """
     found: dict[str, UsageRecord] = {}
     problems: list[str] = []
     count = 0
     while len(found) < wanted and not problems:
-        count += wanted - len(found)  # at least, for there are copies
+        count += wanted - len(found)  # at least, as there are copies
         try:
             read = await messages(address, count)
         except TimeoutError as error:

@@ -1,4 +1,4 @@
-"""Whether the records of a run are what its clients were told. Pure."""
+"""Comparison of a run's records with the usage reported to its clients. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -17,15 +17,15 @@ Sum = Counter[str]
 
 @dataclass
 class Verdict:
-    """What was found."""
+    """The result of the comparison."""
 
     problems: list[str] = field(default_factory=list)
     answers: dict[By, Sum] = field(default_factory=lambda: defaultdict(Counter))
-    """Sums of what clients were told."""
+    """Sums of the usage reported to clients."""
     records: dict[By, Sum] = field(default_factory=lambda: defaultdict(Counter))
     """Sums of the records of these requests."""
     others: Counter[str] = field(default_factory=Counter)
-    """Records of those who saw no end, by outcome."""
+    """Records of requests whose client received no end, by outcome."""
 
 
 def judge(
@@ -36,14 +36,14 @@ def judge(
     prices: PriceTable,
     killed: set[tuple[str, int]],
 ) -> Verdict:
-    """Compare records with what clients saw.
+    """Compare records with clients' results.
 
     Args:
-        found: the records, of each id one.
+        found: the records, one per id.
         asked: every request.
-        who: whose each key is.
-        tiers: of tenants.
-        prices: what tokens cost.
+        who: owners of the keys.
+        tiers: tiers of tenants.
+        prices: prices of tokens.
         killed: starts of frontends that were killed.
     """
     verdict = Verdict()
@@ -72,7 +72,7 @@ def judge(
 
 
 def _add(sums: dict[By, Sum], records: list[UsageRecord]) -> None:
-    """Add the records of one answer."""
+    """Add the records of one response."""
     for index, one in enumerate(records):
         amounts = (
             one.prompt_tokens,
@@ -106,7 +106,7 @@ def _problems(
     if seen.told is not None:
         yield from _as_told(seen, records)
     elif any(one.outcome == LOST for one in records):
-        return  # nobody knows what it was given
+        return  # its usage is not known
     elif records and sum(one.output_tokens or 0 for one in records) < seen.tokens:
         yield f"saw {seen.tokens} tokens, and its records have fewer"
     elif seen.tokens and not killed and len(counts) != len(ask.records):
@@ -114,7 +114,7 @@ def _problems(
 
 
 def _cost(record: UsageRecord, prices: PriceTable) -> Iterable[str]:
-    """Say where a record's cost is not its tokens times their price."""
+    """Report a record whose cost is not its tokens times their price."""
     price = prices.find(record.model, record.adapter, record.tier, batch=record.batch)
     if record.outcome == LOST or price is None:
         if (record.cost_nanodollars, record.output_tokens) != (None, None):
