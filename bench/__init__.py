@@ -2,7 +2,7 @@
 
 import os
 
-# Before anything imports grpc. uvloop starts programs with fork(), around which gRPC would stop its
-# threads, and then says that it could not; what says so is all that it logs at INFO.
+# Before anything imports grpc. uvloop starts programs with fork(): gRPC would try to stop its
+# threads around that, and log that it cannot. It logs nothing else at INFO.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

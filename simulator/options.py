@@ -29,13 +29,13 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument(
-        "trace", type=Path, nargs="?", metavar="TRACE", help="file, one JSON object a line"
+        "trace", type=Path, nargs="?", metavar="TRACE", help="file, one JSON object per line"
     )
     made.add_argument(
         "--replay",
         type=Path,
         metavar="DIRECTORY",
-        help="run a router's recording again, and compare its placements",
+        help="replay a router's recording, and compare the placements",
     )
     made.add_argument(
         "--policy",
@@ -43,45 +43,61 @@ def parser() -> argparse.ArgumentParser:
         choices=POLICIES,
         default=list(POLICIES),
         metavar="NAME",
-        help=f"of {', '.join(POLICIES)}; default: all",
+        help=f"policies, of {', '.join(POLICIES)}; default: all",
     )
     load = made.add_argument_group("load")
     add = load.add_argument
-    add("--multiple", type=_positive, nargs="+", help="of the recorded rate; one run for each")
-    add("--find", action="store_true", help="the highest multiple; default without --multiple")
+    add("--multiple", type=_positive, nargs="+", help="multiples of the recorded rate, a run each")
+    add("--find", action="store_true", help="find the highest multiple; default without --multiple")
     add(
         "--between",
         type=_positive,
         nargs=2,
         default=(LOWEST, HIGHEST),
         metavar=("LOW", "HIGH"),
-        help="where to look first; default: %(default)s",
+        help="initial search interval; default: %(default)s",
     )
-    add("--p90", type=_positive, default=_TARGETS.p90, help="target, s; default: %(default)s")
-    add("--p99", type=_positive, default=_TARGETS.p99, help="target, s; default: %(default)s")
+    add("--p90", type=_positive, default=_TARGETS.p90, help="target in s; default: %(default)s")
+    add("--p99", type=_positive, default=_TARGETS.p99, help="target in s; default: %(default)s")
     add(
         "--timestamps",
         choices=("recorded", "spread"),
         default="recorded",
-        help="spread: evenly inside their tick; default: recorded",
+        help="spread: evenly within their tick; default: recorded",
     )
-    add("--tick", type=_positive, default=TICK_SECONDS, help="s; default: %(default)s")
-    add("--hot-prefix", type=_count, default=0, metavar="TOKENS", help="before half of the prompts")
-    add("--tenants", type=_count, default=0, help="split conversations over so many")
-    add("--requests", type=_at_least_1, help="the first so many; default: all")
+    add("--tick", type=_positive, default=TICK_SECONDS, help="seconds; default: %(default)s")
+    add(
+        "--hot-prefix",
+        type=_count,
+        default=0,
+        metavar="TOKENS",
+        help="prefix of half of the prompts",
+    )
+    add("--tenants", type=_count, default=0, help="tenants to split conversations over")
+    add("--requests", type=_at_least_1, help="requests from the start; default: all")
     add("--block-tokens", type=_at_least_1, default=BLOCK_TOKENS, help="default: %(default)s")
-    add("--seed", type=_count, default=0, help="of all that is drawn; default: 0")
+    add("--seed", type=_count, default=0, help="random seed; default: 0")
     cluster = made.add_argument_group("cluster")
     add = cluster.add_argument
     add("--workers", type=_workers, default=_CONFIG.workers, help="default: %(default)s")
-    add("--decode-workers", type=_workers_or_none, default=0, help="a pool of its own; default: 0")
+    add("--decode-workers", type=_workers_or_none, default=0, help="separate pool; default: 0")
     add("--cache-tokens", type=_at_least_1, default=_CONFIG.cache_tokens, help="KV of each worker")
-    add("--slow-workers", type=_count, default=0, help="how many are slower; default: 0")
+    add("--slow-workers", type=_count, default=0, help="number of slow workers; default: 0")
     add("--slow-speed", type=_positive, default=_CONFIG.slow_speed, help="default: %(default)s")
-    add("--order", choices=("fifo", "shortest"), default="fifo", help="of waiting prompts")
+    add("--order", choices=("fifo", "shortest"), default="fifo", help="order of waiting prompts")
     add("--age", type=_not_negative, default=_ORDERING.age, help="default: %(default)s")
-    add("--disaggregation", choices=("auto", "always", "never"), default="auto", help="of Baton")
-    add("--event-delay", type=_not_negative, default=_CONFIG.event_delay, help="of KV events, s")
+    add(
+        "--disaggregation",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="Baton's setting",
+    )
+    add(
+        "--event-delay",
+        type=_not_negative,
+        default=_CONFIG.event_delay,
+        help="delay of KV events in s",
+    )
     add("--report-interval", type=_not_negative, default=_CONFIG.report_interval, help="s")
     add("--report-delay", type=_not_negative, default=_CONFIG.report_delay, help="s")
     costs = made.add_argument_group("costs, in tokens, seconds and tokens per second")
@@ -93,20 +109,22 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--local-rate", type=_not_negative, default=_COSTS.local_rate, help="default: 0, no limit")
     add("--step-seconds", type=_positive, default=_COSTS.step_seconds, help="default: %(default)s")
-    add("--stream-seconds", type=_not_negative, default=0.0, help="that each stream adds to a step")
-    add("--chunk-tokens", type=_count, default=0, help="of prompts, in steps beside streams")
+    add("--stream-seconds", type=_not_negative, default=0.0, help="added to a step per stream")
+    add("--chunk-tokens", type=_count, default=0, help="prompt tokens per step with streams")
     add(
         "--beside",
         choices=("sum", "longer"),
         default=_COSTS.beside,
-        help="what such steps take of chunk and batch; default: %(default)s",
+        help="duration of such steps from chunk and batch; default: %(default)s",
     )
     output = made.add_argument_group("output")
-    output.add_argument("--json", type=Path, metavar="FILE", help="write all runs")
+    output.add_argument("--json", type=Path, metavar="FILE", help="write the results of all runs")
     output.add_argument(
-        "--requests-json", type=Path, metavar="FILE", help="each request of runs by --multiple"
+        "--requests-json", type=Path, metavar="FILE", help="write each request of --multiple's runs"
     )
-    output.add_argument("--plot", type=Path, metavar="FILE", help="draw them, as SVG")
+    output.add_argument(
+        "--plot", type=Path, metavar="FILE", help="write a plot of the results as SVG"
+    )
     return made
 
 

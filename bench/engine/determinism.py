@@ -63,7 +63,7 @@ def read(options: argparse.Namespace) -> Results:
     if not options.resume:
         return {}
     if options.json is None:
-        raise SystemExit("--resume goes on with the file that --json names")
+        raise SystemExit("--resume requires --json FILE: the run to continue")
     if not options.json.exists():
         return {}
     results: Results = json.loads(options.json.read_text())["results"]

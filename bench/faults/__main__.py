@@ -120,7 +120,7 @@ def _broken(
         if one.cut and not row.frontend_dies:
             found.append(f"{one.cut} cut over {name}")
         if not one.ok:
-            found.append(f"nobody was answered over {name}")
+            found.append(f"no request succeeded over {name}")
         can_move = name == "grpc" or not row.frontend_dies
         if can_move and (surfaces[name]["gap_p99"] or 0) > row.gap_seconds:
             found.append(f"gaps of {surfaces[name]['gap_p99']} s over {name}")

@@ -180,7 +180,7 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
     print(
         f"authenticating: {found['known_us']} µs, of a key that is not known {found['unknown_us']}"
     )
-    print(f"limits, nine of them, beside it: {found['limits_us']} µs")
+    print(f"nine limits, in addition: {found['limits_us']} µs")
     return found
 
 

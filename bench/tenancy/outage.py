@@ -76,7 +76,7 @@ class Seen:
 
 
 class Clients:
-    """Send requests to all frontends with one tenant's key, and keep the responses."""
+    """Sends requests to all frontends with one tenant's key, and keeps the responses."""
 
     def __init__(self, up: Scene, tenant: str, secret: str) -> None:
         self._tenant = tenant

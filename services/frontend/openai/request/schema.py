@@ -83,7 +83,7 @@ class Common(_Parameters, kw_only=True):
     # Baton's; 0 is as if it were not there.
     timeout_seconds: float | None = None
     ttft_target_seconds: float | None = None
-    # Nobody's: who names a tenant that is not the key's is told so.
+    # Baton's; it must be the API key's tenant.
     tenant: str | None = None
     # The form of the output: see `response_format`.
     response_format: dict[str, Any] | None = None
