@@ -230,9 +230,9 @@ def refused(http: Http, rpc: Grpc) -> list[Callable[[], Awaitable[End]]]:
 
 
 def logged(frontend: Any, skip: int) -> list[dict[str, Any]]:
-    """The frontend's `frontend.request.ended` lines after the first `skip`."""
+    """The frontend's `request.end` lines after the first `skip`."""
     lines = frontend.log_path.read_text().splitlines()
-    return [json.loads(line) for line in lines if '"frontend.request.ended"' in line][skip:]
+    return [json.loads(line) for line in lines if '"request.end"' in line][skip:]
 
 
 async def counted(client: httpx.AsyncClient) -> Counter[End]:

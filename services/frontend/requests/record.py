@@ -133,7 +133,7 @@ def current() -> RequestRecord:
 
 
 def finish(record: RequestRecord, status: str) -> None:
-    """Count an ended request and write its `frontend.request.ended` line. Call it once.
+    """Count an ended request and write its `request.end` line. Call it once.
 
     Args:
         record: the record of the request.
@@ -155,7 +155,7 @@ def finish(record: RequestRecord, status: str) -> None:
         CACHED_TOKENS.labels(model, adapter).inc(record.cached_tokens)
         OUTPUT_TOKENS.labels(model, adapter).inc(record.output_tokens)
     log.info(
-        "frontend.request.ended",
+        "request.end",
         surface=record.surface,
         operation=operation,
         tenant=who.tenant.id,

@@ -168,8 +168,6 @@ async def test_what_is_recorded_names_adapters_that_exist(adapted: Any, capsys: 
     tokens = {"model": adapted.model, "adapter": "sql"}
     assert sample("baton_frontend_prompt_tokens_total", **tokens) == 3
     assert sample("baton_frontend_output_tokens_total", **tokens) == 16
-    first, second = (
-        line for line in capsys.readouterr().out.splitlines() if "frontend.request.ended" in line
-    )
+    first, second = (line for line in capsys.readouterr().out.splitlines() if "request.end" in line)
     assert "adapter=sql" in first
     assert "adapter=" not in second

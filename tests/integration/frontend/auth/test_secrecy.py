@@ -230,7 +230,7 @@ async def test_a_key_is_in_nothing_that_is_written_or_said(
     }
     assert not found
     # And each of them had something to tell.
-    assert written["log"].count('"frontend.request.ended"') >= 100
+    assert written["log"].count('"request.end"') >= 100
     assert written["traces"].count("chat") >= 20
     assert "baton_frontend_requests_total" in written["metrics"]
     assert any('"outcome":"ok"' in text for text in spooled.values())
