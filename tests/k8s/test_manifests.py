@@ -20,6 +20,10 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "namespace_is_restricted": "workers and the node's store share its /dev/shm",
         "volumes_are_of_restricted_kinds": "the same",
     },
+    "components/model-cache-node": {
+        "namespace_is_restricted": "pods share a directory of the node",
+        "volumes_are_of_restricted_kinds": "the same",
+    },
 }
 """Rules that one rendering does not keep, and why."""
 

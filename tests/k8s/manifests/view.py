@@ -9,7 +9,9 @@ from baton.settings import SERVICE_SETTINGS
 from tests.k8s.manifests.render import Object
 from tests.k8s.manifests.selectors import matches
 
-WORKLOADS = ("DaemonSet", "Deployment", "StatefulSet")
+WORKLOADS = ("DaemonSet", "Deployment", "Job", "StatefulSet")
+OTHER_POOLS = {"model-prefill": "prefill", "model-decode": "decode"}
+"""Roles of pods that serve another model than the base's, by their names in labels."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,12 @@ class Pod:
     @property
     def name(self) -> str:
         return name_of(self.workload)
+
+    @property
+    def role(self) -> str:
+        """What it is to others, whichever model it serves: prefill, decode, frontend, ..."""
+        name = self.labels.get("app.kubernetes.io/name", "")
+        return OTHER_POOLS.get(name, name)
 
     @property
     def template(self) -> Object:

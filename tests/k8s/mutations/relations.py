@@ -5,6 +5,8 @@ from tests.k8s.mutations.objects import DECODE, ETCD, FRONTEND, POD, WORKER
 
 NAME = "app\\.kubernetes\\.io/name"
 _ROLLING = "spec.strategy.rollingUpdate"
+PART_OF = "app\\.kubernetes\\.io/part-of"
+PULL, JOB, SCALED = (f"components/{name}" for name in ("model-pull", "model-job", "autoscaling"))
 _ALL = {"app.kubernetes.io/part-of": "baton"}
 _ALL_PODS = {"podSelector": {"matchLabels": _ALL}}
 _INSIDE = [{"namespaceSelector": {"matchLabels": {"team": "ours"}}}]
@@ -81,6 +83,62 @@ RELATIONS = (
             "ports": [{"protocol": "TCP", "port": 50052}],
         },
     ),
+    # Models.
+    Mutation(
+        "workers_find_their_model", DECODE, f"{WORKER}.env.BATON_ENGINE_MODEL.value", "/srv", PULL
+    ),
+    Mutation(
+        "workers_find_their_model",
+        DECODE,
+        f"{WORKER}.env.BATON_ENGINE_MODEL.value",
+        "/model/model",
+        "overlays/gpu",
+    ),
+    Mutation(
+        "workers_find_their_model", DECODE, f"{WORKER}.volumeMounts.models.mountPath", "/m", PULL
+    ),
+    Mutation(
+        "downloads_have_their_source", "ConfigMap/model", "data.MODEL_SOURCE", "org/name", PULL
+    ),
+    Mutation(
+        "downloads_have_their_source",
+        "Job/model-pull",
+        f"{POD}.containers.0.command.3",
+        "/mnt/model",
+        "components/model-job",
+    ),
+    Mutation(
+        "downloads_are_let_out",
+        DECODE,
+        "spec.template.metadata.labels.baton\\.dev/models",
+        "client",
+    ),
+    Mutation("containers_are_restarted", "Job/model-pull", f"{POD}.restartPolicy", "Always", JOB),
+    Mutation(
+        "labels_say_whose_it_is",
+        "Job/model-pull",
+        f"spec.template.metadata.labels.{PART_OF}",
+        "baton",
+        JOB,
+    ),
+    Mutation(
+        "nobody_is_root", "Job/model-pull", f"{POD}.securityContext.runAsNonRoot", rendering=JOB
+    ),
+    Mutation(
+        "scalers_count_their_own_pool",
+        "ScaledObject/decode",
+        "spec.triggers.0.metadata.query",
+        'sum(vllm:num_requests_running{pod=~"decode-.*",app_kubernetes_io_name=~"(model-)?decode",model_name=~".*"})',
+        SCALED,
+    ),
+    Mutation(
+        "scalers_count_their_own_pool",
+        "ScaledObject/decode",
+        "spec.triggers.0.metadata.query",
+        'sum(vllm:num_requests_running{app_kubernetes_io_name=~"(model-)?prefill",model_name=~".*"})',
+        SCALED,
+    ),
+    Mutation("scalers_count_their_own_pool", "ConfigMap/model", "data.SCALED_MODEL", "one", SCALED),
     Mutation("policies_let_the_cluster_in", "NetworkPolicy/names", ""),
     Mutation("policies_let_the_cluster_in", "NetworkPolicy/scrapes", "spec.ingress.0.ports.1"),
     Mutation(

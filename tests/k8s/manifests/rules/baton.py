@@ -16,6 +16,8 @@ ENDED_SECONDS = 5
 """What a process takes beyond its own limits: the interpreter, the kernel, the kubelet."""
 _PROBES = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
 _NOT_SETTINGS = {"BATON_CONFIG", "BATON_SECRETS_DIR"}
+OF_COMPONENTS = {"MODEL_SOURCE", "SCALED_MODEL"}
+"""Variables of the ConfigMap model that components use."""
 SECRETS_OF_PEOPLE = {"baton-state": {"url"}, "baton-kafka": {"password"}}
 """Secrets that docs/kubernetes.md says how to make, and their keys."""
 
@@ -55,7 +57,7 @@ def variables_are_settings(rendered: Rendered) -> Iterator[str]:
         if "grafana_dashboard" in one["metadata"].get("labels", {}):
             continue  # of Grafana, not of a process
         for name in one.get("data", {}):
-            if name not in every:
+            if name not in every | OF_COMPONENTS:
                 yield f"{title(one)}: {name} is no setting"
 
 
@@ -166,7 +168,9 @@ def references_exist(rendered: Rendered) -> Iterator[str]:
                     if kind == "configMapKeyRef" and one.get("key") not in known:
                         yield f"{container.name}: {one} has no such key"
         for volume in pod.spec.get("volumes", []):
-            wanted.append(("secretRef", volume.get("secret", {}).get("secretName", "")))
+            secret = volume.get("secret", {})
+            if not secret.get("optional"):
+                wanted.append(("secretRef", secret.get("secretName", "")))
             wanted.append(("configMapRef", volume.get("configMap", {}).get("name", "")))
             claim = volume.get("persistentVolumeClaim", {}).get("claimName", "")
             wanted.append(("PersistentVolumeClaim", claim))

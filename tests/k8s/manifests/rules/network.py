@@ -94,11 +94,11 @@ def policies_are_the_arrows(rendered: Rendered) -> Iterator[str]:
     for to in rendered.pods:
         for port in [p["containerPort"] for c in to.containers for p in c.ports]:
             for source in rendered.pods:
-                if nixl and {source.name, to.name} <= set(WORKERS):
+                if nixl and {source.role, to.role} <= set(WORKERS):
                     continue  # on ports of its own choice
-                wanted = (source.name, to.name, port) in ARROWS
+                wanted = (source.role, to.role, port) in ARROWS
                 # Anybody may be a client.
-                public = to.name == "frontend" and port in (HTTP, GRPC)
+                public = to.role == "frontend" and port in (HTTP, GRPC)
                 if _lets(rules[source.name, _EGRESS], "to", to, port) != wanted or (
                     _lets(rules[to.name, _INGRESS], "from", source, port) != wanted and not public
                 ):
@@ -179,7 +179,7 @@ def policies_let_the_cluster_in(rendered: Rendered) -> Iterator[str]:
         wanted = [
             (_EGRESS, "kube-system", 53, "UDP"),
             (_EGRESS, "kube-system", 53, "TCP"),
-            (_EGRESS, "monitoring", OTLP, "TCP"),
+            *([(_EGRESS, "monitoring", OTLP, "TCP")] if pod.workload["kind"] != "Job" else []),
             *((_INGRESS, "monitoring", port, "TCP") for port in OPS if _has(pod, port)),
         ]
         for side, namespace, port, protocol in wanted:

@@ -25,13 +25,21 @@ _IMAGE = re.compile(
 def mounts_have_volumes(rendered: Rendered) -> Iterator[str]:
     for pod in rendered.pods:
         mounted: set[str] = set()
+        written = {
+            mount["name"]
+            for container in pod.containers
+            for mount in container.mounts
+            if container.init and not container.sidecar and not mount.get("readOnly")
+        }
         for container in pod.containers:
             paths = [mount["mountPath"] for mount in container.mounts]
             if len(paths) != len(set(paths)):
                 yield f"{container.name} mounts two volumes at one path"
             for mount in container.mounts:
                 mounted.add(mount["name"])
-                if mount.get("readOnly") and "emptyDir" in pod.volumes.get(mount["name"], {}):
+                temporary = "emptyDir" in pod.volumes.get(mount["name"], {})
+                unwritten = mount.get("readOnly") and mount["name"] not in written
+                if temporary and unwritten:
                     yield f"{container.name} may not write to {mount['name']}, where nothing is"
                 if mount["name"] not in pod.volumes:
                     yield f"{container.name} mounts {mount['name']}, which is no volume"
@@ -94,7 +102,8 @@ def _shared(container: Container) -> Iterator[str]:
 @rule
 def containers_are_restarted(rendered: Rendered) -> Iterator[str]:
     for pod in rendered.pods:
-        if pod.spec.get("restartPolicy", "Always") != "Always":
+        job = pod.workload["kind"] == "Job"
+        if pod.spec.get("restartPolicy", "Always") != ("OnFailure" if job else "Always"):
             yield f"{pod.name} is not restarted"
         if "activeDeadlineSeconds" in pod.spec or "ephemeralContainers" in pod.spec:
             yield f"{pod.name} is for a while only"

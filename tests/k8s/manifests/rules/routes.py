@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from tests.k8s.manifests.rules.registry import rule
-from tests.k8s.manifests.view import Rendered, name_of, title
+from tests.k8s.manifests.view import Rendered, title
 
 ALERTS = Path(__file__).resolve().parents[4] / "docs/alerts.yaml"
 BACKENDS = {"HTTPRoute": "http", "GRPCRoute": "grpc"}
@@ -61,9 +61,6 @@ def scalers_ask_for_metrics_there_are(rendered: Rendered) -> Iterator[str]:
             for name in names or ["nothing"]:
                 if f"`{name}`" not in known:
                     yield f"{title(one)} asks for {name}"
-            for pod in ("prefill", "decode"):
-                if f'pod=~"{pod}-' in query and name_of(one) != pod:
-                    yield f"{title(one)} counts the pods of {pod}"
 
 
 def _names(query: str) -> list[str]:

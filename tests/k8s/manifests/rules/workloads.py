@@ -15,6 +15,8 @@ PROGRESS_SECONDS = 600  # what a Deployment has where it does not say
 @rule
 def selectors_choose_their_own_pods(rendered: Rendered) -> Iterator[str]:
     for pod in rendered.pods:
+        if pod.workload["kind"] == "Job":
+            continue  # the API server gives it a selector of its own
         selector = pod.workload["spec"].get("selector")
         if not selector or not matches(selector, pod.labels):
             yield f"{pod.name} does not select its own pods"
@@ -28,6 +30,8 @@ def rollouts_lose_nobody(rendered: Rendered) -> Iterator[str]:
     for pod in rendered.pods:
         spec = pod.workload["spec"]
         kind = pod.workload["kind"]
+        if kind == "Job":
+            continue
         strategy = spec.get("strategy" if kind == "Deployment" else "updateStrategy", {})
         rolling = strategy.get("rollingUpdate", {})
         if strategy.get("type", "RollingUpdate") != "RollingUpdate":
@@ -55,7 +59,7 @@ def rollouts_lose_nobody(rendered: Rendered) -> Iterator[str]:
 def there_are_several(rendered: Rendered) -> Iterator[str]:
     scaled = {name_of(one) for one in rendered.of("ScaledObject")}
     for pod in rendered.pods:
-        if pod.name in REPLICATED and pod.name not in scaled and pod.replicas < 2:
+        if pod.role in REPLICATED and pod.name not in scaled and pod.replicas < 2:
             yield f"{pod.name} has {pod.replicas} pods"
         if pod.name == "etcd" and pod.replicas % 2 == 0:
             yield f"{pod.replicas} members of etcd bear no more than {pod.replicas - 1}"
@@ -66,7 +70,7 @@ def pods_spread(rendered: Rendered) -> Iterator[str]:
     for pod in rendered.pods:
         spread = pod.spec.get("topologySpreadConstraints", [])
         keys = [one.get("topologyKey") for one in spread]
-        if pod.name in REPLICATED and keys != list(SPREAD):
+        if pod.role in REPLICATED and keys != list(SPREAD):
             yield f"{pod.name} spreads over {keys}"
         for one in spread:
             if not matches(one.get("labelSelector"), pod.labels):
@@ -95,7 +99,7 @@ def budgets_let_nodes_drain(rendered: Rendered) -> Iterator[str]:
         elif not _may_go(spec, pods[0]):
             yield f"{title(budget)} lets no pod go, or all at once"
     for pod in rendered.pods:
-        if pod.name in REPLICATED and pod.name not in covered:
+        if pod.role in REPLICATED and pod.name not in covered:
             yield f"{pod.name} has no budget"
 
 
