@@ -3,7 +3,7 @@
 # localhost/baton:VERSION and localhost/baton-etcd:VERSION. `make image` calls it.
 #
 #   EXTRAS  of the distribution; others than `server` end the tag: server,nixl makes VERSION-nixl. What
-#           databases and Kafka take is in every image: it is small
+#           databases, Kafka and downloads of models take is in every image: it is small
 #   BASE    an image of Debian with Python; unset: one is made here, from Debian's packages
 #
 # The wheels are built and fetched with pip as it is set up here, for the Python that runs it: BASE must have
@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
 extras=${EXTRAS:-server}
-installed=$extras,kafka,state
+installed=$extras,kafka,models,state
 base=${BASE:-localhost/baton-base:bookworm}
 context=build/image
 

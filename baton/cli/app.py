@@ -12,6 +12,7 @@ from baton.cli.admin.tenancy.app import audit_app, keys_app, projects_app, tenan
 from baton.cli.admin.tenancy.class_app import classes_app
 from baton.cli.admin.usage.options import UsageOptions
 from baton.cli.inspect.route.app import route_app
+from baton.cli.models.app import models_app
 from baton.cli.shared.errors import EXIT_INTERRUPTED, CommandError
 from baton.cli.shared.options import (
     CertsOptions,
@@ -19,7 +20,6 @@ from baton.cli.shared.options import (
     ClusterOptions,
     ConfigFile,
     EtcdOptions,
-    FrontendOptions,
     StoreOptions,
     WorkerOptions,
     expand_options,
@@ -40,6 +40,7 @@ config_app = typer.Typer(help="Show settings.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 kv_app = typer.Typer(help="Inspect the KV stores.", no_args_is_help=True)
 app.add_typer(kv_app, name="kv")
+app.add_typer(models_app, name="models")
 app.add_typer(route_app, name="route")
 app.add_typer(tenants_app, name="tenants")
 app.add_typer(projects_app, name="projects")
@@ -100,19 +101,6 @@ def chat(
     from baton.cli.chat import chat as run
 
     run(address, options, question, _console())
-
-
-@app.command()
-@expand_options
-def models(
-    options: FrontendOptions,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """List the models of a cluster."""
-    address = options.resolve()
-    from baton.cli.chat import models as run
-
-    run(address, options, _console(), json)
 
 
 @app.command()

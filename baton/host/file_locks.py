@@ -32,6 +32,38 @@ def create_locked(path: Path, mode: int = 0o600) -> int:
         os.close(file)
 
 
+def try_lock(path: Path, mode: int = 0o600) -> int | None:
+    """Lock a file, created if it does not exist; None: another process has the lock.
+
+    Returns:
+        The descriptor that holds the lock, for `unlock`.
+
+    Raises:
+        OSError: the file cannot be created, or its file system has no locks.
+    """
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(path, file):
+                return file
+        except BlockingIOError:
+            os.close(file)
+            return None
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)  # its last owner removed it between the two calls
+
+
+def unlock(path: Path, file: int) -> None:
+    """Remove a file that `try_lock` locked, and release the lock."""
+    try:
+        path.unlink(missing_ok=True)
+    finally:
+        os.close(file)
+
+
 def lock_is_free(file: int) -> bool:
     """Return whether the file's owner is dead. `file` must be a different open file than the
     owner's."""

@@ -44,6 +44,8 @@ _OTHER_VARIABLES = frozenset(
         "BATON_PARENT_PID",
         "BATON_ADDRESS",
         "BATON_API_KEY",
+        "BATON_MODELS_CACHE",
+        "BATON_MODELS_SECRETS",
         DIRECTORY_ENV,
         VARIANT_ENV,
     }

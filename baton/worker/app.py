@@ -8,6 +8,8 @@ from baton.cluster.etcd.certificate import connect
 from baton.cluster.members.discovery import Discovery
 from baton.cluster.members.registration import Registration
 from baton.engine.base import Engine
+from baton.engine.checkpoint.integrity import check_directory
+from baton.engine.checkpoint.record import hold_record
 from baton.engine.checkpoint.sampling_defaults import read_sampling_defaults
 from baton.engine.factory import create_engine
 from baton.engine.self_check import check_kv_moves
@@ -78,6 +80,10 @@ async def compose(
     check_cores(settings.engine.cores)
     check_nice(settings.engine.nice)
     tokenizer = _read_tokenizer(settings.engine.model)
+    if settings.engine.model is not None:
+        lock = hold_record(settings.engine.model)
+        if lock is not None:
+            stack.callback(os.close, lock)
     engine_loop = EngineLoop(
         lambda: make_engine(_engine_settings(settings)),
         lambda error: process.die(f"the engine failed: {error!r}"),
@@ -243,8 +249,14 @@ def _read_tokenizer(directory: Path | None) -> TokenizerFiles | None:
     """Return the files of the model's tokenizer, which frontends fetch; None if it has none.
 
     Raises:
-        StartupError: a file cannot be read, or the files are too long.
+        StartupError: a file cannot be read, the files are too long, or one of the checkpoint's
+            leads out of its directory.
     """
+    if directory is not None:
+        try:
+            check_directory(directory)
+        except CheckpointError as error:
+            raise StartupError(str(error)) from error
     if directory is None or not (directory / "tokenizer.json").exists():
         log.warning("worker.tokenizer.absent", directory=str(directory or ""))
         return None

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
@@ -33,7 +33,14 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
         if is_dataclass(kind):
             groups[name] = kind
             types = get_type_hints(kind, include_extras=True)
-            found = [(f.name, types[f.name], f.default) for f in fields(kind)]
+            found = [
+                (
+                    f.name,
+                    types[f.name],
+                    inspect.Parameter.empty if f.default is MISSING else f.default,
+                )
+                for f in fields(kind)
+            ]
         else:
             found = [(name, kind, parameter.default)]
         parameters += [

@@ -9,14 +9,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from safetensors import SafetensorError, safe_open
 
 from baton.engine.support.documents import CheckpointError
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+MAX_INDEX_BYTES = 64 * 1024 * 1024
 DIGEST_BYTES = 16
 _PIECE_BYTES = 1024 * 1024
+
+
+class _Index(msgspec.Struct):
+    """The fields of an index that are used."""
+
+    weight_map: dict[str, str]
 
 
 class TensorShape(NamedTuple):
@@ -27,28 +33,47 @@ class TensorShape(NamedTuple):
     shape: tuple[int, ...]
 
 
+def weight_map(directory: Path) -> Mapping[str, str] | None:
+    """Return the file of each tensor, by the checkpoint's index; None: it has no index.
+
+    Raises:
+        CheckpointError: the index is damaged, or names what is not in the directory.
+    """
+    index = directory / INDEX
+    try:
+        size = index.stat().st_size
+        if size > MAX_INDEX_BYTES:
+            raise CheckpointError(f"{index} has {size} bytes, more than {MAX_INDEX_BYTES}.")
+        found = msgspec.json.decode(index.read_bytes(), type=_Index).weight_map
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CheckpointError(f"{index} cannot be read: {error.strerror}.") from error
+    except msgspec.DecodeError as error:
+        raise CheckpointError(f"{index} is damaged: it has no weight_map.") from error
+    if not found:
+        raise CheckpointError(f"{index} is damaged: its weight_map is empty.")
+    for name in sorted(set(found.values())):
+        if Path(name).name != name:
+            raise CheckpointError(
+                f"{index} names {name!r}, which is not a file in the same directory."
+            )
+    return found
+
+
 def weight_files(directory: Path) -> list[Path]:
     """Return the safetensors files of a checkpoint, in name order.
 
     Raises:
         CheckpointError: one is missing, or the index is damaged.
     """
-    index = directory / INDEX
-    names = {SINGLE}
-    if index.exists():
-        try:
-            names = set(msgspec.json.decode(index.read_bytes())["weight_map"].values())
-        except (msgspec.DecodeError, KeyError, AttributeError, TypeError) as error:
-            raise CheckpointError(f"{index} is damaged: it has no weight_map.") from error
-    for name in sorted(names):
-        if not isinstance(name, str) or Path(name).name != name:
-            raise CheckpointError(
-                f"{index} names {name!r}, which is not a file in the same directory."
-            )
+    weights = weight_map(directory)
+    names = sorted({SINGLE} if weights is None else set(weights.values()))
+    for name in names:
         if not (directory / name).is_file():
-            reason = f"{INDEX} names it" if index.exists() else f"{INDEX} does not exist either"
+            reason = f"{INDEX} does not exist either" if weights is None else f"{INDEX} names it"
             raise CheckpointError(f"{directory / name} is missing ({reason}).")
-    return [directory / name for name in sorted(names)]
+    return [directory / name for name in names]
 
 
 def tensor_shapes(paths: Iterable[Path]) -> Mapping[str, TensorShape]:
@@ -57,6 +82,9 @@ def tensor_shapes(paths: Iterable[Path]) -> Mapping[str, TensorShape]:
     Raises:
         CheckpointError: a file cannot be read, or is not a safetensors file.
     """
+    # Takes as long to import as all other checks before an engine is created.
+    from safetensors import SafetensorError, safe_open
+
     shapes: dict[str, TensorShape] = {}
     for path in paths:
         try:

@@ -24,6 +24,12 @@ class EngineSettings(SettingsGroup):
         pattern=f"^$|^{MODEL_NAME}$",
         description="name that clients request; empty: the directory's name",
     )
+    model_digests: Literal["changed", "all", "off"] = Field(
+        "changed",
+        description="which files of a checkpoint are compared with the digests in its "
+        "baton-model.json at startup, if it has one: those whose time of modification differs, "
+        "all, or none. Sizes are always compared",
+    )
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = Field(
         "auto", description="data type that the model is computed in; auto: the checkpoint's"
     )

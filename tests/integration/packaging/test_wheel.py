@@ -102,7 +102,7 @@ def test_the_base_is_what_a_client_needs(metadata: Message) -> None:
     for each in base:  # a range, for the sake of what else is installed
         assert sorted(one.operator for one in each.specifier) == ["<", ">="]
     extras = set(metadata.get_all("Provides-Extra", ()))
-    assert extras == {"cli", "server", "local", "nixl", "kafka", "state", "vllm", "dev"}
+    assert extras == {"cli", "server", "local", "nixl", "kafka", "models", "state", "vllm", "dev"}
 
 
 def test_it_brings_the_command(wheel: zipfile.ZipFile) -> None:

@@ -15,6 +15,7 @@ from baton.rpc.protocol import VERSION
 from baton.version import full_version
 from tests.support.clock import Stopwatch, slowness
 from tests.support.engine.model import TRAINED
+from tests.support.models.checkpoint import safetensors
 from tests.support.processes.launcher import Launcher
 
 _MAIN = "from baton.__main__ import main; main()"
@@ -62,8 +63,8 @@ def taken_port() -> Iterator[int]:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> str:
-    for name in ("tokenizer.json", "model.safetensors"):
-        (tmp_path / name).write_bytes(b"{}")
+    (tmp_path / "tokenizer.json").write_bytes(b"{}")
+    (tmp_path / "model.safetensors").write_bytes(safetensors({}))
     (tmp_path / "config.json").write_bytes((TRAINED / "config.json").read_bytes())
     return str(tmp_path)
 
@@ -82,6 +83,41 @@ def test_version_starts_quickly() -> None:
     assert (
         time.process_time() + sum(os.times()[2:4]) - begun < slowness()
     )  # torch alone takes longer
+
+
+HALF = {
+    "an unfinished download": (
+        lambda model: (model / "baton-partial.json").write_text("{}"),
+        "is an unfinished download: run the same `baton models pull` again",
+    ),
+    "a shard that is cut": (
+        lambda model: (model / "model.safetensors").write_bytes(safetensors({"a": b"1234"})[:-1]),
+        "model.safetensors is incomplete",
+    ),
+    "a header of 4 GiB": (
+        lambda model: (model / "model.safetensors").write_bytes(b"\0\0\0\0\1\0\0\0{}"),
+        "model.safetensors is damaged: its header would have 4294967296 bytes",
+    ),
+    "a link out of the tree": (
+        lambda model: (model / "chat_template.jinja").symlink_to("/etc/hostname"),
+        "chat_template.jinja is a symbolic link to /etc/hostname, outside of the checkpoint",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HALF)
+@pytest.mark.parametrize("command", ["up --model", "serve decode --engine-model"])
+async def test_half_a_model_is_refused_before_anything_starts(
+    forked: Forked, checkpoint: str, tmp_path: Path, command: str, what: str
+) -> None:
+    spoil, said = HALF[what]
+    spoil(Path(checkpoint))
+    done = await forked(*command.split(), checkpoint, XDG_RUNTIME_DIR=str(tmp_path))
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    if command.startswith("up"):
+        assert len(done.stderr.splitlines()) == 1
 
 
 UNSERVED = [

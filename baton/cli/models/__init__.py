@@ -1,0 +1,1 @@
+"""`baton models`: list the models of a cluster; download, check and describe others."""

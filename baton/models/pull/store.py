@@ -1,0 +1,170 @@
+"""Where models go: a directory of their own, or a cache that several revisions share.
+
+A cache has a directory per source and revision, `CACHE/SOURCE/REVISION`. Files that two revisions
+have alike are one file on the disk (a hard link), and are not downloaded again. Of each source the
+newest revisions are kept, and all that a worker has open.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from baton.engine.checkpoint.record import PARTIAL_SUFFIX, RECORD, hold_record, read_record
+from baton.engine.support.documents import CheckpointError
+from baton.host.file_locks import try_lock, unlock
+from baton.models.errors import PullError
+from baton.models.pull.partial import lock_path, remove_directory
+from baton.models.sources.source import ModelListing, RemoteFile, list_revision
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_NAME_LETTERS = 80
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStore:
+    """Where a download goes.
+
+    At least one is given. With a cache, the directory is a symbolic link into it.
+    """
+
+    directory: Path | None
+    cache: Path | None
+    keep: int = 2
+    """Revisions of a source that a cache keeps."""
+
+    def target(self, listing: ModelListing) -> Path:
+        """Return the directory of a revision."""
+        if self.cache is not None:
+            return self.cache / _source_folder(listing.source) / _revision_folder(listing)
+        assert self.directory is not None
+        return self.directory
+
+    def candidates(self, listing: ModelListing) -> dict[str, list[Path]]:
+        """Return files of other revisions, by their digests as `kind:value`."""
+        found: dict[str, list[Path]] = {}
+        if self.cache is None:
+            return found
+        for directory in _revisions(self.cache / _source_folder(listing.source)):
+            try:
+                record = read_record(directory)
+            except CheckpointError:
+                continue  # damaged: it serves nothing, and is left for its users to see
+            for file in record.files if record is not None else ():
+                path = directory / file.path
+                found.setdefault(f"sha256:{file.sha256}", []).append(path)
+                if file.origin:
+                    found.setdefault(file.origin, []).append(path)
+        return found
+
+    def publish(self, target: Path) -> None:
+        """Have the directory lead to a revision in the cache.
+
+        Raises:
+            PullError: there is something else at its path, or it cannot be written.
+        """
+        link = self.directory
+        if self.cache is None or link is None:
+            return
+        try:
+            if link.exists() and not link.is_symlink():
+                raise PullError(
+                    f"{link} is there already, and no link into the cache {self.cache}: remove it, "
+                    "or choose another directory."
+                )
+            link.parent.mkdir(parents=True, exist_ok=True)
+            new = link.with_name(f".{link.name}.{os.getpid()}.new")
+            new.unlink(missing_ok=True)
+            # Relative, so that it also leads there where the volume is mounted elsewhere.
+            new.symlink_to(os.path.relpath(target.resolve(), link.parent.resolve()))
+            new.replace(link)
+        except OSError as error:
+            raise PullError(f"{link} cannot be written: {error.strerror}.") from error
+
+    def prune(self, listing: ModelListing) -> list[Path]:
+        """Remove old revisions of a source, and unfinished downloads of others than this one.
+
+        Returns:
+            What was removed. What is in use or cannot be removed stays.
+        """
+        if self.cache is None:
+            return []
+        target = self.target(listing)
+        own = {target, target.with_name(target.name + PARTIAL_SUFFIX)}
+        revisions = [one for one in _revisions(target.parent) if one not in own]
+        unfinished = [
+            one
+            for one in target.parent.glob(f"*{PARTIAL_SUFFIX}")
+            if one not in own and not one.name.startswith(".")
+        ]
+        removed = []
+        for one in (*revisions[max(0, self.keep - 1) :], *unfinished):
+            with _removable(one) as removable:
+                if removable:
+                    try:
+                        remove_directory(one)
+                    except OSError:
+                        continue  # of another user
+                    removed.append(one)
+        return removed
+
+
+def link_candidate(file: RemoteFile, path: Path, candidates: dict[str, list[Path]]) -> bool:
+    """Put a file of another revision at a path, as a hard link.
+
+    Returns:
+        Whether there is one of this size, on the same file system. Its digest is not compared.
+    """
+    for other in candidates.get(str(file.digest), ()):
+        try:
+            if other.stat().st_size == file.size and not other.is_symlink():
+                os.link(other, path)
+                return True
+        except OSError:
+            continue  # removed meanwhile, or a file system without links
+    return False
+
+
+@contextmanager
+def _removable(directory: Path) -> Iterator[bool]:
+    """Yield whether no process uses a revision or downloads it; none begins to meanwhile."""
+    path = lock_path(directory.with_name(directory.name.removesuffix(PARTIAL_SUFFIX)))
+    try:
+        lock = try_lock(path)
+    except OSError:
+        lock = None
+    if lock is None:
+        yield False
+        return
+    try:
+        holder = hold_record(directory, alone=True)
+        try:
+            yield holder is not None or not (directory / RECORD).exists()
+        finally:
+            if holder is not None:
+                os.close(holder)
+    finally:
+        unlock(path, lock)
+
+
+def _revisions(folder: Path) -> list[Path]:
+    """Return the directories with a completion record, the newest first."""
+    found = [(one.stat().st_mtime, one.parent) for one in folder.glob(f"*/{RECORD}")]
+    return [one for _, one in sorted(found, reverse=True) if not one.name.startswith(".")]
+
+
+def _source_folder(source: str) -> str:
+    """Return the name of a source's folder: readable, and its own."""
+    readable = _UNSAFE.sub("--", source.replace("://", "--")).strip("-.")[:_NAME_LETTERS]
+    return f"{readable}-{sha256(source.encode()).hexdigest()[:8]}"
+
+
+def _revision_folder(listing: ModelListing) -> str:
+    """Return the name of a revision's folder: other files of one revision have another."""
+    files = list_revision(listing.files)
+    if listing.revision == files:
+        return files
+    return f"{_UNSAFE.sub('-', listing.revision)[:12].strip('-.')}-{files}"

@@ -1,0 +1,1 @@
+"""Where models are: what a source has, and its bytes from any position on."""
