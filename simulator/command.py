@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from services.router.recording.files import RecordingError, read
-from simulator.options import cluster_config, parse
+from simulator.options import cluster_config, load_curve, parse, scaling_config
 from simulator.policies.catalog import POLICIES
 from simulator.replay import replay
-from simulator.report.files import write_json, write_plot
+from simulator.report.files import write_json, write_plot, write_scaling_json
 from simulator.report.table import (
     print_header,
     print_replayed,
+    print_scaling_header,
+    print_scaling_row,
 )
 from simulator.run import Targets
+from simulator.scaling.run import simulate_scaling
 from simulator.study import Study
+from simulator.traces.curve import follow_curve
 from simulator.traces.trace import Trace, TraceError, load
 from simulator.traces.workload import hot_prefix, split_tenants, spread
 
@@ -34,7 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = parse(arguments)
     try:
-        return _replay(options.replay) if options.replay is not None else _study(options)
+        if options.replay is not None:
+            return _replay(options.replay)
+        return _study(options) if options.autoscale is None else _autoscale(options)
     except (TraceError, RecordingError) as error:
         sys.stderr.write(f"baton simulate: {error}\n")
         return EXIT_USAGE
@@ -60,7 +66,8 @@ def workload(options: argparse.Namespace) -> Trace:
         trace = hot_prefix(trace, options.hot_prefix)
     if options.timestamps == "spread":
         trace = spread(trace, options.seed, options.tick)
-    return trace
+    curve = load_curve(options, trace.seconds)
+    return follow_curve(trace, curve, options.seed) if curve is not None else trace
 
 
 def _study(options: argparse.Namespace) -> int:
@@ -80,6 +87,24 @@ def _study(options: argparse.Namespace) -> int:
         write_json(options.json, _setup(options), study.found, study.runs)
     if options.plot is not None:
         write_plot(options.plot, study.runs, targets)
+    return 0
+
+
+def _autoscale(options: argparse.Namespace) -> int:
+    trace, config = workload(options), cluster_config(options)
+    outcomes = []
+    print_scaling_header()
+    for name in options.policy:
+        for scaler in options.scaler:
+            for multiple in options.multiple or (1.0,):
+                scaling = scaling_config(options, scaler)
+                outcome = simulate_scaling(
+                    trace, config, POLICIES[name], scaling, multiple=multiple, seed=options.seed
+                )
+                outcomes.append(outcome)
+                print_scaling_row(outcome)
+    if options.json is not None:
+        write_scaling_json(options.json, _setup(options), outcomes)
     return 0
 
 

@@ -32,6 +32,8 @@ class ClusterConfig:
     """Delay of load reports."""
     disaggregation: Disaggregation = "auto"
     """As in Baton's setting."""
+    started_workers: int | None = None
+    """How many of `workers` there are at the beginning; None: all."""
 
     def speed(self, worker: int) -> float:
         """Return a worker's speed, relative to the cost model."""

@@ -5,10 +5,13 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from services.router.sizing.settings import SizingSettings
 from simulator.config import MAX_WORKERS, ClusterConfig
 from simulator.model.costs import CostModel, Ordering
 from simulator.policies.catalog import POLICIES
 from simulator.run import HIGHEST, LOWEST, Targets
+from simulator.scaling.config import SCALERS, ScalerName, ScalingConfig
+from simulator.traces.curve import Burst, LoadCurve, TimeSpan
 from simulator.traces.trace import BLOCK_TOKENS
 from simulator.traces.workload import TICK_SECONDS
 
@@ -18,6 +21,7 @@ Without --multiple, find the highest multiple of the recorded rate at which the
 targets are met. Equal options give equal results. docs/simulation.md has the
 format of traces and what is modelled.
 """
+_SCALING, _SIZING = ScalingConfig(), SizingSettings()
 _CONFIG, _COSTS, _ORDERING, _TARGETS = ClusterConfig(), CostModel(), Ordering(), Targets()
 
 
@@ -117,6 +121,7 @@ def parser() -> argparse.ArgumentParser:
         default=_COSTS.beside,
         help="duration of such steps from chunk and batch; default: %(default)s",
     )
+    _add_scaling(made)
     output = made.add_argument_group("output")
     output.add_argument("--json", type=Path, metavar="FILE", help="write the results of all runs")
     output.add_argument(
@@ -126,6 +131,35 @@ def parser() -> argparse.ArgumentParser:
         "--plot", type=Path, metavar="FILE", help="write a plot of the results as SVG"
     )
     return made
+
+
+def _add_scaling(made: argparse.ArgumentParser) -> None:
+    scaling = made.add_argument_group("scaling of the workers that compute prompts")
+    add = scaling.add_argument
+    add("--autoscale", type=_bounds, metavar="MIN:MAX", help="replicas; starts with MIN")
+    add(
+        "--scaler",
+        nargs="+",
+        choices=SCALERS,
+        default=["needed"],
+        help="needed: the router's baton_needed_replicas; queue: prompts not computed; fixed: MIN",
+    )
+    add(
+        "--start-seconds",
+        type=_not_negative,
+        default=_SCALING.start_seconds,
+        help="until a replica takes requests; default: %(default)s",
+    )
+    add("--ttft-target", type=_positive, default=_SIZING.ttft_target, help="default: %(default)s")
+    add("--hold-seconds", type=_positive, default=_SIZING.hold_seconds, help="default: %(default)s")
+    add(
+        "--idle-seconds", type=_not_negative, default=0.0, help="then no replica; default: 0, never"
+    )
+    add("--fail-at", type=_not_negative, nargs="+", default=(), help="a replica is lost, s")
+    add("--metrics-away", type=_span, default=TimeSpan(0, 0), metavar="BEGIN:END", help="s")
+    add("--day", type=_positive, metavar="PEAK", help="the highest rate over the lowest; in order")
+    add("--quiet", type=_span, nargs="+", default=(), metavar="BEGIN:END", help="no requests, s")
+    add("--burst", type=_burst, nargs="+", default=(), metavar="BEGIN:END:FACTOR", help="s")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -138,13 +172,53 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         made.error("--between needs the lower multiple first")
     if options.requests_json is not None and not options.multiple:
         made.error("--requests-json needs --multiple: a search has no one run")
+    _check_scaling(made, options)
     return options
+
+
+def _check_scaling(made: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if options.autoscale is None:
+        return
+    if options.find or options.plot is not None or options.requests_json is not None:
+        made.error("--autoscale goes with neither --find, --plot nor --requests-json")
+    if options.policy == list(POLICIES):
+        options.policy = ["baton-queue"]
+    fixed = [name for name in options.policy if not POLICIES[name].elastic]
+    if fixed:
+        made.error(f"--autoscale: the workers of {', '.join(fixed)} cannot come and go")
+
+
+def load_curve(options: argparse.Namespace, seconds: float) -> LoadCurve | None:
+    """Return the curve that the options describe, over a trace's time; None: they describe none."""
+    if options.day is None and not options.quiet and not options.burst:
+        return None
+    return LoadCurve(seconds, options.day or 1.0, tuple(options.quiet), tuple(options.burst))
+
+
+def scaling_config(options: argparse.Namespace, scaler: ScalerName) -> ScalingConfig:
+    """Return the pool that the options describe, under one scaler."""
+    least, most = options.autoscale
+    return ScalingConfig(
+        scaler=scaler,
+        sizing=SizingSettings(
+            min_replicas=least,
+            max_replicas=most,
+            ttft_target=options.ttft_target,
+            hold_seconds=options.hold_seconds,
+            idle_seconds=options.idle_seconds,
+        ),
+        start_seconds=options.start_seconds,
+        failures=tuple(options.fail_at),
+        blind=options.metrics_away,
+    )
 
 
 def cluster_config(options: argparse.Namespace) -> ClusterConfig:
     """Return the cluster that the options describe."""
+    scales = options.autoscale is not None
     return ClusterConfig(
-        workers=options.workers,
+        workers=options.autoscale[1] if scales else options.workers,
+        started_workers=options.autoscale[0] if scales else None,
         decode_workers=options.decode_workers,
         cache_tokens=options.cache_tokens,
         costs=CostModel(
@@ -177,6 +251,38 @@ def _number(low: float, *, open_end: bool) -> Callable[[str], float]:
 
     read.__name__ = "number"
     return read
+
+
+def _bounds(text: str) -> tuple[int, int]:
+    least, _, most = text.partition(":")
+    try:
+        bounds = int(least), int(most or least)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not MIN:MAX, for example 1:8") from None
+    if not 1 <= bounds[0] <= bounds[1] <= MAX_WORKERS:
+        raise argparse.ArgumentTypeError(f"{text} is out of range: 1 to {MAX_WORKERS}")
+    return bounds
+
+
+def _numbers(text: str, form: str) -> list[float]:
+    parts = text.split(":")
+    try:
+        numbers = [float(part) for part in parts]
+    except ValueError:
+        numbers = []
+    if len(numbers) != form.count(":") + 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {form}")
+    if not all(0 <= number < math.inf for number in numbers) or numbers[0] > numbers[1]:
+        raise argparse.ArgumentTypeError(f"{text} is out of range: 0 or more, BEGIN before END")
+    return numbers
+
+
+def _span(text: str) -> TimeSpan:
+    return TimeSpan(*_numbers(text, "BEGIN:END"))
+
+
+def _burst(text: str) -> Burst:
+    return Burst(*_numbers(text, "BEGIN:END:FACTOR"))
 
 
 def _integer(low: int, high: int | None = None) -> Callable[[str], int]:

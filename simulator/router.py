@@ -1,7 +1,7 @@
 """The interface between a cluster and its router."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from simulator.model.loads import Loads
 from simulator.request import Request, WorkerChoice
@@ -34,6 +34,23 @@ class Router(Protocol):
 
     def end(self, request: Request, now: float) -> None:
         """Record that a request's stream has ended."""
+
+
+@runtime_checkable
+class ElasticRouter(Router, Protocol):
+    """A router whose workers that compute prompts come and go."""
+
+    def join(self, worker: int) -> None:
+        """Record that a worker takes requests."""
+
+    def drain(self, worker: int) -> None:
+        """Record that a worker takes no new requests."""
+
+    def leave(self, worker: int) -> None:
+        """Record that a worker is gone, with its cache."""
+
+    def lost(self, request: Request, now: float) -> None:
+        """Record that a worker was lost before it computed a request's prompt."""
 
 
 class Actions(Protocol):

@@ -89,7 +89,23 @@ def simulate(
         config, trace.blocks, trace.block_tokens, shared_cache=policy.shared_cache, loop=loop
     )
     router = policy.make(config, block_keys(trace.blocks), trace.block_tokens, seed, cluster)
-    served = [
+    served = requests_of(trace, multiple)
+    watch = _Watch(targets, len(served), loop)
+    cluster.serve(router, served, watch.finished if give_up else None)
+    loop.run()
+    if requests is not None:
+        requests.extend(served)
+    return _outcome(policy.name, multiple, served, cluster, config, targets, loop)
+
+
+def requests_of(trace: Trace, multiple: float) -> list[Request]:
+    """Return the requests of a trace, in order of time.
+
+    Args:
+        trace: the trace.
+        multiple: multiple of the recorded rate.
+    """
+    return [
         Request(number, float(at), prompt, output, chain, tenant)
         for number, (at, prompt, output, chain, tenant) in enumerate(
             zip(
@@ -102,12 +118,6 @@ def simulate(
             )
         )
     ]
-    watch = _Watch(targets, len(served), loop)
-    cluster.serve(router, served, watch.finished if give_up else None)
-    loop.run()
-    if requests is not None:
-        requests.extend(served)
-    return _outcome(policy.name, multiple, served, cluster, config, targets, loop)
 
 
 class _Watch:

@@ -95,6 +95,11 @@ def spent(cluster: str, month: int, subject: str, ident: str) -> str:
     return f"{spending(cluster)}{month}/{subject}/{ident}"
 
 
+def demand(cluster: str) -> str:
+    """Return the prefix of `RouterDemand` records; the router's instance ID follows."""
+    return f"/baton/{cluster}/demand/"
+
+
 def refused(cluster: str) -> str:
     """Return the prefix of rejected requests; the hexadecimal digest of one follows."""
     return f"/baton/{cluster}/refused/"

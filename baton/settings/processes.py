@@ -23,6 +23,7 @@ from baton.settings.groups import (
     RouterLimits,
     RouterPlacement,
     RouterQueue,
+    RouterScaling,
     SettingsGroup,
     StateSettings,
     StoreLimits,
@@ -93,6 +94,7 @@ class RouterSettings(ProcessSettings):
     limits: RouterLimits = RouterLimits()
     placement: RouterPlacement = RouterPlacement()
     queue: RouterQueue = RouterQueue()
+    scaling: RouterScaling = RouterScaling()
     watch: WatchSettings = WatchSettings()
     recording: RecordingSettings = RecordingSettings()
 

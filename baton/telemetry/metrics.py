@@ -82,6 +82,12 @@ class Gauge(_Family[prometheus_client.Gauge]):
     def set(self, value: float) -> None:
         self._here().set(value)
 
+    def remove(self, *values: str) -> None:
+        """Remove the series of these label values in the current scope, if it exists."""
+        if current() is PROCESS:
+            self._series.pop(values, None)
+        self._here().remove(*values)
+
 
 class Histogram(_Family[prometheus_client.Histogram]):
     """A distribution over `buckets`."""

@@ -12,7 +12,7 @@ from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, CompiledPart, Instance
 from baton.process.lifecycle import Process
 from baton.rpc.server.server import Server
 from baton.rpc.transport.links import links
-from baton.settings import RouterQueue, RouterSettings, StartupError
+from baton.settings import RouterQueue, RouterScaling, RouterSettings, StartupError
 from baton.telemetry.logs import get_logger
 from services.router.admission.controller import AdmissionController
 from services.router.admission.shares.tenants import TenantShares
@@ -22,6 +22,8 @@ from services.router.api.budget_records import BudgetRecords
 from services.router.api.dispatcher import MakeAdmission, QueryDispatcher
 from services.router.api.limits import LimitBuckets
 from services.router.api.service import SERVICE_NAME, RouterService
+from services.router.needs.publisher import NeedPublisher
+from services.router.needs.shared import SharedDemand
 from services.router.policy.compiled.scorer import choose_scorer
 from services.router.policy.costs import Policy
 from services.router.policy.placement_service import PlacementService
@@ -30,6 +32,8 @@ from services.router.prefix_index.index import PrefixIndex
 from services.router.recording.recorded import RecordedFleet
 from services.router.recording.recorded_admission import RecordedAdmission
 from services.router.recording.recorder import Recorder
+from services.router.sizing.demand import DemandLog
+from services.router.sizing.settings import SizingSettings
 from services.router.state.fleet import Fleet
 from services.router.state.rates import Bandwidths
 from services.router.state.tickets import TicketTable
@@ -55,6 +59,7 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     # The incarnation keeps ticket ids of a restarted router distinct from its predecessor's.
     router_id = f"{process.instance_id}/{process.incarnation[:8]}"
     limits, placement, recording = settings.limits, settings.placement, settings.recording
+    sizing = _sizing_settings(settings.scaling)
     bandwidths = Bandwidths(placement.remote_bytes_per_second, placement.local_bytes_per_second)
     policy = Policy(
         disaggregation=placement.disaggregation,
@@ -86,6 +91,7 @@ async def compose(process: Process, settings: RouterSettings) -> None:
         _queue_settings(settings.queue),
         tenants.of,
         make_admission=make_admission,
+        demand=DemandLog(sizing.arrival_seconds),
     )
     classes = ClassRecords(dispatcher.set_policy)
     process.spawn(follow(etcd, keys.tenants(cluster), TenantRecords(tenants)), "tenants' records")
@@ -124,6 +130,16 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     await watch.wait_ready(limits.ready_seconds)
     service.open()
     readiness.done("cluster")
+    shared = SharedDemand(
+        etcd,
+        cluster,
+        process.instance_id,
+        lambda: (one.id for one in discovery.by_role(ROLE_ROUTER)),
+    )
+    process.spawn(shared.follow(), "other routers' demand")
+    process.spawn(shared.keep_written(), "demand")
+    publisher = NeedPublisher(dispatcher, shared, sizing, placement.itl_target_seconds)
+    process.spawn(publisher.run(), "needed replicas")
     readiness.follow(server.set_ready)
     instance = Instance(
         id=process.instance_id,
@@ -149,6 +165,7 @@ async def compose(process: Process, settings: RouterSettings) -> None:
         await asyncio.sleep(limits.drain_notice_seconds)
         service.stop()
         await budgets.flush()
+        await shared.leave()
         await server.drain(limits.drain_flush_seconds)
 
     process.on_drain(drain)
@@ -169,6 +186,23 @@ def _queue_settings(queue: RouterQueue) -> QueueSettings:
             strict=queue.tier_order == "strict",
         ),
     )
+
+
+def _sizing_settings(scaling: RouterScaling) -> SizingSettings:
+    try:
+        return SizingSettings(
+            min_replicas=scaling.min_replicas,
+            max_replicas=scaling.max_replicas,
+            utilization=scaling.utilization,
+            occupancy=scaling.occupancy,
+            arrival_seconds=scaling.arrival_seconds,
+            backlog_seconds=scaling.backlog_seconds,
+            ttft_target=scaling.ttft_target_seconds,
+            hold_seconds=scaling.hold_seconds,
+            idle_seconds=scaling.idle_seconds,
+        )
+    except ValueError as error:
+        raise StartupError(f"scaling: {error}.") from error
 
 
 def _compiled_part(name: str, fallback: str, reason: str) -> CompiledPart:

@@ -87,6 +87,19 @@ SPEND_ALERTS = Counter(
     "Spend alerts crossed, by owner (`project`, `tenant`).",
     ["subject"],
 )
+NEEDED_REPLICAS = Gauge(
+    "baton_needed_replicas",
+    "Replicas that a pool of workers needs in total, for the requests at all routers, by role "
+    "(prefill, decode, combined). Take the maximum over routers. Absent: there is no decision.",
+    ["role", "model"],
+)
+NEEDED_REPLICAS_REASON = Gauge(
+    "baton_needed_replicas_reason",
+    "1 for the reason of baton_needed_replicas. What it needs: arrivals, backlog, kv, batch; its "
+    "bounds: floor, ceiling; no requests: idle, wake; kept although fewer would do for what is "
+    "known: hold_window, hold_first_token, hold_rates, hold_reports, hold_routers.",
+    ["role", "model", "reason"],
+)
 EVENT_GAPS = Counter(
     "baton_router_event_gaps_total", "KV event streams reopened because events were missed."
 )

@@ -1,7 +1,7 @@
 """KV cache of a worker: blocks, with LRU eviction."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 
 class BlockCache:
@@ -18,6 +18,10 @@ class BlockCache:
     def __contains__(self, block: int) -> bool:
         """Return whether a block is cached."""
         return block in self._blocks
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the cached blocks, the least recently used first."""
+        return iter(self._blocks)
 
     def prefix(self, chain: Sequence[int]) -> int:
         """Return how many leading blocks of a chain are cached."""

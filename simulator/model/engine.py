@@ -80,12 +80,31 @@ class SimulatedEngine:
         self._chunk_work, self._chunks_left = job.work / chunks, chunks
         self._schedule()
 
-    def decode(self, request: Request) -> None:
-        """Start a stream; it ends after the steps of its output."""
+    def decode(self, request: Request, steps: float | None = None) -> None:
+        """Start a stream.
+
+        Args:
+            request: whose it is.
+            steps: after which it ends; None: those of its output.
+        """
         self._advance()
         self._joined += 1
-        heappush(self._streams, (self._steps + request.output_tokens, self._joined, request))
+        left = request.output_tokens if steps is None else steps
+        heappush(self._streams, (self._steps + left, self._joined, request))
         self._schedule()
+
+    def clear(self) -> tuple[Job | None, list[tuple[Request, float]]]:
+        """Lose all work.
+
+        Returns:
+            (the prompt that was being computed, the streams and the steps that each had left).
+        """
+        self._advance()
+        job, self._job = self._job, None
+        streams = [(request, max(0.0, end - self._steps)) for end, _, request in self._streams]
+        self._streams = []
+        self._schedule()
+        return job, streams
 
     def _advance(self) -> None:
         now = self._loop.now

@@ -54,6 +54,12 @@ class SimulatedWaitingLine:
             heappush(self._ready, (job.key, number, job))
         return heappop(self._ready)[2] if self._ready else None
 
+    def clear(self) -> list[Job]:
+        """Remove and return all jobs, in the order in which they were added."""
+        jobs = sorted((number, job) for _, number, job in [*self._ready, *self._coming])
+        self._ready, self._coming = [], []
+        return [job for _, job in jobs]
+
     def next_ready(self) -> float | None:
         """Return when the next incoming KV arrives; None: there is none."""
         return self._coming[0][0] if self._coming else None

@@ -73,10 +73,29 @@ class SimulatedWorker:
         self._line.push(job, self._loop.now)
         self._start()
 
-    def decode(self, request: Request) -> None:
-        """Start a stream whose KV is at this worker."""
-        self._engine.decode(request)
+    def decode(self, request: Request, steps: float | None = None) -> None:
+        """Start a stream whose KV is at this worker.
+
+        Args:
+            request: whose it is.
+            steps: after which it ends; None: those of its output.
+        """
+        self._engine.decode(request, steps)
         self._note()
+
+    def clear(self, cache: BlockCache) -> tuple[list[Job], list[tuple[Request, float]]]:
+        """Lose all work and start over with another cache.
+
+        Returns:
+            (prompts that were not computed, streams and the steps that each had left).
+        """
+        self.cache = cache
+        job, streams = self._engine.clear()
+        jobs = self._line.clear()
+        self._loads.queued[self.number] = 0.0
+        self._loads.waiting[self.number] = 0
+        self._note()
+        return ([job] if job is not None else []) + jobs, streams
 
     def _start(self) -> None:
         if self._engine.prefilling:

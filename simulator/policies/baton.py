@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from baton.errors import BatonError
+from services.router.admission.waiting import NOTHING_QUEUED, QueuedWork
 from services.router.policy.costs import Policy
 from services.router.policy.placement_service import (
     Chain,
@@ -13,6 +14,9 @@ from services.router.policy.placement_service import (
     PlacementService,
 )
 from services.router.prefix_index.index import PrefixIndex
+from services.router.sizing.demand import DemandLog
+from services.router.sizing.observe import pools, with_queue
+from services.router.sizing.sizer import ModelObservation
 from services.router.state.fleet import Fleet
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
 from services.router.state.rates import Bandwidths
@@ -84,7 +88,15 @@ class BatonRouter:
         self._tickets: dict[int, str] = {}
         """Tickets by request number."""
         self._tended_at = 0.0
-        self._join()
+        self.demand = DemandLog()
+        """Counts what arrives."""
+        self._up: set[int] = set()
+        self._draining: set[int] = set()
+        layout = ModelLayout(MODEL, LAYOUT, block_tokens, block_tokens * TOKEN_BYTES)
+        self._fleet.set_layouts([layout])
+        started = config.workers if config.started_workers is None else config.started_workers
+        for worker in (*range(started), *range(config.workers, config.all_workers)):
+            self.join(worker)
 
     @property
     def open_tickets(self) -> int:
@@ -101,8 +113,40 @@ class BatonRouter:
         try:
             placed = self._placements.place(self._asked(request), SESSION, now)
         except BatonError:
+            self.demand.refused(MODEL, request.prompt_tokens, now)
             return None
+        self.demand.arrived(MODEL, placed.plan.uncached_tokens, request.arrival, now)
+        self._count_wait(request, placed, now)
         return self._choice(request, placed)
+
+    def observation(
+        self, now: float, itl_target: float, ttft_target: float, *, covered: bool
+    ) -> ModelObservation:
+        """Return what a router would know of the model, for sizing.
+
+        Args:
+            now: simulated seconds.
+            itl_target: seconds between tokens.
+            ttft_target: in seconds.
+            covered: whether arrivals of a whole window were seen.
+        """
+        return ModelObservation(
+            with_queue(
+                self.demand.demand(MODEL, now), self._queued_work(), self._placements, MODEL
+            ),
+            pools(self._fleet, MODEL),
+            covered=covered,
+            itl_target=itl_target,
+            ttft_target=ttft_target,
+        )
+
+    def _queued_work(self) -> QueuedWork:
+        return NOTHING_QUEUED
+
+    def _count_wait(self, request: Request, placed: PlacedRequest, now: float) -> None:
+        plan = placed.plan
+        waits = now - request.arrival + plan.ttft_seconds - plan.prefill_seconds
+        self.demand.waited(MODEL, waits, now)
 
     def _asked(self, request: Request) -> PlacementRequest:
         """Return the query that a frontend would send."""
@@ -148,6 +192,8 @@ class BatonRouter:
         costs, waits = self._config.costs, loads.wait(loads.measured_at).tolist()
         streams, blocks = loads.streams.tolist(), loads.blocks.tolist()
         for worker, wait in enumerate(waits):
+            if worker not in self._up:
+                continue
             rate = costs.prefill_rate * self._config.speed(worker)
             self._fleet.apply_report(
                 LoadReport(
@@ -161,6 +207,7 @@ class BatonRouter:
                     ),
                     decode_step_seconds=costs.batch_step_seconds(max(1, streams[worker])),
                     tickets=tickets.get(worker, ()),
+                    draining=worker in self._draining,
                     chunk_tokens=costs.chunk_tokens,
                 ),
                 now,
@@ -173,22 +220,32 @@ class BatonRouter:
         """Return the request's ticket."""
         self._placements.return_tickets(SESSION, [self._tickets.pop(request.number)])
 
-    def _join(self) -> None:
-        """Add the workers and stores, as discovery would."""
-        config = self._config
-        layout = ModelLayout(MODEL, LAYOUT, self._block_tokens, self._block_tokens * TOKEN_BYTES)
-        self._fleet.set_layouts([layout])
-        for worker in range(config.all_workers):
-            role = Role.COMBINED
-            if config.pools:
-                role = Role.PREFILL if worker < config.workers else Role.DECODE
-            store = store_id(worker)
-            self._fleet.put(InstanceState(store, Role.KVSTORE))
-            self._fleet.put(
-                InstanceState(
-                    worker_id(worker), role, model=MODEL, layout_id=LAYOUT, store_id=store
-                )
-            )
+    def lost(self, request: Request, now: float) -> None:  # noqa: ARG002  # as ElasticRouter has it
+        """Return the ticket of a request whose prompt was not computed."""
+        self._placements.return_tickets(SESSION, [self._tickets.pop(request.number)])
+
+    def join(self, worker: int) -> None:
+        """Add a worker and its store, as discovery would."""
+        config, store = self._config, store_id(worker)
+        role = Role.COMBINED
+        if config.pools:
+            role = Role.PREFILL if worker < config.workers else Role.DECODE
+        self._up.add(worker)
+        self._fleet.put(InstanceState(store, Role.KVSTORE))
+        self._fleet.put(
+            InstanceState(worker_id(worker), role, model=MODEL, layout_id=LAYOUT, store_id=store)
+        )
+
+    def drain(self, worker: int) -> None:
+        """Have a worker report that it drains."""
+        self._draining.add(worker)
+
+    def leave(self, worker: int) -> None:
+        """Remove a worker and its store, as discovery would."""
+        self._up.discard(worker)
+        self._draining.discard(worker)
+        self._fleet.remove(worker_id(worker))
+        self._fleet.remove(store_id(worker))
 
     @staticmethod
     def _number(instance_id: str) -> int:

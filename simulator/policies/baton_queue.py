@@ -15,6 +15,7 @@ from services.router.admission.shares.classes import DEFAULT_ADMISSION, Admissio
 from services.router.admission.shares.fairness import FairShares
 from services.router.admission.waiting import (
     DEFAULT_SETTINGS,
+    QueuedWork,
     QueueSettings,
     TicketCharge,
     WaitingRequest,
@@ -107,7 +108,10 @@ class BatonQueueRouter(BatonRouter):
         try:
             gave_way = self._queue.add(waiting, self._planner, now)
         except BatonError:
+            self.demand.refused(MODEL, request.prompt_tokens, now)
             return None
+        tokens = self._placements.uncached_tokens(MODEL, waiting.work, request.prompt_tokens)
+        self.demand.arrived(MODEL, tokens, request.arrival, now)
         if gave_way is not None:
             del self._held[gave_way.number]
         self._held[request.number] = request
@@ -127,11 +131,22 @@ class BatonQueueRouter(BatonRouter):
         self._lateness.observe(predicted, request.arrival + request.ttft - placed_at)
         self._queue.charges.settle(charge, request.prompt_tokens - cached, request.output_tokens)
 
+    def lost(self, request: Request, now: float) -> None:
+        """Return the request's ticket, and settle its tenant's charge for nothing."""
+        super().lost(request, now)
+        charge, _, _ = self._charges.pop(request.number)
+        self._queue.charges.settle(charge, 0, 0)
+
+    def _queued_work(self) -> QueuedWork:
+        return self._queue.queued_work
+
     def _admit(self, now: float, asked: int | None = None) -> WorkerChoice | None:
         """Place requests that may go now; return the placement of `asked`, if it is among them."""
         for expired in self._queue.expire(now):
             del self._held[expired.number]
         answer = None
+        if self._up <= self._draining:
+            return None  # production's frontends ask again when a worker appears
         for waiting, plan, charge, lead, _ in self._queue.due(self._planner, now):
             request = self._held.pop(waiting.number)
             if isinstance(plan, BatonError) or charge is None:
@@ -143,6 +158,7 @@ class BatonQueueRouter(BatonRouter):
                 self._queue.charges.settle(charge, 0, 0)
                 continue
             self._charges[request.number] = charge, now, placed.plan.ttft_seconds
+            self._count_wait(request, placed, now)
             choice = self._choice(request, placed, (lead, waiting.key))
             if request.number == asked:
                 answer = choice

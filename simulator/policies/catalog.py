@@ -33,6 +33,8 @@ class PolicyEntry:
     make: MakeRouter
     shared_cache: bool = False
     """Whether workers share one unbounded cache: a theoretical bound, not a real cluster."""
+    elastic: bool = False
+    """Whether its workers may come and go."""
 
 
 def _baseline(
@@ -51,8 +53,8 @@ def _baseline(
 
 
 _ENTRIES = (
-    PolicyEntry("baton", "Baton without its queue", BatonRouter),
-    PolicyEntry("baton-queue", "Baton", BatonQueueRouter),
+    PolicyEntry("baton", "Baton without its queue", BatonRouter, elastic=True),
+    PolicyEntry("baton-queue", "Baton", BatonQueueRouter, elastic=True),
     _baseline("round-robin", "round robin", RoundRobin),
     _baseline("least-wait", "least wait", LeastWait),
     _baseline("longest-prefix", "longest prefix", LongestPrefix),

@@ -11,6 +11,7 @@ from simulator.policies.catalog import POLICIES
 from simulator.report.plot import Panel, draw
 from simulator.request import Request
 from simulator.run import RunOutcome, Targets
+from simulator.scaling.run import ScalingOutcome
 
 _LOAD = "multiple of the recorded rate"
 
@@ -32,6 +33,14 @@ def write_json(
         "runs": [_fields(outcome) for outcome in runs],
     }
     path.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
+
+
+def write_scaling_json(
+    path: Path, setup: Mapping[str, Any], outcomes: Sequence[ScalingOutcome]
+) -> None:
+    """Write the setup and the results of runs on pools that scale."""
+    document = {"setup": setup, "results": [_fields(outcome) for outcome in outcomes]}
+    path.write_text(json.dumps(document, indent=1, allow_nan=False, default=str) + "\n")
 
 
 def write_requests(file: TextIO, outcome: RunOutcome, requests: Iterable[Request]) -> None:
@@ -83,7 +92,7 @@ def _curves(runs: Sequence[RunOutcome], percentile: str) -> dict[str, list[tuple
     return curves
 
 
-def _fields(outcome: RunOutcome) -> dict[str, Any]:
+def _fields(outcome: RunOutcome | ScalingOutcome) -> dict[str, Any]:
     """Return an outcome's fields; a missing time is null."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,11 +1,13 @@
 """Outcomes as lines on standard output, each printed as soon as it is known."""
 
 import math
+from collections.abc import Sequence
 
 from services.router.recording.records import RecordedAnswer
 from simulator.policies.catalog import POLICIES
 from simulator.replay import Replayed
 from simulator.run import RunOutcome
+from simulator.scaling.run import ScalingOutcome
 
 _COLUMNS = (
     ("policy", 24),
@@ -22,7 +24,7 @@ _COLUMNS = (
 
 def print_header() -> None:
     """Print the names of the columns."""
-    print("  ".join(f"{name:{_align(name)}{width}}" for name, width in _COLUMNS), flush=True)
+    _print_cells(_COLUMNS, [name for name, _ in _COLUMNS])
 
 
 def print_row(outcome: RunOutcome) -> None:
@@ -38,10 +40,54 @@ def print_row(outcome: RunOutcome) -> None:
         f"{1e3 * outcome.itl_p99:.1f}",
         str(outcome.requests - outcome.finished),
     )
+    _print_cells(_COLUMNS, values)
+
+
+_SCALING_COLUMNS = (
+    ("policy", 24),
+    ("scaler", 6),
+    ("in time %", 9),
+    ("p50 s", 7),
+    ("p90 s", 7),
+    ("p99 s", 7),
+    ("worker h", 8),
+    ("most", 4),
+    ("starts", 6),
+    ("stops", 5),
+    ("reversals", 9),
+    ("never", 5),
+)
+
+
+def print_scaling_header() -> None:
+    """Print the names of the columns of runs on pools that scale."""
+    _print_cells(_SCALING_COLUMNS, [name for name, _ in _SCALING_COLUMNS])
+
+
+def print_scaling_row(outcome: ScalingOutcome) -> None:
+    """Print one run on a pool that scales."""
+    values = [
+        POLICIES[outcome.policy].title,
+        outcome.scaler,
+        f"{100 * outcome.in_time:.1f}",
+        _seconds(outcome.p50),
+        _seconds(outcome.p90),
+        _seconds(outcome.p99),
+        f"{outcome.worker_hours:.1f}",
+        str(outcome.peak),
+        str(outcome.starts),
+        str(outcome.stops),
+        str(outcome.reversals),
+        str(outcome.requests - outcome.finished),
+    ]
+    _print_cells(_SCALING_COLUMNS, values)
+
+
+def _print_cells(columns: Sequence[tuple[str, int]], values: Sequence[str]) -> None:
     print(
         "  ".join(
             f"{value:{_align(name)}{width}}"
-            for value, (name, width) in zip(values, _COLUMNS, strict=True)
+            for value, (name, width) in zip(values, columns, strict=True)
         ),
         flush=True,
     )
@@ -75,7 +121,7 @@ def _answer(answer: RecordedAnswer | None) -> str:
 
 
 def _align(name: str) -> str:
-    return "<" if name == "policy" else ">"
+    return "<" if name in ("policy", "scaler") else ">"
 
 
 def _seconds(value: float) -> str:

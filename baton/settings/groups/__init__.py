@@ -26,6 +26,7 @@ from baton.settings.groups.router import (
     RouterLimits,
     RouterPlacement,
     RouterQueue,
+    RouterScaling,
     WatchSettings,
 )
 from baton.settings.groups.state import StateSettings
@@ -53,6 +54,7 @@ __all__ = [
     "RouterLimits",
     "RouterPlacement",
     "RouterQueue",
+    "RouterScaling",
     "SettingsGroup",
     "StateSettings",
     "StoreLimits",

@@ -109,6 +109,61 @@ class RouterQueue(SettingsGroup):
     )
 
 
+class RouterScaling(SettingsGroup):
+    """What the needed replicas of a pool of workers are computed from (baton_needed_replicas)."""
+
+    min_replicas: int = Field(
+        1, ge=1, le=10_000, description="fewest replicas of a pool, unless it is idle"
+    )
+    max_replicas: int = Field(1_000, ge=1, le=10_000, description="most replicas of a pool")
+    utilization: float = Field(
+        0.7,
+        gt=0,
+        le=1,
+        description="share of the learned prefill rate that arriving prompts may use",
+    )
+    occupancy: float = Field(
+        0.8,
+        gt=0,
+        le=1,
+        description="share of the KV pages, and of the batch whose steps meet the ITL target, to "
+        "be used",
+    )
+    arrival_seconds: float = Field(
+        30,
+        ge=5,
+        le=600,
+        description="time over which arriving tokens are counted; the same in all routers",
+    )
+    backlog_seconds: float = Field(
+        60,
+        ge=1,
+        le=3600,
+        description="time in which prompts are to be computed that wait for longer than half of "
+        "the TTFT target",
+    )
+    ttft_target_seconds: float = Field(
+        2,
+        gt=0,
+        le=3600,
+        description="time to first token that pools are sized for; a class with a lower TTFT "
+        "target (baton classes) sets it",
+    )
+    hold_seconds: float = Field(
+        600,
+        ge=1,
+        le=86_400,
+        description="a pool gets smaller only if no need was higher for this long",
+    )
+    idle_seconds: float = Field(
+        0,
+        ge=0,
+        le=604_800,
+        description="a pool without requests for this long needs no replica, and the next request "
+        "wakes it; 0: it always needs min_replicas",
+    )
+
+
 class RouterLimits(SettingsGroup):
     """Limits of frontends' queues, and timeouts of startup and shutdown."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import cli
-from bench.router.studies import fairness, overload, rows, shapes, steps, weights
+from bench.router.studies import fairness, overload, rows, scaling, shapes, steps, weights
 from bench.router.studies.runs import CLUSTERS
 from simulator.traces.trace import load
 
@@ -21,6 +21,7 @@ STUDIES = {
     "overload": overload,
     "shapes": shapes,
     "steps": steps,
+    "scaling": scaling,
 }
 
 

@@ -21,6 +21,8 @@ from services.router.admission.shares.classes import DEFAULT_ADMISSION, Admissio
 from services.router.admission.shares.fairness import FairShares
 from services.router.admission.waiting import (
     DEFAULT_SETTINGS,
+    NOTHING_QUEUED,
+    QueuedWork,
     QueueSettings,
     TicketCharge,
     WaitingRequest,
@@ -145,6 +147,11 @@ class AdmissionController:
     def oldest_arrivals(self) -> dict[str, float]:
         """Return the arrival of each model's oldest waiting request; infinite: none waits."""
         return {name: model.queue.oldest_arrival for name, model in self._models.items()}
+
+    def queued_work(self, model: str) -> QueuedWork:
+        """Return sums over the waiting requests for a model."""
+        known = self._models.get(model)
+        return known.queue.queued_work if known is not None else NOTHING_QUEUED
 
     def lateness(self) -> dict[str, float]:
         """Return `Lateness.factor` of each model."""

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from baton.errors import BatonError, Reason
+from baton.request.room import output_reserve
 from services.router.admission.in_time import RETRY_SECONDS, check_in_time, too_late
 from services.router.admission.lateness import Lateness
 from services.router.admission.lines import Lines
@@ -34,6 +35,7 @@ from services.router.admission.waiting import (
     Due,
     P,
     Planner,
+    QueuedWork,
     QueueSettings,
     TicketCharge,
     WaitingRequest,
@@ -141,6 +143,20 @@ class AdmissionQueue:
     def oldest_arrival(self) -> float:
         """Arrival of the oldest waiting request; infinite: nothing waits."""
         return min((waiting.arrival for waiting in self._waiting.values()), default=math.inf)
+
+    @property
+    def queued_work(self) -> QueuedWork:
+        """Sums over all waiting requests."""
+        sequences = prompts = kv = 0
+        seconds = 0.0
+        for waiting in self._waiting.values():
+            request = waiting.request
+            known = request.prompt_tokens + request.output_tokens
+            sequences += request.n
+            seconds += waiting.work
+            prompts += known
+            kv += known + request.n * output_reserve(request.max_tokens, request.output_tokens)
+        return QueuedWork(len(self._waiting), sequences, seconds, prompts, kv)
 
     def priority_classes(self) -> Iterator[int]:
         """Yield the priority class of each waiting request."""

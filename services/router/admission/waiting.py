@@ -75,6 +75,23 @@ class WaitingRequest:
         return self.request.tenant
 
 
+class QueuedWork(NamedTuple):
+    """Sums over the waiting requests for one model."""
+
+    requests: int = 0
+    sequences: int = 0
+    """Choices that will decode."""
+    prefill_seconds: float = 0.0
+    """Seconds to compute their prompts on the fastest worker, as last estimated."""
+    prompt_tokens: int = 0
+    """With those that are cached."""
+    kv_tokens: int = 0
+    """Tokens that their choices need KV pages for when they begin."""
+
+
+NOTHING_QUEUED = QueuedWork()
+
+
 class AdmissionPlan(Protocol):
     """Where a request would go now."""
 

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from baton.errors import BatonError
+from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
 from services.router import metrics
 from services.router.admission.controller import AdmissionController, AdmittedRequest, TicketUsage
@@ -31,10 +31,14 @@ from services.router.api.refusal_log import RefusalKind, RefusalLog
 from services.router.metrics import PlacementMetrics
 from services.router.policy.decision_log import AdmissionTurn, DecisionLog, DecisionRecord
 from services.router.policy.placement_service import PlacementService
+from services.router.sizing.demand import DemandLog, ModelDemand
+from services.router.sizing.observe import with_queue
 
 BEAT_SECONDS = 0.1
 """A session without a message for two of these intervals receives a heartbeat."""
 _MIN_PAUSE = 0.001
+_NO_CAPACITY = (Reason.OVERLOADED, Reason.NO_WORKER)
+"""Rejections that more workers would have avoided."""
 _PAUSES = 3.0
 """Pause after planning, as a multiple of the time that planning took."""
 
@@ -58,6 +62,7 @@ class QueryDispatcher:
         share_of: returns each tenant's share.
         decisions: keeps each decision for explanations.
         make_admission: makes the admission controller.
+        demand: counts what arrives.
         clock: a monotonic clock, in seconds.
         loop: for timers; by default the loop that runs when the first request waits.
     """
@@ -69,6 +74,7 @@ class QueryDispatcher:
         share_of: ShareOf = lambda _: (0, 1.0),
         decisions: DecisionLog | None = None,
         make_admission: MakeAdmission = AdmissionController,
+        demand: DemandLog | None = None,
         clock: Callable[[], float] = time.monotonic,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
@@ -77,6 +83,7 @@ class QueryDispatcher:
         self._age = settings.age
         self._share_of = share_of
         self.decisions = decisions if decisions is not None else DecisionLog()
+        self._demand = demand if demand is not None else DemandLog()
         self._clock = clock
         self._loop = loop
         self._claims = QueryClaims()
@@ -156,6 +163,8 @@ class QueryDispatcher:
             self._refusals.add(kind, request_id, error)
             if pending is not None:
                 self._keep_refusal(pending, error, now)
+                if error.reason in _NO_CAPACITY:
+                    self._demand.refused(context.model, self._uncached(pending.waiting), now)
             outcomes.end_span(span, {"error.type": error.reason.name.lower()})
             metrics.PLACE_SECONDS.observe(time.perf_counter() - began)
             return 0
@@ -163,6 +172,7 @@ class QueryDispatcher:
             if answer is SUPERSEDED:
                 older.asker.tell_superseded(older.execution)
             self._controller.refuse(older.waiting.number, answer)
+        self._count_arrival(waiting, admitted, now)
         number = 0
         if admitted is None:
             number = waiting.number
@@ -237,6 +247,31 @@ class QueryDispatcher:
                 {name: counts[model, number] for number, name in CLASS_NAMES.items()}
             )
 
+    def demand(self, model: str) -> ModelDemand:
+        """Return what arrived for a model lately, and what waits here."""
+        demand = self._demand.demand(model, self._clock())
+        queued = self._controller.queued_work(model)
+        return with_queue(demand, queued, self.placements, model)
+
+    @property
+    def ttft_target(self) -> float:
+        """The strictest target of all classes for the first token; infinite: none has one."""
+        return self._controller.policy.ttft_target
+
+    def _count_arrival(
+        self, waiting: WaitingRequest, admitted: AdmittedRequest | None, now: float
+    ) -> None:
+        if admitted is not None:
+            tokens = float(admitted.placed.plan.uncached_tokens)
+        else:
+            tokens = self._uncached(waiting)
+        self._demand.arrived(waiting.request.model, tokens, waiting.arrival, now)
+
+    def _uncached(self, waiting: WaitingRequest) -> float:
+        request = waiting.request
+        known = request.prompt_tokens + request.output_tokens
+        return self.placements.uncached_tokens(request.model, waiting.work, known)
+
     def _advance(self) -> None:
         self._planning = None
         if self._timer is not None:
@@ -274,6 +309,10 @@ class QueryDispatcher:
         """Answer a query with its placement."""
         waiting, placed = pending.waiting, admitted.placed
         request, model = waiting.request, waiting.request.model
+        if not request.output_tokens:
+            plan = placed.plan
+            waits = now - waiting.arrival + plan.ttft_seconds - plan.prefill_seconds
+            self._demand.waited(model, waits, now)
         answer = pending.asker.frame().placement
         answer.correlation_id = pending.correlation_id
         fill_placement(answer, placed, self.placements)

@@ -325,6 +325,20 @@ class PlacementService:
         tokens = min(request.max_tokens, self._policy.typical_output_tokens)
         return (request.n - 1) * tokens * float(columns.stream_seconds.min())
 
+    def uncached_tokens(self, model: str, seconds: float, most: int) -> float:
+        """Return the prompt tokens that `remaining_seconds` stand for.
+
+        Args:
+            model: the model.
+            seconds: sum of `remaining_seconds`.
+            most: the prompts' tokens, with those that are cached; returned if no worker is known.
+        """
+        columns = self.fleet.columns(model)
+        rows = self._computing(columns, None)
+        if not len(rows) or seconds <= 0:
+            return float(most)
+        return min(float(most), seconds / float(columns.token_seconds[rows].min()))
+
     def tokens_per_second(self, model: str) -> float:
         """Return the prompt tokens per second of the workers of `queue_seconds`, in total."""
         columns = self.fleet.columns(model)

@@ -15,7 +15,12 @@ from services.router.prefix_index.index import PrefixIndex
 from services.router.state.backlog import Backlog
 from services.router.state.columns import WorkerColumns
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
-from services.router.state.rates import DEFAULT_BANDWIDTHS, Bandwidths, RateEstimator
+from services.router.state.rates import (
+    DEFAULT_BANDWIDTHS,
+    Bandwidths,
+    LearnedRates,
+    RateEstimator,
+)
 from services.router.state.room import room
 from services.router.state.stream_targets import StreamPlacement
 from services.router.state.tickets import InFlightLoad, TicketTable
@@ -237,6 +242,27 @@ class Fleet:
             if worker is not None:
                 workers.append(worker)
         return workers
+
+    def registered(self, model: str) -> list[InstanceState]:
+        """Return the workers of a model, whether or not they have reported, in a stable order."""
+        return [self._instances[one] for one in self._by_model.get(model, ())]
+
+    def worker(self, worker_id: str) -> Worker | None:
+        """Return a worker; None: it has not reported, or its layout is not known."""
+        return self._workers.get(worker_id) or self._build(worker_id)
+
+    def report(self, worker_id: str) -> LoadReport | None:
+        """Return the last report of a worker; None: it has not reported."""
+        return self._reports.get(worker_id)
+
+    def learned(self, worker_id: str) -> LearnedRates:
+        """Return the rates that a worker has learned, without what is estimated from its peers."""
+        return self._rates.learned(worker_id)
+
+    @property
+    def models(self) -> Iterable[str]:
+        """Names of the models that have or had workers, or have a card."""
+        return self._model_names
 
     def columns(self, model: str) -> WorkerColumns:
         """Return the workers of a model that have reported, as up-to-date columns.

@@ -44,12 +44,25 @@ class WorkerRates(NamedTuple):
     local_bytes_per_second: float = LOCAL_BYTES_PER_SECOND
 
 
+class LearnedRates(NamedTuple):
+    """What one worker has learned of itself; 0: not known."""
+
+    prefill_tokens_per_second: float = 0.0
+    decode_step_seconds: float = 0.0
+    prefill_samples: int = 0
+    """Number of reports after which the worker knew more about its prefill rate."""
+
+
 @dataclass(slots=True)
 class _Observed:
     layout_id: bytes
     prefill: float = 0.0
     step: float = 0.0
     fetch: float = 0.0
+    samples: int = 0
+    """As `LearnedRates.prefill_samples`."""
+    reported: tuple[float, int] = (0.0, 0)
+    """The last report's prefill rate and pending tokens."""
 
 
 class _Known:
@@ -134,6 +147,10 @@ class RateEstimator:
         if new != known.prefill:
             layout.prefill.replace(known.prefill, new)
             known.prefill = new
+        reported = report.prefill_tokens_per_second, report.pending_prompt_tokens
+        if reported != known.reported:
+            known.reported = reported
+            known.samples += known.prefill > 0
         new = _blend(known.step, report.decode_step_seconds)
         if new != known.step:
             layout.step.replace(known.step, new)
@@ -173,6 +190,13 @@ class RateEstimator:
         slow, fast = remote / 8, local / 2
         far = fetch if fetch > slow else slow
         return WorkerRates(prefill, step, far if far < fast else fast, max(fetch, local))
+
+    def learned(self, worker_id: str) -> LearnedRates:
+        """Return what a worker has learned, without what is estimated from its peers."""
+        known = self._observed.get(worker_id)
+        if known is None:
+            return LearnedRates()
+        return LearnedRates(known.prefill, known.step, known.samples)
 
     def _add(self, worker_id: str, layout_id: bytes) -> _Observed:
         self.remove_worker(worker_id)

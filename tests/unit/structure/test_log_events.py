@@ -32,8 +32,8 @@ FIELDS = """
     cached_tokens output_tokens prompt_tokens queued_seconds ttft_seconds seconds fetch_seconds
     parse_seconds longest_seconds retry_seconds ttl
 
-    alive attempt blocks bytes count counts lines lost missing objects others records requests runs
-    spool_bytes streams usable_bytes
+    alive attempt blocks bytes count counts lines lost missing objects others records replicas
+    requests runs spool_bytes streams usable_bytes
 
     code direct directory etcd_listed fallback incarnation part process run sequence sink stream
     variant verify

@@ -68,6 +68,11 @@ class AdmissionPolicy:
         """Return the policy of a class."""
         return self.classes.get(priority_class, DEFAULT_CLASS)
 
+    @property
+    def ttft_target(self) -> float:
+        """The strictest target of all classes for the first token; infinite: none has one."""
+        return min((one.ttft_target for one in self.classes.values()), default=math.inf)
+
     def itl_target(self, priority_class: int) -> float | None:
         """Return the target of a class's streams; 0: it has none; None: no class has one.
 

@@ -1,0 +1,1 @@
+"""Needed replicas of pools: sized by the demand at all routers, and published as metrics."""
