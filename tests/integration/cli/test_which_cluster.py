@@ -46,7 +46,10 @@ def run(words):
 print(json.dumps([run(words) for words in json.loads(sys.argv[1])]))
 """
 
-NO_CLUSTER = ("up", "demo", "serve", "simulate", "certs", "version", "config show")
+NO_CLUSTER = (
+    *("up", "demo", "serve", "simulate", "certs", "version", "config show"),
+    *("models pull", "models verify", "models overlay"),
+)
 """Commands that are for no cluster that runs, or start one."""
 FRONTEND = {"chat": ("hello",), "models": ()}
 DATABASE = {"db status": (), "db upgrade": (), "db prune": ("--before", "2026-01-01")}
@@ -201,7 +204,7 @@ def two(clusters: tuple[Cluster, Cluster], tmp_path: Path) -> Iterator[tuple[Clu
 
 def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
     inner = getattr(command, "commands", {})
-    if not inner:
+    if not inner or (path and command.invoke_without_command):
         yield " ".join(path)
     for name, one in inner.items():
         if not one.hidden:
