@@ -200,6 +200,10 @@ def test_directories_that_cannot_be_used(tmp_path: Path, write: Write) -> None:
         write("second", "hf://org/name")
     with pytest.raises(CommandError, match=r"No directory above .* set --manifests"):
         write("third", "hf://org/name", manifests=None)
+    with pytest.raises(CommandError, match="'a b' is no name of a component"):
+        write("third", "hf://org/name", "a b")
+    with pytest.raises(CommandError, match=r"'\.\./x' is no name of a component"):
+        write("third", "hf://org/name", "../x")
     with pytest.raises(CommandError, match="has no components/none: check --component"):
         write("third", "hf://org/name", "none")
     with pytest.raises(CommandError, match="'a b' is no name of a model"):

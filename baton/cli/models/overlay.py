@@ -31,6 +31,7 @@ _COMPONENT = {
 MAX_NAME = 38
 """Letters: `prefill-NAME` leaves room for what Kubernetes adds to the names of pods."""
 _NAME = re.compile(rf"[a-z]([-a-z0-9]{{0,{MAX_NAME - 2}}}[a-z0-9])?")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SERVED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9._-]{1,96})?")
 _CLAIM = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)(/[\w./-]+)?", re.ASCII)
 _IMAGE = re.compile(
@@ -125,6 +126,9 @@ def overlay(
     served = served or _served(source)
     if not _SERVED.fullmatch(served):
         raise CommandError(f"{served!r} is no name of a model: set --served-name.")
+    for what, value in (("namespace", namespace), *(("component", one) for one in components)):
+        if not _LABEL.fullmatch(value):
+            raise CommandError(f"{value!r} is no name of a {what}: check --{what}.")
     if directory.exists():
         raise CommandError(f"{directory} exists: choose another directory, or remove it.")
     root = _root(directory, manifests)
@@ -140,8 +144,8 @@ def overlay(
     text = _TEXT.format(
         served=served,
         namespace=namespace,
-        pool=f"{up}/{_POOL}",
-        components="\n".join(f"  - {up}/{path}" for path in paths),
+        pool=json.dumps(f"{up}/{_POOL}"),
+        components="\n".join(f"  - {json.dumps(f'{up}/{path}')}" for path in paths),
         name=name,
         literals="\n".join(
             f"      - {json.dumps(f'{key}={value}')}" for key, value in literals.items()

@@ -42,7 +42,7 @@ def pull(options: PullOptions, console: Console, err: Console) -> None:
     selection = FileSelection(options.include or (), options.exclude or ())
     reporter = _Reporter(err)
     try:
-        store = ModelStore(options.directory, _cache(options), options.keep)
+        store = ModelStore(_directory(options), _cache(options), options.keep)
         secrets = SourceSecrets(options.token_file, options.secrets)
         source = open_source(options.source, limits, os.environ, secrets, options.endpoint)
         try:
@@ -92,6 +92,15 @@ class _Reporter:
         return f"{share} of {total // MIB:,} MiB, {rate / MIB:,.1f} MiB/s"
 
 
+def _directory(options: PullOptions) -> Path | None:
+    if options.directory is None:
+        return None
+    directory = options.directory.absolute()
+    if directory.name in ("", ".."):
+        raise PullError(f"{options.directory} has no name of its own: choose a directory below it.")
+    return directory
+
+
 def _cache(options: PullOptions) -> Path | None:
     if options.cache is not None or options.directory is not None:
         return options.cache
@@ -107,6 +116,8 @@ def _described(result: PullResult, options: PullOptions, reporter: _Reporter) ->
         f"{where} has {record.source} at revision {record.revision}: {len(record.files)} files, "
         f"{size / MIB:,.1f} MiB"
     )
+    if result.source_is_away:
+        return f"{told}, complete already. The source cannot be reached, and may have another."
     if result.was_there:
         return f"{told}, complete already."
     seconds = monotonic() - reporter.began

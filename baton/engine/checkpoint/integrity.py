@@ -87,6 +87,7 @@ def check_record(directory: Path, record: ModelRecord, digests: DigestCheck) -> 
             checked, pool.map(lambda file: file_digest(directory / file.path), checked), strict=True
         ):
             if digest != file.sha256:
+                pool.shutdown(wait=False, cancel_futures=True)
                 raise CheckpointError(
                     f"{directory / file.path} is not the file that was downloaded: its SHA-256 is "
                     f"{digest}, and its record says {file.sha256}. Download the checkpoint again."

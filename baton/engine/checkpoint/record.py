@@ -7,6 +7,7 @@ different now was lost or changed since.
 `baton-model.json`, in UTF-8:
 
     {"format": "baton.model/1", "source": "hf://org/name", "revision": "<commit>",
+     "requested": "main",
      "files": [{"path": "config.json", "size": 612, "sha256": "<64 hex digits>",
                 "origin": "git-sha1:<40 hex digits>", "mtime": 1764093600}, …]}
 
@@ -58,6 +59,8 @@ class ModelRecord(msgspec.Struct, frozen=True):
     revision: str
     """What was current there: a commit, or a digest of the list of files."""
     files: Annotated[tuple[RecordedFile, ...], msgspec.Meta(min_length=1, max_length=MAX_FILES)]
+    requested: str = ""
+    """What was asked for there: a branch, a tag or a commit; empty: what is current."""
 
 
 def read_record(directory: Path) -> ModelRecord | None:

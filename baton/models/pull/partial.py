@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from time import monotonic, sleep
 
 import msgspec
@@ -28,6 +29,8 @@ from baton.models.errors import PullError
 from baton.models.limits import MIB, PullLimits
 from baton.models.sources.source import ModelListing, RemoteFile
 
+REMOVED = ".removed-"
+"""In the name of a directory that is being removed."""
 _LOCK_PAUSE_SECONDS = 0.2
 
 
@@ -185,7 +188,7 @@ def lock_path(target: Path) -> Path:
 
 def remove_directory(path: Path) -> None:
     """Remove a model's directory: first its name, then its files."""
-    gone = path.with_name(f".{path.name}.removed-{os.getpid()}")
+    gone = path.with_name(f".{path.name}{REMOVED}{token_hex(4)}")
     path.rename(gone)
     shutil.rmtree(gone)
 

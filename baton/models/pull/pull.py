@@ -37,6 +37,12 @@ class PullResult:
     """Whether nothing had to be done."""
     removed: Sequence[Path]
     """Old revisions that were removed from the cache."""
+    source_is_away: bool = False
+    """Whether it may not be what the source has now: the source could not be reached."""
+
+
+class UnreachableError(Exception):
+    """A source could not be reached, again and again. The text is a sentence."""
 
 
 class ModelPull:
@@ -75,7 +81,12 @@ class ModelPull:
             PullError: it cannot be downloaded or stored. What arrived is kept, and the next run
                 continues.
         """
-        listing = self._list()
+        try:
+            listing = self._list()
+        except UnreachableError as error:
+            if (found := self._without_source()) is not None:
+                return found
+            raise PullError(str(error)) from error
         target = self._store.target(listing)
         with locked(target, self._limits):
             record = self._present(target, listing)
@@ -95,12 +106,31 @@ class ModelPull:
             except TransientError as error:
                 failures += 1
                 if failures >= self._limits.attempts:
-                    raise PullError(
+                    raise UnreachableError(
                         f"{self._source.name} cannot be listed: {error} ({failures} attempts)."
                     ) from error
                 self._stop.wait(self._limits.backoff(failures, error.after_seconds))
         check_listing(listing)
         return listing
+
+    def _without_source(self) -> PullResult | None:
+        """Return what was downloaded before, while the source is away; None: nothing.
+
+        So a pod can start again on a node that has its model.
+        """
+        place = self._store.newest(self._source.identity, self._source.requested)
+        if place is None:
+            return None
+        try:
+            check_directory(place)
+            record = read_record(place)
+            if record is None:
+                return None
+            check_record(place, record, "changed")
+        except CheckpointError:
+            return None
+        self._store.publish(place)
+        return PullResult(place, record, was_there=True, removed=(), source_is_away=True)
 
     def _present(self, target: Path, listing: ModelListing) -> ModelRecord | None:
         """Return the record of a model that is there; None: there is nothing yet.
@@ -109,6 +139,11 @@ class ModelPull:
             PullError: there is something else, or it is damaged and no part of a cache.
         """
         try:
+            if target.is_mount():
+                raise PullError(
+                    f"{target} is a mount point, which cannot be replaced: choose a directory "
+                    "below it."
+                )
             if not target.exists() or (target.is_dir() and not any(target.iterdir())):
                 return None
             record = _own_record(target)
@@ -240,4 +275,6 @@ def _record(
         )
         for file in listing.files
     ]
-    return ModelRecord("baton.model/1", listing.source, listing.revision, tuple(files))
+    return ModelRecord(
+        "baton.model/1", listing.source, listing.revision, tuple(files), listing.requested
+    )

@@ -7,17 +7,19 @@ newest revisions are kept, and all that a worker has open.
 
 import os
 import re
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from secrets import token_hex
 
 from baton.engine.checkpoint.record import PARTIAL_SUFFIX, RECORD, hold_record, read_record
 from baton.engine.support.documents import CheckpointError
 from baton.host.file_locks import try_lock, unlock
 from baton.models.errors import PullError
-from baton.models.pull.partial import lock_path, remove_directory
+from baton.models.pull.partial import REMOVED, lock_path, remove_directory
 from baton.models.sources.source import ModelListing, RemoteFile, list_revision
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -42,6 +44,26 @@ class ModelStore:
             return self.cache / _source_folder(listing.source) / _revision_folder(listing)
         assert self.directory is not None
         return self.directory
+
+    def newest(self, identity: str, requested: str) -> Path | None:
+        """Return the newest revision of a source that is there; None: none is.
+
+        Args:
+            identity: of the source.
+            requested: only a revision that was asked for by this name.
+        """
+        if self.cache is not None:
+            places = _revisions(self.cache / _source_folder(identity))
+        else:
+            places = [one for one in (self.directory,) if one is not None]
+        for place in places:
+            try:
+                record = read_record(place)
+            except CheckpointError:
+                continue
+            if record is not None and (record.source, record.requested) == (identity, requested):
+                return place
+        return None
 
     def candidates(self, listing: ModelListing) -> dict[str, list[Path]]:
         """Return files of other revisions, by their digests as `kind:value`."""
@@ -70,14 +92,15 @@ class ModelStore:
         if self.cache is None or link is None:
             return
         try:
-            if link.exists() and not link.is_symlink():
+            ours = link.is_symlink() and link.resolve().is_relative_to(self.cache.resolve())
+            if os.path.lexists(link) and not ours:
                 raise PullError(
                     f"{link} is there already, and no link into the cache {self.cache}: remove it, "
                     "or choose another directory."
                 )
             link.parent.mkdir(parents=True, exist_ok=True)
-            new = link.with_name(f".{link.name}.{os.getpid()}.new")
-            new.unlink(missing_ok=True)
+            # Processes of several pods that share the volume may have the same number.
+            new = link.with_name(f".{link.name}.{token_hex(4)}.new")
             # Relative, so that it also leads there where the volume is mounted elsewhere.
             new.symlink_to(os.path.relpath(target.resolve(), link.parent.resolve()))
             new.replace(link)
@@ -93,6 +116,8 @@ class ModelStore:
         if self.cache is None:
             return []
         target = self.target(listing)
+        for gone in target.parent.glob(f".*{REMOVED}*"):  # its process was killed meanwhile
+            shutil.rmtree(gone, ignore_errors=True)
         own = {target, target.with_name(target.name + PARTIAL_SUFFIX)}
         revisions = [one for one in _revisions(target.parent) if one not in own]
         unfinished = [
@@ -152,8 +177,15 @@ def _removable(directory: Path) -> Iterator[bool]:
 
 def _revisions(folder: Path) -> list[Path]:
     """Return the directories with a completion record, the newest first."""
-    found = [(one.stat().st_mtime, one.parent) for one in folder.glob(f"*/{RECORD}")]
-    return [one for _, one in sorted(found, reverse=True) if not one.name.startswith(".")]
+    found = []
+    for one in folder.glob(f"*/{RECORD}"):
+        with suppress(OSError):  # removed meanwhile
+            found.append((one.stat().st_mtime, one.parent))
+    return [
+        one
+        for _, one in sorted(found, reverse=True)
+        if not one.name.startswith(".") and not one.name.endswith(PARTIAL_SUFFIX)
+    ]
 
 
 def _source_folder(source: str) -> str:

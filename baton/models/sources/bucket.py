@@ -14,13 +14,19 @@ from typing import Any
 
 from botocore import UNSIGNED
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    HTTPClientError,
+    IncompleteReadError,
+)
+from botocore.exceptions import ConnectionError as BotoConnectionError
 from botocore.session import Session
 
 from baton.engine.checkpoint.record import MAX_FILES, RECORD, parse_record
 from baton.engine.support.documents import CheckpointError
 from baton.models.digests import Digest, DigestKind
-from baton.models.errors import PullError
+from baton.models.errors import PullError, TransientError
 from baton.models.limits import PullLimits
 from baton.models.sources.http import SourceClient
 from baton.models.sources.manifest import SUMS, parse_sums
@@ -31,9 +37,8 @@ _SIGNED_SECONDS = 900
 _FULL: tuple[tuple[str, DigestKind], ...] = (
     ("ChecksumSHA256", "sha256"),
     ("ChecksumSHA1", "sha1"),
-    ("ChecksumCRC32", "crc32"),
 )
-"""Checksums of whole objects, the best first."""
+"""Checksums of whole objects, the best first. CRC-32 comes last, after the MD5 in the ETag."""
 _PARTS: tuple[tuple[str, DigestKind], ...] = (
     ("ChecksumSHA256", "sha256-parts"),
     ("ChecksumSHA1", "sha1-parts"),
@@ -61,17 +66,15 @@ class BucketSource:
     def __init__(
         self, name: str, endpoint: str, limits: PullLimits, credentials: Path | None = None
     ) -> None:
-        self.name = name
+        self.name = self.identity = name
+        self.requested = ""
         self._bucket, self._prefix = parse_bucket(name)
         self._limits = limits
-        with _sentences(name):
-            session = Session()
-            if credentials is not None:
-                session.set_config_variable("credentials_file", str(credentials))
-            anonymous = session.get_credentials() is None
-            self._s3: Any = session.create_client(
-                "s3", endpoint_url=endpoint or None, config=_config(limits, anonymous)
-            )
+        try:
+            with _sentences(name):
+                self._s3: Any = _open(endpoint, limits, credentials)
+        except TransientError as error:
+            raise PullError(f"{name} cannot be read: no credentials: {error}.") from error
         self._client = SourceClient(
             limits,
             self._s3.meta.endpoint_url,
@@ -161,6 +164,8 @@ class BucketSource:
         value, _, count = tag.partition("-")
         if is_digest and count.isdigit() and len(value) == 32:
             return self._parts(path, size, Digest("md5-parts", value), int(count))
+        if "-" not in head.get("ChecksumCRC32", "-"):
+            return Digest("crc32", b64decode(head["ChecksumCRC32"]).hex())
         raise PullError(self._no_digest(path))
 
     def _has_md5(self, head: Mapping[str, Any]) -> bool:
@@ -199,12 +204,23 @@ class BucketSource:
         return url
 
 
+def _open(endpoint: str, limits: PullLimits, credentials: Path | None) -> Any:
+    session = Session()
+    if credentials is not None:
+        session.set_config_variable("credentials_file", str(credentials))
+    anonymous = session.get_credentials() is None
+    return session.create_client(
+        "s3", endpoint_url=endpoint or None, config=_config(limits, anonymous)
+    )
+
+
 def _config(limits: PullLimits, anonymous: bool) -> Config:
     return Config(
         signature_version=UNSIGNED if anonymous else "s3v4",
         connect_timeout=limits.connect_seconds,
         read_timeout=limits.read_seconds,
-        retries={"total_max_attempts": limits.attempts, "mode": "standard"},
+        # Attempts are counted where they are of every source.
+        retries={"total_max_attempts": 1, "mode": "standard"},
         max_pool_connections=limits.parallel,
         # A signed URL would need headers for checksums that are only of whole objects.
         request_checksum_calculation="when_required",
@@ -219,10 +235,15 @@ def _sentences(name: str) -> Iterator[None]:
         yield
     except ClientError as error:
         code = error.response.get("Error", {}).get("Code", "")
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if status >= 500 or status == 429 or code in _BUSY:
+            raise TransientError(f"S3 answers {code or status}") from error
         told = _CODES.get(code, "see the server's log.")
         raise PullError(
             f"{name} cannot be read: S3 answers {code or 'an error'}: {told}"
         ) from error
+    except (HTTPClientError, BotoConnectionError, IncompleteReadError) as error:
+        raise TransientError(_kind(error)) from error
     except BotoCoreError as error:
         raise PullError(f"{name} cannot be read: {_kind(error)}.") from error
 
@@ -242,8 +263,8 @@ _CODES = {
     "404": "it is not there.",
     "PermanentRedirect": "set AWS_REGION to the region of the bucket.",
     "AuthorizationHeaderMalformed": "set AWS_REGION to the region of the bucket.",
-    "SlowDown": "try again later.",
 }
+_BUSY = ("SlowDown", "RequestTimeout", "Throttling", "ThrottlingException", "InternalError")
 
 
 def _kind(error: BotoCoreError) -> str:
@@ -252,6 +273,9 @@ def _kind(error: BotoCoreError) -> str:
         "EndpointConnectionError": "the server does not accept connections; check --endpoint",
         "ConnectTimeoutError": "the server does not accept connections; check --endpoint",
         "ReadTimeoutError": "the server sent nothing for too long",
+        "ConnectionClosedError": "the server ended the connection too early",
+        "IncompleteReadError": "the server ended the connection too early",
+        "SSLError": "the server's certificate cannot be verified; set AWS_CA_BUNDLE",
         "ProfileNotFound": "AWS_PROFILE names a profile that does not exist",
         "PartialCredentialsError": "the credentials are not complete",
         "NoCredentialsError": "there are no credentials",

@@ -1,7 +1,8 @@
 """A model in a folder: a mounted volume, a share, another disk."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 
 from baton.engine.checkpoint.integrity import check_directory
@@ -28,7 +29,8 @@ class FolderSource:
 
     def __init__(self, directory: Path, name: str) -> None:
         self._directory = directory
-        self.name = name
+        self.name = self.identity = name
+        self.requested = ""
 
     def list_files(self, wants: Callable[[str], bool]) -> ModelListing:
         """Return the files; raise PullError if the directory cannot be used."""
@@ -55,7 +57,10 @@ class FolderSource:
                 f"{self.name} has no {min(missing)}, which its {RECORD if record else SUMS} lists: "
                 "the copy is not complete."
             )
-        revision = record.revision if record is not None else list_revision(files)
+        if record is not None:
+            revision = record.revision
+        else:
+            revision = list_revision(files) if digests else self._times(files)
         return ModelListing(self.name, revision, files)
 
     @contextmanager
@@ -65,6 +70,13 @@ class FolderSource:
 
     def close(self) -> None:
         """Do nothing: there are no connections."""
+
+    def _times(self, files: Sequence[RemoteFile]) -> str:
+        """Return a name of these files for want of digests: 16 hexadecimal digits."""
+        digest = sha256(list_revision(files).encode())
+        for file in files:
+            digest.update(f"{(self._directory / file.path).stat().st_mtime_ns}\0".encode())
+        return digest.hexdigest()[:16]
 
     def _read_sums(self) -> bytes:
         try:

@@ -60,8 +60,9 @@ class HubSource:
     def __init__(
         self, name: str, endpoint: str, limits: PullLimits, token: AccessToken | None
     ) -> None:
-        self._repository, self._revision = parse_hub(name)
+        self._repository, self.requested = parse_hub(name)
         self.name = name
+        self.identity = f"hf://{self._repository}"
         self._endpoint = endpoint.rstrip("/")
         self._commit = ""
         told = "accept the model's terms there, or use a token that may read it."
@@ -72,7 +73,7 @@ class HubSource:
     def list_files(self, wants: Callable[[str], bool]) -> ModelListing:
         """Return the files at the revision; errors as `ModelSource.list_files`."""
         url = f"{self._endpoint}/api/models/{self._repository}/revision/"
-        data = self._client.read(url + quote(self._revision, safe="") + "?blobs=true", self.name)
+        data = self._client.read(url + quote(self.requested, safe="") + "?blobs=true", self.name)
         if data is None:
             raise PullError(
                 f"{self.name} does not exist, or not for this token: check the name and the "
@@ -90,7 +91,7 @@ class HubSource:
             for file in model.siblings
             if wants(file.rfilename)
         )
-        return ModelListing(f"hf://{self._repository}", model.sha, files)
+        return ModelListing(self.identity, model.sha, files, self.requested)
 
     @contextmanager
     def open(self, file: RemoteFile, offset: int) -> Iterator[FileBody]:

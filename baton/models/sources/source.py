@@ -30,6 +30,8 @@ class ModelListing:
     revision: str
     """A commit, or a digest of the list."""
     files: tuple[RemoteFile, ...]
+    requested: str = ""
+    """The revision that was asked for, if the source has names of revisions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,10 @@ class ModelSource(Protocol):
 
     name: str
     """Its address as users write it, without credentials."""
+    identity: str
+    """Its address without a revision."""
+    requested: str
+    """The revision in its address; empty: there is none."""
 
     def list_files(self, wants: Callable[[str], bool]) -> ModelListing:
         """Return the files.

@@ -30,7 +30,8 @@ class WebSource:
     """
 
     def __init__(self, base: str, limits: PullLimits, token: AccessToken | None) -> None:
-        self.name = base
+        self.name = self.identity = base
+        self.requested = ""
         above, _, last = base.rpartition("/")
         self._lists = (last,) if last in LISTS else LISTS
         self._base = above if last in LISTS else base.rstrip("/")

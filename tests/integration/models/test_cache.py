@@ -8,10 +8,14 @@ import pytest
 
 from baton.engine.checkpoint.record import PARTIAL_SUFFIX, RECORD, hold_record
 from baton.models.errors import PullError
-from baton.models.pull.partial import lock_path
-from baton.models.pull.pull import PullResult
-from tests.integration.models.conftest import Pull
-from tests.support.models.checkpoint import SHARDS, checkpoint_files, files_of
+from baton.models.pull.partial import REMOVED, lock_path
+from baton.models.pull.progress import PullProgress
+from baton.models.pull.pull import ModelPull, PullResult
+from baton.models.pull.store import ModelStore
+from baton.models.sources.addresses import open_source
+from baton.models.sources.select import FileSelection
+from tests.integration.models.conftest import LIMITS, Pull
+from tests.support.models.checkpoint import SHARDS, checkpoint_files, files_of, write_files
 from tests.support.models.server import ModelServer
 
 FILES = checkpoint_files()
@@ -83,6 +87,66 @@ def test_the_newest_revisions_and_those_in_use_are_kept(tmp_path: Path, pull: Pu
     kept = {path.name for path in last.directory.parent.iterdir()}
     assert kept == {last.directory.name, results[2].directory.name}
     assert sorted(last.removed) == sorted([results[0].directory, results[1].directory, abandoned])
+
+
+@pytest.mark.parametrize("with_cache", [True, False])
+def test_a_model_that_is_there_is_used_while_its_source_is_away(
+    with_cache: bool, tmp_path: Path, pull: Pull
+) -> None:
+    """A node whose pods start again does not need the hub."""
+    target, cache = tmp_path / "model", tmp_path / "cache" if with_cache else None
+    with ModelServer(dict(FILES)) as server:
+        there = pull("hub", server, target, cache=cache)
+        server.asked.clear()
+    again = pull("hub", server, target, cache=cache)  # nothing listens there any more
+    assert (again.directory, again.was_there, again.source_is_away) == (
+        there.directory, True, True,
+    )  # fmt: skip
+    assert {**files_of(target), RECORD: b""} == {**FILES, RECORD: b""}
+    (there.directory / SECOND).write_bytes(b"x")
+    with pytest.raises(PullError, match=r"cannot be listed: .* cannot be reached \(3 attempts\)"):
+        pull("hub", server, target, cache=cache)
+
+
+def test_another_revision_is_not_used_instead(tmp_path: Path, aws: Path) -> None:
+    with ModelServer(dict(FILES)) as server:
+        for name in ("hf://org/name@v1", "hf://org/name"):
+            run_pull(name, server.url, tmp_path / "cache")
+    with pytest.raises(PullError, match="cannot be listed"):
+        run_pull("hf://org/name@v2", server.url, tmp_path / "cache")
+    with pytest.raises(PullError, match="cannot be listed"):
+        run_pull("hf://org/other@v1", server.url, tmp_path / "cache")
+    assert run_pull("hf://org/name@v1", server.url, tmp_path / "cache").source_is_away
+
+
+def run_pull(address: str, endpoint: str, cache: Path) -> PullResult:
+    source = open_source(address, LIMITS, {}, endpoint=endpoint)
+    store = ModelStore(None, cache)
+    try:
+        return ModelPull(source, store, FileSelection(), LIMITS, PullProgress(), int).run()
+    finally:
+        source.close()
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path, pull: Pull) -> None:
+    cache = tmp_path / "cache"
+    with ModelServer(dict(FILES)) as server:
+        first = pull("hub", server, None, cache=cache)
+        left = write_files(first.directory.with_name(f".old{REMOVED}1234"), FILES)
+        server.files = with_weights_of(1)
+        pull("hub", server, None, cache=cache)
+    assert not left.exists()
+
+
+def test_a_link_to_elsewhere_is_left_alone(tmp_path: Path, pull: Pull) -> None:
+    link = tmp_path / "model"
+    link.symlink_to(write_files(tmp_path / "mine", FILES))
+    with (
+        ModelServer(dict(FILES)) as server,
+        pytest.raises(PullError, match="is there already, and no link into the cache"),
+    ):
+        pull("hub", server, link, cache=tmp_path / "cache")
+    assert link.resolve() == tmp_path / "mine"
 
 
 def test_two_downloads_of_one_model_are_one(tmp_path: Path, pull: Pull) -> None:
