@@ -20,14 +20,18 @@ LOADS = "baton_frontend_tokenizer_loads_total"
 
 
 @pytest.fixture
-async def front(empty_stage: Any) -> Any:
-    """A stage with a router, no worker yet, and a frontend that waits; `http` asks it."""
+async def front(request: pytest.FixtureRequest, empty_stage: Any) -> Any:
+    """A stage with a router, no worker yet, and a frontend that waits: for .2 s, or for the
+    fixture's parameter. `http` asks it."""
     await empty_stage.add("router", cluster_pb2.ROLE_ROUTER)
     empty_stage.router.place = lambda _: empty_stage.place(
         next(name for name in sorted(empty_stage.members) if name.startswith("d"))
     )
     await empty_stage.begin_frontend(
-        {"workers.tokenizer_silence_seconds": 0.5, "limits.wait_for_worker_seconds": 0.2}
+        {
+            "workers.tokenizer_silence_seconds": 0.5,
+            "limits.wait_for_worker_seconds": getattr(request, "param", 0.2),
+        }
     )
     empty_stage.http = await empty_stage.stack.enter_async_context(
         httpx.AsyncClient(base_url=empty_stage.http_url, timeout=30)
@@ -102,17 +106,30 @@ async def test_a_frontend_that_starts_without_etcd_refuses_clients_until_it_is_t
             assert (await say_hi(empty_stage)).status_code == 200
 
 
-async def test_requests_wait_for_a_model_that_is_loading(front: Any, files: TokenizerFiles) -> None:
+async def loading(front: Any, files: TokenizerFiles) -> Any:
+    """Return a worker of the model "later", which does not send its tokenizer yet."""
     await front.add("d0", DECODE)
     await eventually(lambda: listed(front))
     member = await front.add("d1", DECODE, with_template(files, "later"), model="later")
     member.double.script.transfer.clear()
     await eventually(lambda: member.double.transfers)
+    return member
+
+
+async def test_requests_for_a_model_that_loads_for_long_are_refused(
+    front: Any, files: TokenizerFiles
+) -> None:
+    await loading(front, files)
     refused = await say_hi(front, "later")
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "model_loading")
     assert refused.headers["retry-after"] == "1"
     assert refused.json()["error"]["message"].endswith("none appeared within 0.2 s")
     assert await listed(front) == [front.model]
+
+
+@pytest.mark.parametrize("front", [30.0], indirect=True)
+async def test_requests_wait_for_a_model_that_is_loading(front: Any, files: TokenizerFiles) -> None:
+    member = await loading(front, files)
     front.router.place = lambda _: front.place("d1")
     waiting = asyncio.create_task(say_hi(front, "later"))
     await eventually(lambda: front.frontend.sample("baton_frontend_requests_waiting"))
