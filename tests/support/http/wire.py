@@ -14,6 +14,10 @@ from services.frontend.http.asgi import ASGIApp
 from services.frontend.http.protocol.connection import HttpServerConnection
 from services.frontend.http.responses import encode
 
+_LONG = 60.0
+"""Longer than a busy machine stands still within a connection."""
+_PATIENT = HttpSettings(header_timeout_seconds=_LONG, body_timeout_seconds=_LONG)
+
 
 class Socket(asyncio.Transport):
     """Records what is written. Pausing it works as with a real socket: received bytes wait."""
@@ -65,9 +69,15 @@ class Wire:
     """
 
     def __init__(self, application: ASGIApp, settings: HttpSettings | None = None) -> None:
-        kind = HttpServerConnection.limited(_refuse, settings or HttpSettings(), 10.0)
-        kind.unread_seconds = 60.0  # segments are one loop turn apart, however long it is
-        config = uvicorn.Config(application, http=kind, log_config=None, proxy_headers=False)
+        kind = HttpServerConnection.limited(_refuse, settings or _PATIENT, 10.0)
+        kind.unread_seconds = _LONG  # segments are one loop turn apart, however long it is
+        config = uvicorn.Config(
+            application,
+            http=kind,
+            log_config=None,
+            proxy_headers=False,
+            timeout_keep_alive=int(_LONG),
+        )
         config.load()
         self.socket = Socket()
         self.socket.on_abort = self.lose
