@@ -60,7 +60,7 @@ class Exchange(RequestResponseCycle):
         """
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
-        if self.more_body and not self.response_started:
+        if self.more_body and not (self.response_started or self.disconnected):
             await self._drop_body(message)
         if self.disconnected:
             return

@@ -17,13 +17,14 @@ from tests.support.http.second_reader import draw_bytes, read_by_h11, read_here
 from tests.support.http.wire import Wire
 
 BATCH = 50
+SOAK = [pytest.mark.soak, pytest.mark.timeout(900)]  # takes 71 s of a core
 
 
 @pytest.mark.parametrize(
     ("first", "count"),
     [
         pytest.param(0, 1_000, id="some"),
-        pytest.param(1_000, 20_000, id="many", marks=[pytest.mark.soak]),
+        pytest.param(1_000, 20_000, id="many", marks=SOAK),
     ],
 )
 async def test_n_requests_get_n_answers(first: int, count: int) -> None:
@@ -41,7 +42,7 @@ async def test_n_requests_get_n_answers(first: int, count: int) -> None:
     ("first", "count"),
     [
         pytest.param(0, 1_000, id="some"),
-        pytest.param(1_000, 20_000, id="many", marks=[pytest.mark.soak]),
+        pytest.param(1_000, 20_000, id="many", marks=SOAK),
     ],
 )
 async def test_another_reader_ends_requests_where_this_one_does(first: int, count: int) -> None:
@@ -115,6 +116,27 @@ async def test_a_body_that_is_not_read_is_dropped_if_it_is_short(length: int, la
     answers, _ = read_answers(bytes(wire.socket.written), [Asked(False, b"1.1")] * 2, True)
     assert [one.status for one in answers] == ([401] if last else [401, 200])
     wire.lose()
+
+
+async def test_an_answer_to_a_client_that_leaves_within_its_body_is_dropped() -> None:
+    ended: list[BaseException | None] = []
+
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await send_json(send, {}, 401)
+        except BaseException as error:
+            ended.append(error)
+            raise
+        ended.append(None)
+
+    wire = Wire(refuse)
+    wire.send(b"POST /refused/1 HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n{")
+    await wire.turn()
+    await wire.turn()
+    wire.lose()
+    assert await wire.until(lambda: bool(ended))
+    assert ended == [None]
+    assert not wire.socket.written
 
 
 async def test_a_client_of_http_1_0_keeps_its_connection_if_it_asks() -> None:
