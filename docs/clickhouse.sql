@@ -34,7 +34,26 @@ create table if not exists baton.usage_queue
     kv_byte_seconds Nullable(Float64),
     finish_reasons Array(LowCardinality(String)),
     outcome LowCardinality(String),
-    cost_nanodollars Nullable(Int64)
+    cost_nanodollars Nullable(Int64),
+    priority_class LowCardinality(String),
+    router LowCardinality(String),
+    prefill_worker LowCardinality(String),
+    decode_worker LowCardinality(String),
+    kv_store LowCardinality(String),
+    cache_tier LowCardinality(String),
+    router_queue_seconds Nullable(Float64),
+    prefill_seconds Nullable(Float64),
+    transfer_seconds Nullable(Float64),
+    decode_seconds Nullable(Float64),
+    moves Nullable(UInt64),
+    predicted_first_token_seconds Nullable(Float64),
+    predicted_queue_seconds Nullable(Float64),
+    predicted_transfer_seconds Nullable(Float64),
+    predicted_prefill_seconds Nullable(Float64),
+    predicted_token_seconds Nullable(Float64),
+    target_first_token_seconds Nullable(Float64),
+    target_token_seconds Nullable(Float64),
+    placement_reason String
 )
 engine = Kafka
 settings
@@ -74,6 +93,25 @@ create table if not exists baton.usage_records
     finish_reasons Array(LowCardinality(String)),
     outcome LowCardinality(String),
     cost_nanodollars Nullable(Int64),
+    priority_class LowCardinality(String),
+    router LowCardinality(String),
+    prefill_worker LowCardinality(String),
+    decode_worker LowCardinality(String),
+    kv_store LowCardinality(String),
+    cache_tier LowCardinality(String),
+    router_queue_seconds Nullable(Float64),
+    prefill_seconds Nullable(Float64),
+    transfer_seconds Nullable(Float64),
+    decode_seconds Nullable(Float64),
+    moves Nullable(UInt64),
+    predicted_first_token_seconds Nullable(Float64),
+    predicted_queue_seconds Nullable(Float64),
+    predicted_transfer_seconds Nullable(Float64),
+    predicted_prefill_seconds Nullable(Float64),
+    predicted_token_seconds Nullable(Float64),
+    target_first_token_seconds Nullable(Float64),
+    target_token_seconds Nullable(Float64),
+    placement_reason String,
     day Date materialized toDate(fromUnixTimestamp64Milli(began_ms, 'UTC'))
 )
 engine = ReplacingMergeTree
@@ -97,7 +135,12 @@ select
     id, request_id, tenant, project, key, tier, batch, model, weights, adapter, operation, frontend,
     began_ms, ended_ms, seconds, first_token_seconds, queue_seconds,
     prompt_tokens, cached_tokens, output_tokens, kv_byte_seconds,
-    finish_reasons, outcome, cost_nanodollars
+    finish_reasons, outcome, cost_nanodollars,
+    priority_class, router, prefill_worker, decode_worker, kv_store, cache_tier,
+    router_queue_seconds, prefill_seconds, transfer_seconds, decode_seconds, moves,
+    predicted_first_token_seconds, predicted_queue_seconds, predicted_transfer_seconds,
+    predicted_prefill_seconds, predicted_token_seconds,
+    target_first_token_seconds, target_token_seconds, placement_reason
 from baton.usage_queue
 where length(_error) = 0;
 

@@ -4,6 +4,8 @@ import secrets
 
 import msgspec
 
+from baton.usage.path import RequestPath
+
 LOST = "lost"
 """Outcome of a request whose frontend ended before it: its output is unknown."""
 
@@ -11,8 +13,8 @@ VERSION = "1"
 """Version of the fields below: incremented when the meaning of a field changes."""
 
 
-class UsageRecord(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True, gc=False):
-    """The usage of one request. In JSON, unknown and inapplicable fields are omitted.
+class UsageRecord(RequestPath, omit_defaults=True, kw_only=True, frozen=True, gc=False):
+    """The usage and the path of one request. In JSON, unknown and inapplicable fields are omitted.
 
     Times are seconds, instants milliseconds since the Unix epoch. Fields are only ever added.
     """

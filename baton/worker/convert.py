@@ -198,6 +198,7 @@ def prepared_frame(
             fetched_bytes=fetched.bytes,
             fetch_seconds=fetched.seconds,
             transport=fetched.transport,
+            kv_wait_seconds=fetched.wait_seconds,
         )
     )
 
@@ -214,7 +215,7 @@ def prompt_logprobs_frame(stream_id: int, scored: PromptScored) -> worker_pb2.Fr
 
 
 def finished_frame(
-    stream_id: int, ended: SequenceEnded, prompt_tokens: int
+    stream_id: int, ended: SequenceEnded, prompt_tokens: int, kv_wait_seconds: float
 ) -> worker_pb2.FrameFromWorker:
     """Return the last frame of a stream that finished normally."""
     return worker_pb2.FrameFromWorker(
@@ -229,6 +230,7 @@ def finished_frame(
                 queue_seconds=ended.queue_seconds,
                 kv_byte_seconds=ended.kv_byte_seconds,
             ),
+            kv_wait_seconds=kv_wait_seconds,
         )
     )
 

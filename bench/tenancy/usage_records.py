@@ -1,12 +1,14 @@
 """Requests as far as usage records are concerned: what they asked for, came to, and their end."""
 
 import asyncio
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any, cast
 
 from baton.internal.v1 import cluster_pb2
 from baton.request.prices import Price
 from baton.request.stream_events import FinishReason
+from baton.usage.path import RequestPath
 from baton.v1 import common_pb2
 from services.frontend.generation.accounting.metering import RequestMeter, cost_of
 from services.frontend.generation.progress import RequestProgress
@@ -48,9 +50,14 @@ async def end_all(meters: list[RequestMeter], progress: RequestProgress) -> None
     """End requests, and return once the client of the last one may be told."""
     last: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     for meter in meters[:-1]:
-        meter.end(progress, "ok", cost_of(progress, PRICE), _nothing)
-    meters[-1].end(progress, "ok", cost_of(progress, PRICE), lambda: last.set_result(None))
+        meter.end(progress, "ok", cost_of(progress, PRICE), _path(progress), _nothing)
+    cost, path = cost_of(progress, PRICE), _path(progress)
+    meters[-1].end(progress, "ok", cost, path, lambda: last.set_result(None))
     await last
+
+
+def _path(progress: RequestProgress) -> RequestPath:
+    return progress.usage.path(common_pb2.RequestContext(), monotonic())
 
 
 def _nothing() -> None:

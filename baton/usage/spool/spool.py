@@ -24,7 +24,7 @@ from baton.usage.spool.run import START, Position, Run, claim, claim_left
 from baton.usage.spool.sync import SegmentSync
 from baton.usage.spool.writer import Entry, SegmentWriter
 
-REQUEST_BYTES = 2048
+REQUEST_BYTES = 3072
 """Space reserved for a running request: both of its lines."""
 _SEGMENT_BYTES = 8 * 1024 * 1024
 _SEGMENTS = 8

@@ -28,6 +28,8 @@ class FetchResult:
     bytes: int = 0
     seconds: float = 0.0
     """Seconds from the first block's arrival to the last."""
+    wait_seconds: float = 0.0
+    """Seconds from the start of the fetch to its end, with or without blocks."""
     transport: str = ""
     """`shm`, `nixl` or `grpc`; empty if no bytes arrived."""
     copy_cpu_seconds: float = 0.0
@@ -101,6 +103,7 @@ class SequenceFetch:
 
         If the store is unavailable, nothing is fetched and the engine computes the blocks instead.
         """
+        began = time.monotonic()
         if self._sources is None:
             self._sources = plan.sources
         wait = plan.wait_seconds
@@ -110,6 +113,7 @@ class SequenceFetch:
             await self._fetch_missing(admitted, plan.keys, 0.0)
         count = len(plan.keys)
         self._result.blocks = next((i for i in range(count) if i not in self._in_place), count)
+        self._result.wait_seconds = time.monotonic() - began
         return self._result
 
     async def _fetch_missing(

@@ -349,7 +349,8 @@ class WorkStream:
         copying = fetched.copy_cpu_seconds + self._publishing.copy_cpu_seconds
         span.set_attribute("baton.copy_cpu_seconds", copying)
         span.set_attribute("baton.published_bytes", self._publishing.bytes)
-        return finished_frame(self.stream_id, ended, len(self._request.prompt))
+        prompt_tokens = len(self._request.prompt)
+        return finished_frame(self.stream_id, ended, prompt_tokens, fetched.wait_seconds)
 
     def _add(self, engine: Engine) -> None:
         engine.add(self._request)

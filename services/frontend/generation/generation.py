@@ -10,6 +10,7 @@ from opentelemetry import trace
 from baton.errors import BatonError, Reason
 from baton.request.prices import Price
 from baton.request.stream_events import Event, Finished
+from baton.usage.path import RequestPath
 from baton.v1 import common_pb2
 from services.frontend.generation.accounting.metering import RequestMeter, cost_of
 from services.frontend.generation.accounting.telemetry import record_generation
@@ -84,6 +85,8 @@ class Generation:
         self._price = price
         self._cost: int | None = None
         """Set once it has ended, if it had a price."""
+        self._path: RequestPath | None = None
+        """Set once it has ended."""
         self._end_event: Finished | None = None
         """Set while its usage is being written."""
         self._recorded = False
@@ -167,6 +170,7 @@ class Generation:
             progress.output_tokens,
             usage.first_token_seconds,
             usage.queued_seconds,
+            self.path,
         )
 
     @property
@@ -186,6 +190,13 @@ class Generation:
             self._cost = cost_of(self._progress, self._price)
         return self._cost
 
+    @property
+    def path(self) -> RequestPath:
+        """Where the request ran, once it has ended. Constant from then on."""
+        if self._path is None:
+            self._path = self._progress.usage.path(self.request.context, monotonic())
+        return self._path
+
     def close(self) -> None:
         """Release everything that the request holds, and record it. Idempotent."""
         on_closed, self._on_closed = self._on_closed, None
@@ -196,7 +207,7 @@ class Generation:
         self.buffer.let_go()
         on_closed(self)
         if self._meter is not None:
-            self._meter.end(self._progress, self._outcome, self.cost)
+            self._meter.end(self._progress, self._outcome, self.cost, self.path)
         seconds = monotonic() - self._context.arrived
         record_generation(self._progress, self._operation, self._outcome, self._span, seconds)
 
@@ -286,7 +297,7 @@ class Generation:
             events.append(end)
         else:
             self._end_event = end
-            self._meter.end(progress, "ok", self.cost, self._on_recorded)
+            self._meter.end(progress, "ok", self.cost, self.path, self._on_recorded)
 
     def _on_recorded(self) -> None:
         self._recorded = True

@@ -170,6 +170,8 @@ class RequestProgress:
     def _on_finished(
         self, stream: WorkerStream, finished: worker_pb2.StreamFinished, events: list[Event]
     ) -> None:
+        if stream.phase is Phase.PREFILL or stream.computes_prompt:
+            stream.kv_wait_seconds = finished.kv_wait_seconds
         self.streams.ended(stream, finished.usage)
         self.streams.proven(stream)
         choices = range(self.request.n) if stream.phase is Phase.PREFILL else (stream.choice,)

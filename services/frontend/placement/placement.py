@@ -37,6 +37,8 @@ class Placement:
     """Whether the decode worker samples as others of its kind, for outputs that move."""
     queued_seconds: float = 0.0
     """Seconds that the request waited in routers."""
+    store: str = ""
+    """Id of the store from which the prompt's KV comes; empty: unknown."""
     use: TicketUse = field(default_factory=TicketUse)
     """The use of its streams so far."""
 
@@ -153,6 +155,7 @@ class PlacementFinder:
                 attempt,
                 exact,
                 placed.queued_seconds,
+                self._store_of(placed.decision),
             )
             if not (self._pool.lost and self._is_lost(placed.decision)):
                 return placement
@@ -175,6 +178,15 @@ class PlacementFinder:
         for store in (instances[one] for one in sorted(stores) if one in instances):
             if len(decision.sources) < _MAX_SOURCES:
                 decision.sources.add(store_id=store.id, address=store.address)
+
+    def _store_of(self, decision: router_pb2.Placement) -> str:
+        """Return another store that holds the prompt's KV, or else the computing worker's own."""
+        target = decision.prefill if decision.HasField("prefill") else decision.decode
+        worker = self._instances().get(target.instance_id)
+        own = "" if worker is None else worker.store_id
+        if decision.prediction.remote_tokens:
+            return next((one.store_id for one in decision.sources if one.store_id != own), own)
+        return own
 
     def _exact(self, request: ResolvedRequest, decision: router_pb2.Placement) -> bool:
         worker = self._instances().get(decision.decode.instance_id)

@@ -5,6 +5,7 @@ request fills the record in, and `finish` is called once for any outcome.
 """
 
 from contextvars import ContextVar
+from math import inf
 from time import monotonic
 from typing import Literal
 
@@ -14,6 +15,7 @@ from baton.errors import BatonError
 from baton.telemetry.logs import get_logger
 from baton.tenancy.directory.principal import NOBODY
 from baton.tenancy.limits.limit_set import LimitSet
+from baton.usage.path import RequestPath
 from services.frontend.metrics import (
     CACHED_TOKENS,
     DURATION,
@@ -30,6 +32,10 @@ OPERATOR = ""
 """The operation of health and metrics. It is not a client's request, so it is recorded only if it
 fails."""
 _MAX_NAME = 200
+_NO_PATH = RequestPath()
+_PATH_FIELDS = tuple(
+    name for name in RequestPath.__struct_fields__ if name != "router_queue_seconds"
+)
 
 log = get_logger(__name__)
 
@@ -38,6 +44,7 @@ class RequestRecord:
     """One request, from its arrival to its end. Owned by the task that serves it."""
 
     __slots__ = (
+        "_last_first_token",
         "adapter",
         "began",
         "cached_tokens",
@@ -47,6 +54,7 @@ class RequestRecord:
         "model",
         "operation",
         "output_tokens",
+        "path",
         "principal",
         "prompt_tokens",
         "queued_seconds",
@@ -80,8 +88,11 @@ class RequestRecord:
         self.prompt_tokens = self.cached_tokens = self.output_tokens = 0
         self.first_token_seconds: float | None = None
         """From arrival to the first token, of any prompt and choice."""
+        self._last_first_token = 0.0
         self.queued_seconds = 0.0
         """Seconds in routers' queues; for several prompts, the longest."""
+        self.path = _NO_PATH
+        """Where it ran; of several prompts, the one whose first token came last."""
         self.trace_id = ""
 
     def name_model(self, model: str) -> None:
@@ -101,8 +112,11 @@ class RequestRecord:
         output_tokens: int,
         first_token_seconds: float | None,
         queued_seconds: float,
+        path: RequestPath,
     ) -> None:
-        """Add the usage and the times of one prompt."""
+        """Add the usage, the times and the path of one prompt."""
+        if self.path is _NO_PATH or (first_token_seconds or inf) >= self._last_first_token:
+            self.path, self._last_first_token = path, first_token_seconds or inf
         self.queued_seconds = max(self.queued_seconds, queued_seconds)
         self.prompt_tokens += prompt_tokens
         self.cached_tokens += cached_tokens
@@ -171,9 +185,20 @@ def finish(record: RequestRecord, status: str) -> None:
         queued_seconds=_rounded(record.queued_seconds),
         ttft_seconds=_rounded(record.first_token_seconds),
         seconds=_rounded(seconds),
+        **_known(record.path),
         **({"trace_id": record.trace_id} if record.trace_id else {}),
     )
 
 
 def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 6)
+
+
+def _known(path: RequestPath) -> dict[str, str | int | float]:
+    """Return the fields of a path that are known, under their names in usage records.
+
+    `queued_seconds` of the line is its time in routers' queues.
+    """
+    return {
+        name: value for name in _PATH_FIELDS if (value := getattr(path, name)) not in (None, "")
+    }

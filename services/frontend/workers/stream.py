@@ -88,6 +88,8 @@ class WorkerStream:
         """Whether its worker samples as others of its kind do."""
         self.cached_tokens: int | None = None
         """Prompt tokens whose KV it found, once reported."""
+        self.kv_wait_seconds = 0.0
+        """Seconds that it waited for KV from stores, once reported."""
 
     @property
     def computing(self) -> bool:

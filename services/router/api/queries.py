@@ -140,6 +140,11 @@ def fill_placement(
     prediction.prefill_seconds = ttft.prefill_seconds
     prediction.cached_tokens = decision.prefill.cached_tokens
     prediction.reason = decision.reason
+    coverage, block_tokens = decision.prefill.coverage, decision.computing.block_tokens
+    prediction.engine_tokens = coverage.engine * block_tokens
+    prediction.local_tokens = coverage.local * block_tokens
+    prediction.remote_tokens = coverage.remote * block_tokens
+    prediction.token_seconds = decision.decode_worker.rates.decode_step_seconds
 
 
 def fill_order(

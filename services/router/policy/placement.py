@@ -41,6 +41,11 @@ class Decision:
     """Stores that hold, or may come to hold, the prompt's KV, the most likely first."""
     reason: str
 
+    @property
+    def computing(self) -> Worker:
+        """The worker that prefills."""
+        return self.decode_worker if self.prefill_worker is None else self.prefill_worker
+
 
 class Chosen(NamedTuple):
     """The best placement, and the candidates that it was chosen from."""

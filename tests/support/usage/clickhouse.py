@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 SCHEMA = Path(__file__).resolve().parents[3] / "docs" / "clickhouse.sql"
+UPGRADE = SCHEMA.with_name("clickhouse-upgrade.sql")
 VIRTUAL = {
     "_error": "String",
     "_raw_message": "String",

@@ -2,8 +2,11 @@
 
 import re
 
+import msgspec
+
+from baton.usage.path import RequestPath
 from baton.usage.record import UsageRecord
-from tests.support.usage.clickhouse import columns_of, statements
+from tests.support.usage.clickhouse import UPGRADE, columns_of, statements
 
 SETTING = re.compile(r"(\w+) = ('[^']*'|\d+)")
 
@@ -15,14 +18,14 @@ def test_the_queue_the_records_and_what_is_between_them_have_the_fields_of_a_rec
         records.pop("day") == "Date materialized toDate(fromUnixTimestamp64Milli(began_ms, 'UTC'))"
     )
     assert queue == records
-    assert tuple(queue) == UsageRecord.__struct_fields__
+    assert set(queue) == set(UsageRecord.__struct_fields__)
     select = made["baton.usage_to_records"].partition("select")[2].partition("from")[0]
-    assert tuple(re.findall(r"\w+", select)) == UsageRecord.__struct_fields__
+    assert re.findall(r"\w+", select) == [*queue]
 
 
 def test_a_column_may_be_null_where_its_field_may_be_left_out() -> None:
     queue = columns_of(statements()["baton.usage_queue"])
-    annotations = UsageRecord.__annotations__
+    annotations = {field.name: field.type for field in msgspec.structs.fields(UsageRecord)}
     nullable = {name for name, kind in queue.items() if kind.startswith("Nullable(")}
     assert nullable == {name for name, kind in annotations.items() if type(None) in _parts(kind)}
     kinds = {name: re.sub(r"^Nullable\((.*)\)$", r"\1", kind) for name, kind in queue.items()}
@@ -34,6 +37,16 @@ def test_a_column_may_be_null_where_its_field_may_be_left_out() -> None:
 
 def _parts(kind: object) -> tuple[object, ...]:
     return getattr(kind, "__args__", (kind,))
+
+
+def test_the_upgrade_adds_the_columns_that_the_first_release_had_not() -> None:
+    text = UPGRADE.read_text()
+    added = dict(re.findall(r"add column if not exists (\w+) (.*?)[,;]", text))
+    records = columns_of(statements()["baton.usage_records"])
+    assert set(added) == set(RequestPath.__struct_fields__)
+    assert added == {name: records[name] for name in added}
+    dropped = set(re.findall(r"drop (?:view|table) if exists ([\w.]+)", text))
+    assert dropped == {"baton.usage_queue", "baton.usage_to_records", "baton.usage_to_errors"}
 
 
 def test_copies_of_a_record_replace_each_other() -> None:

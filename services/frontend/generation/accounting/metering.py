@@ -3,24 +3,21 @@
 from collections.abc import Callable
 from time import monotonic, time
 
-import msgspec
+from msgspec.structs import asdict, replace
 
 from baton.errors import BatonError, Reason
 from baton.request.prices import Price
 from baton.tenancy.directory.principal import Principal
+from baton.usage.path import RequestPath
 from baton.usage.record import LOST, RecordIds, UsageRecord
 from baton.usage.spool.spool import Spool
 from baton.v1 import common_pb2
 from services.frontend.generation.progress import RequestProgress
+from services.frontend.generation.state.path import priority_class_of, rounded
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import ResolvedRequest
 
 _RETRY_SECONDS = 5.0
-
-
-def _rounded(seconds: float) -> float:
-    """Return whole microseconds; `round` takes twice as long."""
-    return int(seconds * 1e6 + 0.5) / 1e6
 
 
 def no_budget(_: Principal) -> bool:
@@ -98,6 +95,7 @@ class Metering:
             key=who.key.id,
             tier=tier,
             batch=batch,
+            priority_class=priority_class_of(context),
             model=context.model,
             weights=request.model.weights,
             adapter=context.adapter,
@@ -128,6 +126,7 @@ class RequestMeter:
         progress: RequestProgress,
         outcome: str,
         cost: int | None,
+        path: RequestPath,
         on_written: Callable[[], None] | None = None,
     ) -> None:
         """Record how the request ended; later calls have no effect.
@@ -136,6 +135,7 @@ class RequestMeter:
             progress: its outputs and usage.
             outcome: `ok`, or the error's reason.
             cost: in nano-dollars; None if it had no price.
+            path: where it ran.
             on_written: called once the record survives this process, or cannot be written in time.
         """
         record, self._record = self._record, None
@@ -144,12 +144,12 @@ class RequestMeter:
         usage = progress.usage.total(progress.output_tokens)
         first_token = progress.usage.first_token_seconds
         seconds = monotonic() - self._arrived
-        ended = msgspec.structs.replace(
+        ended = replace(
             record,
             ended_ms=record.began_ms + int(seconds * 1e3),
-            seconds=_rounded(seconds),
-            first_token_seconds=None if first_token is None else _rounded(first_token),
-            queue_seconds=_rounded(usage.queue_seconds),
+            seconds=rounded(seconds),
+            first_token_seconds=None if first_token is None else rounded(first_token),
+            queue_seconds=rounded(usage.queue_seconds),
             cached_tokens=usage.cached_tokens,
             output_tokens=usage.output_tokens,
             kv_byte_seconds=usage.kv_byte_seconds or None,
@@ -161,5 +161,6 @@ class RequestMeter:
             ),
             outcome=outcome,
             cost_nanodollars=cost,
+            **asdict(path),
         )
         self._spool.end(ended, on_written)

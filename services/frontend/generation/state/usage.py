@@ -2,7 +2,9 @@
 
 from baton.internal.v1 import worker_pb2
 from baton.request.stream_events import Step, Usage
+from baton.usage.path import RequestPath
 from baton.v1 import common_pb2
+from services.frontend.generation.state.path import PathTracker
 from services.frontend.placement.placement import Placement
 from services.frontend.workers.stream import Phase, WorkerStream, WorkerStreamState
 
@@ -17,6 +19,7 @@ class RequestUsage:
         self._arrived = arrived
         self._placed_at = arrived
         """When its last placement was found."""
+        self._path = PathTracker(arrived)
         self._steps: list[Step] = []
         self._prefill_cached: int | None = None
         """Cached tokens at the last prefill worker that computed the prompt."""
@@ -40,6 +43,7 @@ class RequestUsage:
             detail = f"after {queued:.3f} s in the router's queue; {detail}"
             self.queued_seconds += queued
         self._placed_at = now
+        self._path.placed(placement, now, has_token=self.first_token_at is not None)
         self._step(
             "route",
             placement.placed_by,
@@ -60,8 +64,11 @@ class RequestUsage:
         """
         if stream.computes_prompt:
             stream.cached_tokens = prepared.ready_tokens
-        elif stream.state is not WorkerStreamState.PREPARED:
-            stream.begun_at = now  # the worker was asked to decode before it could
+            stream.kv_wait_seconds = prepared.kv_wait_seconds
+        else:
+            self._path.handed_over(self.first_token_at, now)
+            if stream.state is not WorkerStreamState.PREPARED:
+                stream.begun_at = now  # the worker was asked to decode before it could
         moved = prepared.fetched_bytes > 0
         if stream.computes_prompt and not moved:
             return
@@ -100,6 +107,7 @@ class RequestUsage:
             self._computed_tokens += stream.tokens  # at least these
         computes_prompt = stream.phase is Phase.PREFILL or stream.computes_prompt
         if computes_prompt and stream.first_at is not None:
+            self._path.computed(stream, 0.0 if usage is None else usage.queue_seconds)
             if stream.cached_tokens is not None:
                 self._add_cached(stream.phase, stream.cached_tokens)
             self._step(
@@ -137,6 +145,15 @@ class RequestUsage:
             queue_seconds=self._queue_seconds,
             kv_byte_seconds=self._kv_byte_seconds,
         )
+
+    def path(self, context: common_pb2.RequestContext, now: float) -> RequestPath:
+        """Return the path of the request, which ends now.
+
+        Args:
+            context: the request's.
+            now: the time.
+        """
+        return self._path.path(context, self.first_token_at, now)
 
     def steps(self) -> tuple[Step, ...]:
         """Return the steps, in the order in which they began."""

@@ -107,6 +107,11 @@ async def test_answers_and_records_say_the_same(
         assert r.seconds is not None
         assert r.first_token_seconds is not None
         assert 0 < r.first_token_seconds <= r.seconds
+        assert r.decode_worker in ("d0", "d1")
+        assert r.decode_seconds is not None
+        assert r.first_token_seconds + r.decode_seconds <= r.seconds + 1e-3
+    assert {r.priority_class for r in records[:-1]} == {"interactive"}
+    assert last.priority_class == "batch"
 
 
 async def test_requests_that_end_before_their_end_have_records_too(

@@ -17,6 +17,7 @@ from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2, worker_pb2
 from baton.request.stream_events import ChoiceFinished, Delta, Event, Finished, Started
 from baton.settings import FrontendLimits
+from baton.usage.path import RequestPath
 from baton.v1 import common_pb2
 from services.frontend.generation.assigned import placements
 from services.frontend.generation.assigned.assignments import GenerationContext
@@ -789,6 +790,7 @@ class Meter:
         _: Any,
         outcome: str,
         __: int | None,
+        ___: RequestPath,
         on_written: Callable[[], None] | None = None,
     ) -> None:
         if not self.outcomes:
