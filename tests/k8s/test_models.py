@@ -113,7 +113,7 @@ def test_a_pool_has_its_own_name_source_and_scalers(tmp_path: Path, write: Write
     assert set(scalers) == {"prefill-second", "decode-second"}
     for name, spec in scalers.items():
         assert spec["scaleTargetRef"]["name"] == name
-        assert all('model_name=~"name"' in one["metadata"]["query"] for one in spec["triggers"])
+        assert all('model=~"name"' in one["metadata"]["query"] for one in spec["triggers"])
 
 
 def test_monitors_choose_by_labels(tmp_path: Path, write: Write) -> None:

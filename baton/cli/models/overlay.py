@@ -161,8 +161,8 @@ def overlay(
         ) from error
     console.print(
         f"{directory} has the pool {name}, which serves {served}. List it under resources of your "
-        "cluster's overlay. If scalers count load, set SCALED_MODEL in the ConfigMap model of the "
-        "other pools to their models.",
+        "cluster's overlay. If scalers follow the need, set SCALED_MODEL in the ConfigMap model of "
+        "the other pools to their models.",
         highlight=False,
         markup=False,
     )

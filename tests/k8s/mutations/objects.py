@@ -29,8 +29,8 @@ OBJECTS = (
     Mutation(
         "schema_knows_it",
         "ScaledObject/decode",
-        "spec.triggers.0.metadata.threshold",
-        32,
+        "spec.triggers.0.metadata.activationThreshold",
+        0,
         "components/autoscaling",
     ),
     Mutation(
@@ -170,13 +170,6 @@ OBJECTS = (
         "spec.groups.0.rules.0.expr",
         "up == 0",
         "components/monitoring",
-    ),
-    Mutation(
-        "scalers_ask_for_metrics_there_are",
-        "ScaledObject/frontend",
-        "spec.triggers.0.metadata.query",
-        "sum(baton_frontend_requests)",
-        "components/autoscaling",
     ),
     Mutation(
         "scalers_have_their_bounds",

@@ -6,7 +6,7 @@ from tests.k8s.mutations.objects import DECODE, ETCD, FRONTEND, POD, WORKER
 NAME = "app\\.kubernetes\\.io/name"
 _ROLLING = "spec.strategy.rollingUpdate"
 PART_OF = "app\\.kubernetes\\.io/part-of"
-PULL, JOB, SCALED = (f"components/{name}" for name in ("model-pull", "model-job", "autoscaling"))
+PULL, JOB = "components/model-pull", "components/model-job"
 _ALL = {"app.kubernetes.io/part-of": "baton"}
 _ALL_PODS = {"podSelector": {"matchLabels": _ALL}}
 _INSIDE = [{"namespaceSelector": {"matchLabels": {"team": "ours"}}}]
@@ -124,21 +124,6 @@ RELATIONS = (
     Mutation(
         "nobody_is_root", "Job/model-pull", f"{POD}.securityContext.runAsNonRoot", rendering=JOB
     ),
-    Mutation(
-        "scalers_count_their_own_pool",
-        "ScaledObject/decode",
-        "spec.triggers.0.metadata.query",
-        'sum(vllm:num_requests_running{pod=~"decode-.*",app_kubernetes_io_name=~"(model-)?decode",model_name=~".*"})',
-        SCALED,
-    ),
-    Mutation(
-        "scalers_count_their_own_pool",
-        "ScaledObject/decode",
-        "spec.triggers.0.metadata.query",
-        'sum(vllm:num_requests_running{app_kubernetes_io_name=~"(model-)?prefill",model_name=~".*"})',
-        SCALED,
-    ),
-    Mutation("scalers_count_their_own_pool", "ConfigMap/model", "data.SCALED_MODEL", "one", SCALED),
     Mutation("policies_let_the_cluster_in", "NetworkPolicy/names", ""),
     Mutation("policies_let_the_cluster_in", "NetworkPolicy/scrapes", "spec.ingress.0.ports.1"),
     Mutation(

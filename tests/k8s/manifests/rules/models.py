@@ -1,17 +1,14 @@
-"""Models: where workers find them, who may download them, and whose load a scaler counts."""
+"""Models: where workers find them, and who may download them."""
 
-import re
 from collections.abc import Iterator
 
 from tests.k8s.manifests.rules.registry import rule
 from tests.k8s.manifests.selectors import matches
-from tests.k8s.manifests.view import Container, Pod, Rendered, title
+from tests.k8s.manifests.view import Container, Rendered
 
 HTTPS = 443
 _PULL = ["baton", "models", "pull"]
 _IN_IMAGE = "/opt/"
-_MATCHER = re.compile(r'\bmodel_name=~"([^"]*)"')
-_ROLE = re.compile(r'\bapp_kubernetes_io_name=~"([^"]*)"')
 
 
 @rule
@@ -62,32 +59,6 @@ def downloads_are_let_out(rendered: Rendered) -> Iterator[str]:
         wanted = any(_pulls(container) for container in pod.containers)
         if wanted != (HTTPS in open_ports):
             yield f"{pod.name} may{'' if not wanted else ' not'} reach the web"
-
-
-@rule
-def scalers_count_their_own_pool(rendered: Rendered) -> Iterator[str]:
-    """By labels that say role and model: names of pods of several models begin alike."""
-    for one in rendered.of("ScaledObject"):
-        target = one["spec"].get("scaleTargetRef", {}).get("name", "")
-        pods = [pod for pod in rendered.pods if pod.name == target]
-        for trigger in one["spec"].get("triggers", []):
-            query = trigger["metadata"].get("query", "")
-            if re.search(r"\bpod=", query):
-                yield f"{title(one)} counts pods by their names"
-            for pod in pods:
-                yield from (f"{title(one)} {text}" for text in _miscounted(pod, query))
-
-
-def _miscounted(pod: Pod, query: str) -> Iterator[str]:
-    if pod.role not in ("prefill", "decode"):
-        return
-    if any(not re.fullmatch(role, pod.labels["app.kubernetes.io/name"]) or not role.endswith(
-        pod.role
-    ) for role in _ROLE.findall(query) or [""]):  # fmt: skip
-        yield f"counts others than {pod.role}"
-    wanted = {one.environment.get("SCALED_MODEL", "") for one in pod.baton if not one.init}
-    if set(_MATCHER.findall(query)) != wanted:
-        yield f"counts models other than {sorted(wanted)}"
 
 
 def _pulls(container: Container) -> bool:

@@ -49,19 +49,3 @@ def alerts_are_those_of_the_docs(rendered: Rendered) -> Iterator[str]:
     for one in rendered.of("PrometheusRule"):
         if one["spec"] != yaml.safe_load(ALERTS.read_text()):
             yield f"{title(one)} is not what docs/alerts.yaml says"
-
-
-@rule
-def scalers_ask_for_metrics_there_are(rendered: Rendered) -> Iterator[str]:
-    known = (ALERTS.parent / "metrics.md").read_text()
-    for one in rendered.of("ScaledObject"):
-        for trigger in one["spec"].get("triggers", []):
-            query = trigger["metadata"].get("query", "")
-            names = [word for word in _names(query) if ":" in word or word.startswith("baton_")]
-            for name in names or ["nothing"]:
-                if f"`{name}`" not in known:
-                    yield f"{title(one)} asks for {name}"
-
-
-def _names(query: str) -> list[str]:
-    return "".join(c if c.isalnum() or c in "_:" else " " for c in query).split()
