@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from baton.cli.admin.backup.options import RestoreOptions, SealedOptions
 from baton.cli.admin.db.app import db_app
 from baton.cli.admin.tenancy.app import audit_app, keys_app, projects_app, tenants_app
 from baton.cli.admin.tenancy.class_app import classes_app
@@ -131,6 +132,54 @@ def usage(
 
     logs.configure("usage", "usage", level="error")
     run(options, _console(), json)
+
+
+@app.command()
+@expand_options
+def backup(
+    options: SealedOptions,
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The backup.", show_default=False)],
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read all of an existing backup instead.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Back up tenants, keys, budgets, spending, salts, audit.
+
+    Everything in etcd that outlives a cluster's processes, as of one
+    moment, sealed with a passphrase. Serving is not affected.
+    """
+    from baton.cli.admin.backup import command
+
+    run = command.verify if verify else command.backup
+    run(options, path, _console(), json)
+
+
+@app.command()
+@expand_options
+def restore(
+    options: RestoreOptions,
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The backup.", show_default=False)],
+    origin: Annotated[
+        str,
+        typer.Option("--from", help="Cluster of the backup, if it is another one."),
+    ] = "",
+    revive: Annotated[
+        bool,
+        typer.Option(
+            "--revive",
+            help="Bring back what was revoked, archived, disabled or deleted since the backup.",
+        ),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Restore a backup into an empty etcd, or into a cluster that runs.
+
+    Newer records stay. A restore that was interrupted can be repeated.
+    """
+    from baton.cli.admin.backup.command import restore as run
+
+    run(options, path, origin, revive, _console(), json)
 
 
 @kv_app.command("stat")

@@ -105,6 +105,21 @@ def refused(cluster: str) -> str:
     return f"/baton/{cluster}/refused/"
 
 
+def lasting(cluster: str) -> tuple[str, ...]:
+    """Return the prefixes of the records that outlive the cluster's processes: what is lost with
+    etcd, and what a backup contains, in the order in which it is restored.
+
+    Other records have leases, or are written again by the processes that they are of.
+    """
+    return (
+        salts(cluster),
+        tenancy(cluster),
+        f"/baton/{cluster}/audit/",
+        spending(cluster),
+        key_uses(cluster),
+    )
+
+
 def members_range(cluster: str) -> tuple[str, str]:
     """Return the start and end (exclusive) of the range of instances and models.
 

@@ -36,26 +36,27 @@ class ClusterAddress:
     """Record of the cluster, if `baton up` runs it on this machine."""
 
 
-def find_cluster(endpoints: tuple[str, ...], name: str) -> ClusterAddress:
+def find_cluster(endpoints: tuple[str, ...], name: str, default: str = "") -> ClusterAddress:
     """Return the selected cluster.
 
     Args:
         endpoints: of etcd, as the operator named them; empty: not named.
         name: of the cluster, likewise.
+        default: name of the cluster if etcd has records of none; empty: this is an error.
 
     Raises:
         CommandError: there is no such cluster, the choice is ambiguous, or etcd does not respond.
     """
     if endpoints:
         _require_etcd(endpoints)
-        return ClusterAddress(endpoints, name or _registered_name(endpoints))
+        return ClusterAddress(endpoints, name or _registered_name(endpoints, default))
     local = find_local(name)
     if local is not None:
         _require_etcd(local.etcd)
         return ClusterAddress(local.etcd, local.cluster, local)
-    default = (DEFAULT_ETCD,)
-    _require_etcd(default)
-    return ClusterAddress(default, name or _registered_name(default))
+    local_etcd = (DEFAULT_ETCD,)
+    _require_etcd(local_etcd)
+    return ClusterAddress(local_etcd, name or _registered_name(local_etcd, default))
 
 
 def require_registered(address: ClusterAddress) -> None:
@@ -77,7 +78,7 @@ def require_registered(address: ClusterAddress) -> None:
     )
 
 
-def _registered_name(endpoints: Sequence[str]) -> str:
+def _registered_name(endpoints: Sequence[str], default: str) -> str:
     """Return the name of the cluster that is registered in an etcd.
 
     A cluster with processes takes precedence over clusters that only have records.
@@ -88,6 +89,8 @@ def _registered_name(endpoints: Sequence[str]) -> str:
     found = ask(endpoints, process_counts)
     names = [name for name, processes in found.items() if processes] or list(found)
     at = ", ".join(endpoints)
+    if not names and default:
+        return default
     if not names:
         raise CommandError(f"No cluster is registered in etcd at {at}. {_SAY}", EXIT_FAILED)
     if len(names) > 1:

@@ -1,7 +1,7 @@
 """A client of etcd v3 for keys, leases, one kind of transaction, and watches."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ MAX_BATCH = 128
 """Keys that etcd writes in one transaction, by default (`--max-txn-ops`)."""
 Pairs = list[tuple[str, bytes]]
 """Keys and their values."""
+_COMPACTED = "required revision has been compacted"
 _EOF: object = grpc.aio.EOF  # type: ignore[attr-defined]  # not in the stubs
 
 
@@ -42,8 +43,8 @@ class EtcdError(Exception):
 
 
 class Compacted(EtcdError):  # noqa: N818  # a condition to act on: list again
-    """The revision that a watch starts at was compacted: list again and watch from the new
-    revision."""
+    """The revision that a watch starts at, or that a list reads, was compacted: list again, and
+    watch from the new revision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +85,9 @@ class Etcd:
     async def __aexit__(self, *_: object) -> None:
         await self._channels.close()
 
-    async def get(self, key: str) -> bytes | None:
-        """Return the value of a key; None if it does not exist."""
-        response = await self._call(_RANGE, pb.RangeRequest(key=key.encode()))
+    async def get(self, key: str, revision: int = 0) -> bytes | None:
+        """Return the value of a key, at a revision; 0: now. None if it does not exist."""
+        response = await self._call(_RANGE, pb.RangeRequest(key=key.encode(), revision=revision))
         return bytes(response.kvs[0].value) if response.kvs else None
 
     async def get_revised(self, key: str) -> tuple[bytes | None, int]:
@@ -115,10 +116,28 @@ class Etcd:
         response = await self._call(_RANGE, request)
         return str(response.kvs[0].key.decode()) if response.kvs else None
 
-    async def count(self, prefix: str) -> int:
-        """Return the number of keys with a prefix."""
+    async def get_all_revised(self, keys: Sequence[str]) -> dict[str, tuple[bytes, int]]:
+        """Return the values of the keys that exist, and the revisions that wrote them, for up to
+        MAX_BATCH keys."""
+        request = pb.TxnRequest()
+        for key in keys:
+            request.success.add().request_range.key = key.encode()
+        answers = (await self._call(_TXN, request)).responses
+        found = [kv for answer in answers for kv in answer.response_range.kvs]
+        return {kv.key.decode(): (bytes(kv.value), int(kv.mod_revision)) for kv in found}
+
+    async def revision(self) -> int:
+        """Return the revision of the latest write."""
+        request = pb.RangeRequest(key=b"/", count_only=True)
+        return int((await self._call(_RANGE, request)).header.revision)
+
+    async def count(self, prefix: str, revision: int = 0) -> int:
+        """Return the number of keys with a prefix, at a revision; 0: now."""
         request = pb.RangeRequest(
-            key=prefix.encode(), range_end=prefix_end(prefix).encode(), count_only=True
+            key=prefix.encode(),
+            range_end=prefix_end(prefix).encode(),
+            count_only=True,
+            revision=revision,
         )
         return int((await self._call(_RANGE, request)).count)
 
@@ -146,14 +165,27 @@ class Etcd:
         pairs = [(kv.key.decode(), bytes(kv.value)) for kv in response.kvs]
         return pairs, int(response.header.revision)
 
-    async def pages(self, prefix: str, size: int = PAGE) -> AsyncGenerator[tuple[Pairs, int], None]:
+    async def pages(
+        self, prefix: str, size: int = PAGE, revision: int = 0
+    ) -> AsyncGenerator[tuple[Pairs, int], None]:
         """Yield what `list` returns, at one revision, in pages of up to `size` keys; at least one
         page.
 
         Close the generator (`contextlib.aclosing`) if it is not read to its end.
+
+        Args:
+            prefix: of the keys.
+            size: the most keys in a page.
+            revision: to read at; 0: the latest when the first page is read.
+
+        Raises:
+            Compacted: the revision was compacted before the last page was read.
         """
         request = pb.RangeRequest(
-            key=prefix.encode(), range_end=prefix_end(prefix).encode(), limit=size
+            key=prefix.encode(),
+            range_end=prefix_end(prefix).encode(),
+            limit=size,
+            revision=revision,
         )
         more = True
         while more:
@@ -201,6 +233,21 @@ class Etcd:
         """
         conditions = [_absent(key) if value is None else _holds(key, value) for key, value in known]
         return await self._write(pairs, conditions, gone=gone)
+
+    async def put_all_revised(
+        self, revisions: Mapping[str, int], pairs: Sequence[tuple[str, bytes]]
+    ) -> bool:
+        """Write up to MAX_BATCH keys if none was written since; return whether they were.
+
+        Args:
+            revisions: revision that wrote each key last, by key; 0: the key must not exist.
+            pairs: keys to write, with their values.
+        """
+        conditions = [
+            pb.Compare(target=pb.Compare.MOD, key=key.encode(), mod_revision=revision)
+            for key, revision in revisions.items()
+        ]
+        return await self._write(pairs, conditions)
 
     async def _write(
         self,
@@ -322,5 +369,7 @@ def _event(event: Any) -> WatchEvent:
 
 def _error(error: Exception) -> EtcdError:
     if isinstance(error, grpc.aio.AioRpcError):
+        if error.code() == grpc.StatusCode.OUT_OF_RANGE and _COMPACTED in (error.details() or ""):
+            return Compacted(error.details())
         return EtcdError(f"{error.code().name}: {error.details()}")
     return EtcdError(f"etcd did not respond ({type(error).__name__})")

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import typer.main
 
+from baton.backup.snapshot import back_up
 from baton.cli.app import app
 from baton.cli.cluster.local.files.local_clusters import LocalCluster
 from baton.cli.cluster.local.files.rundir import RunDirectory
@@ -56,6 +57,8 @@ DATABASE = {"db status": (), "db upgrade": (), "db prune": ("--before", "2026-01
 USAGE = {"usage": ()}
 READS = {
     "status": (),
+    "backup": ("OUT", "--passphrase-file", "PASSPHRASE"),
+    "restore": ("BACKUP", "--passphrase-file", "PASSPHRASE"),
     "tenants ls": (),
     "projects ls": (),
     "keys ls": (),
@@ -99,6 +102,8 @@ class Cluster:
     tenant: str
     key: str
     """Id of an API key of the tenant."""
+    directory: Path
+    """Has a backup, and a passphrase."""
 
     @property
     def record(self) -> LocalCluster:
@@ -113,7 +118,14 @@ class Cluster:
         return f"deadline {self.database.rpartition(':')[2]}"
 
     def words(self, command: str, arguments: Sequence[str]) -> list[str]:
-        known = {"TENANT": self.tenant, "KEY": self.key, "NEW": f"new-{secrets.token_hex(4)}"}
+        known = {
+            "TENANT": self.tenant,
+            "KEY": self.key,
+            "NEW": f"new-{secrets.token_hex(4)}",
+            "OUT": str(self.directory / "written"),
+            "BACKUP": str(self.directory / "backup"),
+            "PASSPHRASE": str(self.directory / "passphrase"),
+        }
         return [*command.split(), *(known.get(word, word) for word in arguments)]
 
     def is_told_by(self, text: str) -> bool:
@@ -132,7 +144,9 @@ async def etcds(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple
 
 
 @pytest.fixture
-async def clusters(etcds: tuple[str, str]) -> AsyncIterator[tuple[Cluster, Cluster]]:
+async def clusters(
+    etcds: tuple[str, str], tmp_path: Path
+) -> AsyncIterator[tuple[Cluster, Cluster]]:
     with ExitStack() as stack:
 
         def closed_port() -> str:
@@ -141,13 +155,15 @@ async def clusters(etcds: tuple[str, str]) -> AsyncIterator[tuple[Cluster, Clust
             return f"127.0.0.1:{held.getsockname()[1]}"
 
         made = [
-            await _cluster(name, etcd, closed_port(), closed_port(), closed_port())
+            await _cluster(name, etcd, closed_port(), closed_port(), closed_port(), tmp_path)
             for name, etcd in zip(("alpha", "beta"), etcds, strict=True)
         ]
         yield made[0], made[1]
 
 
-async def _cluster(name: str, etcd: str, grpc: str, processes: str, database: str) -> Cluster:
+async def _cluster(
+    name: str, etcd: str, grpc: str, processes: str, database: str, tmp_path: Path
+) -> Cluster:
     """Return a cluster with processes, a model, and a tenant that no test before changed."""
     tenant = f"of-{name}-{secrets.token_hex(4)}"
     async with Etcd((etcd,)) as client:
@@ -165,7 +181,11 @@ async def _cluster(name: str, etcd: str, grpc: str, processes: str, database: st
             await client.put(keys.instance(name, record.id), keys.encode(record))
         card = cluster_pb2.ModelCard(name="m", context_tokens=100, block_tokens=16)
         await client.put(keys.model(name, "m", "v"), keys.encode(card))
-    return Cluster(name, etcd, grpc, processes, database, tenant, key.id)
+        directory = tmp_path / f"backups-of-{name}"
+        directory.mkdir()
+        (directory / "passphrase").write_text("correct horse battery\n")
+        await back_up(client, name, directory / "backup", b"correct horse battery")
+    return Cluster(name, etcd, grpc, processes, database, tenant, key.id, directory)
 
 
 class Runner:

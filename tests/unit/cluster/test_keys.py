@@ -1,5 +1,7 @@
 """Keys and records in etcd."""
 
+import inspect
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,3 +49,22 @@ def test_role_of_a_later_release_is_none_of_ours():
 def test_what_is_no_record_is_a_value_error(value):
     with pytest.raises(ValueError, match="not a TenantPolicy"):
         keys.decode(TenantPolicy, value)
+
+
+def test_every_record_lasts_or_is_written_again():
+    """A new kind of record belongs to a backup, or it does not: `keys.lasting` says so."""
+    transient = {keys.instances("blue"), keys.models("blue"), keys.demand("blue")}
+    transient.add(keys.refused("blue"))
+    prefixes = {
+        made
+        for name, make in vars(keys).items()
+        if inspect.isfunction(make) and list(inspect.signature(make).parameters) == ["cluster"]
+        if isinstance(made := make("blue"), str)
+    }
+    assert transient < prefixes
+    lasting = keys.lasting("blue")
+    assert not [one for one in transient if one.startswith(lasting)]
+    rest = {one for one in prefixes - transient if not one.startswith(lasting)}
+    assert not rest, "add these to keys.lasting, or here"
+    assert keys.audit("blue", "acme").startswith(lasting)
+    assert keys.tenant("blue", "acme").startswith(lasting)

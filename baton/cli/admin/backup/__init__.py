@@ -1,0 +1,1 @@
+"""`baton backup` and `baton restore`: what outlives a cluster's processes, in a sealed file."""

@@ -1,0 +1,182 @@
+"""Implementation of `baton backup` and `baton restore`."""
+
+import json
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.console import Console
+
+from baton.backup.errors import BackupError
+from baton.backup.layout import BackupHeader
+from baton.backup.merge import Outcome
+from baton.backup.reader import Backup
+from baton.backup.restore import Restore, Restored
+from baton.backup.snapshot import back_up
+from baton.cli.admin.backup.options import RestoreOptions, SealedOptions
+from baton.cli.shared.cluster_address import ClusterAddress, ask
+from baton.cli.shared.errors import EXIT_FAILED, EXIT_USAGE, CommandError
+from baton.cli.shared.render import size
+from baton.cluster.etcd.client import Etcd
+
+T = TypeVar("T")
+
+_MAX_NAMES = 20
+_KINDS = {
+    "tenants": "salts",
+    "tenancy": "tenants, projects, accounts, keys and classes",
+    "audit": "audit",
+    "spending": "spending",
+    "uses": "uses of keys",
+}
+"""What the records of each prefix are called."""
+
+
+def backup(options: SealedOptions, path: Path, console: Console, as_json: bool) -> None:
+    """Write a backup and print what it has.
+
+    Raises:
+        CommandError: it cannot be made.
+    """
+    passphrase = options.passphrase()
+    if not path.parent.is_dir():
+        raise CommandError(f"{path.parent} is not a directory.")
+    address = options.resolve()
+    header, written = _ask(address, lambda etcd: back_up(etcd, address.name, path, passphrase))
+    if as_json:
+        console.print_json(json.dumps({"path": str(path), "bytes": written, **_fields(header)}))
+        return
+    _say(
+        console,
+        f"Wrote {path}, {size(written)}: {header.records} records of cluster {header.cluster} at "
+        f"revision {header.revision} ({_counts(header)}).",
+    )
+
+
+def verify(options: SealedOptions, path: Path, console: Console, as_json: bool) -> None:
+    """Read all of a backup and print what it has.
+
+    Raises:
+        CommandError: it cannot be used.
+    """
+    passphrase = options.passphrase()
+    try:
+        saved = Backup(path)
+        saved.verify(passphrase)
+    except BackupError as error:
+        raise CommandError(f"{error}.", EXIT_FAILED) from error
+    header = saved.header
+    if as_json:
+        console.print_json(json.dumps({"path": str(path), **_fields(header)}))
+        return
+    _say(
+        console,
+        f"{path} is complete: {header.records} records of cluster {header.cluster} at revision "
+        f"{header.revision}, made {_time(header)} by release {header.release} ({_counts(header)}).",
+    )
+
+
+def restore(
+    options: RestoreOptions,
+    path: Path,
+    origin: str,
+    revive: bool,
+    console: Console,
+    as_json: bool,
+) -> None:
+    """Restore a backup and print what was done.
+
+    Args:
+        options: the cluster to restore into, and the passphrase.
+        path: the backup.
+        origin: the backup's cluster, if it is another one; empty: it is the same.
+        revive: whether to bring back what was deleted or ended since.
+        console: to print to.
+        as_json: whether to print JSON.
+
+    Raises:
+        CommandError: it cannot be used, or etcd does not respond.
+    """
+    passphrase = options.passphrase()
+    try:
+        saved = Backup(path)
+    except BackupError as error:
+        raise CommandError(f"{error}.", EXIT_FAILED) from error
+    header = saved.header
+    address = options.resolve_or("" if origin else header.cluster)
+    expected = origin or address.name
+    if header.cluster != expected:
+        raise CommandError(
+            f"{path} is a backup of cluster {header.cluster!r}, not of {expected!r}: to restore it "
+            f"into cluster {address.name!r}, set --from {header.cluster}."
+        )
+    done = _ask(
+        address,
+        lambda etcd: Restore(etcd, address.name, saved, passphrase, revive=revive).run(),
+    )
+    if as_json:
+        fields = {
+            **{str(outcome): count for outcome, count in done.counts.items()},
+            "not_brought_back": [{"name": n, "why": str(why)} for n, why in done.kept_out],
+            "cluster": address.name,
+        }
+        console.print_json(json.dumps(fields))
+        return
+    _tell(done, header, address.name, console)
+
+
+def _tell(done: Restored, header: BackupHeader, cluster: str, console: Console) -> None:
+    counts = done.counts
+    _say(
+        console,
+        f"Restored {counts[Outcome.RESTORED]} of {header.records} records of {_time(header)} into "
+        f"cluster {cluster}; {counts[Outcome.SAME]} were there already, and "
+        f"{counts[Outcome.NEWER]} are newer in etcd and stay.",
+    )
+    if not done.kept_out:
+        return
+    _say(console, "Not brought back, because they ended since; --revive brings them back:")
+    for name, outcome in done.kept_out[:_MAX_NAMES]:
+        _say(console, f"  {name} ({outcome})")
+    if len(done.kept_out) > _MAX_NAMES:
+        _say(console, f"  and {len(done.kept_out) - _MAX_NAMES} more; --json lists all")
+
+
+def _ask(address: ClusterAddress, what: Callable[[Etcd], Awaitable[T]]) -> T:
+    try:
+        return ask(address.endpoints, what)
+    except BackupError as error:
+        raise CommandError(f"{error}.", EXIT_FAILED) from error
+    except OSError as error:
+        raise CommandError(
+            f"{error.filename} cannot be written: {error.strerror}.", EXIT_USAGE
+        ) from error
+
+
+def _fields(header: BackupHeader) -> dict[str, Any]:
+    return {
+        "cluster": header.cluster,
+        "revision": header.revision,
+        "created_seconds": header.created_seconds,
+        "release": header.release,
+        "layout": header.layout,
+        "id": header.id,
+        "records": header.records,
+        "counts": header.counts,
+    }
+
+
+def _counts(header: BackupHeader) -> str:
+    return "; ".join(
+        f"{_KINDS.get(kind, kind)}: {count}" for kind, count in header.counts.items() if count
+    )
+
+
+def _time(header: BackupHeader) -> str:
+    at = datetime.fromtimestamp(header.created_seconds, UTC)
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
