@@ -1,12 +1,13 @@
 """Mistakes between objects: who selects, reaches, scales and certifies whom."""
 
-from tests.k8s.mutations.mutation import Mutation
+from tests.k8s.mutations.mutation import GONE, Mutation
 from tests.k8s.mutations.objects import DECODE, ETCD, FRONTEND, POD, WORKER
 
 NAME = "app\\.kubernetes\\.io/name"
 _ROLLING = "spec.strategy.rollingUpdate"
 PART_OF = "app\\.kubernetes\\.io/part-of"
 PULL, JOB = "components/model-pull", "components/model-job"
+GPU = "components/gpu"
 _ALL = {"app.kubernetes.io/part-of": "baton"}
 _ALL_PODS = {"podSelector": {"matchLabels": _ALL}}
 _INSIDE = [{"namespaceSelector": {"matchLabels": {"team": "ours"}}}]
@@ -26,6 +27,10 @@ RELATIONS = (
     Mutation("rollouts_lose_nobody", DECODE, f"{_ROLLING}.maxUnavailable", "50%"),
     Mutation("rollouts_lose_nobody", DECODE, f"{_ROLLING}.maxSurge", "1 pod"),
     Mutation("rollouts_lose_nobody", DECODE, "spec.strategy", {"type": "Recreate"}),
+    Mutation("rollouts_lose_nobody", DECODE, _ROLLING, {"maxSurge": 0, "maxUnavailable": 1}),
+    Mutation("rollouts_lose_nobody", DECODE, f"{_ROLLING}.maxSurge", 1, GPU),
+    Mutation("rollouts_lose_nobody", DECODE, f"{_ROLLING}.maxUnavailable", 2, GPU),
+    Mutation("rollouts_lose_nobody", DECODE, "spec.strategy", GONE, GPU),
     Mutation("rollouts_lose_nobody", DECODE, "spec.minReadySeconds", 600),
     Mutation(
         "rollouts_lose_nobody",

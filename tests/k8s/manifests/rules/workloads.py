@@ -38,12 +38,16 @@ def rollouts_lose_nobody(rendered: Rendered) -> Iterator[str]:
             yield f"{pod.name} has the strategy {strategy['type']}"
             continue
         try:
-            lost = count_or_share(rolling.get("maxUnavailable", 1), pod.replicas, up=False)
-            more = count_or_share(rolling.get("maxSurge", 0), pod.replicas, up=True)
+            least, most = ("25%", "25%") if kind == "Deployment" else (1, 0)
+            lost = count_or_share(rolling.get("maxUnavailable", least), pod.replicas, up=False)
+            more = count_or_share(rolling.get("maxSurge", most), pod.replicas, up=True)
         except ValueError as error:
             yield f"{pod.name}: {error}"
             continue
-        if kind == "Deployment" and (lost, more >= 1) != (0, True):
+        devices = list(_devices(pod))
+        if kind == "Deployment" and devices and (more or not 0 < lost < max(2, pod.replicas)):
+            yield f"{pod.name} starts {more} pods first, and needs {devices[0]} of {lost} old ones"
+        if kind == "Deployment" and not devices and (lost, more >= 1) != (0, True):
             yield f"{pod.name} takes {lost} pods away before new ones are ready, of {more} more"
         if kind == "DaemonSet" and (lost == 0) == (more == 0):
             yield f"{pod.name} has {lost} unavailable and {more} more"
@@ -53,6 +57,14 @@ def rollouts_lose_nobody(rendered: Rendered) -> Iterator[str]:
             yield f"{pod.name} does not roll"
         if spec.get("minReadySeconds", 0) >= spec.get("progressDeadlineSeconds", PROGRESS_SECONDS):
             yield f"{pod.name} has failed before its pods are available"
+
+
+def _devices(pod: Pod) -> Iterator[str]:
+    """Yield what a node has a number of and a new pod waits for: extended resources, and claims."""
+    for container in pod.containers:
+        resources = container.spec.get("resources", {})
+        yield from (name for name in resources.get("limits", {}) if "/" in name)
+    yield from (f"claim {one['name']}" for one in pod.spec.get("resourceClaims", []))
 
 
 @rule
