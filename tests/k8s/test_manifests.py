@@ -6,7 +6,8 @@ import baton
 from tests.k8s.manifests.render import K8S, RENDERINGS, rendering, together
 from tests.k8s.manifests.rules import RULES
 from tests.k8s.manifests.rules.baton import SECRETS_OF_PEOPLE
-from tests.k8s.manifests.view import Rendered, name_of
+from tests.k8s.manifests.selectors import matches
+from tests.k8s.manifests.view import Rendered
 from tests.k8s.mutations import MUTATIONS, Mutation
 
 # Every rendering is rendered once per test process.
@@ -44,9 +45,14 @@ def test_teams_have_all_of_it_behind_policies() -> None:
     assert frontend.environment["BATON_AUTH_MODE"] == "keys"
     mounts = [mount["name"] for mount in frontend.mounts]
     assert sorted(mounts) == ["kafka", "spool", "state", "tls", "tmp"]
-    (policy,) = (one for one in rendered.of("NetworkPolicy") if name_of(one) == "frontend")
-    ports = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
-    assert ports == {50051, 5432, 9092, 9093}
+    ports = {
+        port["port"]
+        for one in rendered.of("NetworkPolicy")
+        if matches(one["spec"]["podSelector"], frontend.pod.labels)
+        for rule in one["spec"].get("egress", [])
+        for port in rule["ports"]
+    }
+    assert ports == {53, 2379, 4317, 50051, 5432, 9092, 9093}
 
 
 def test_people_are_told_how_to_make_their_secrets() -> None:

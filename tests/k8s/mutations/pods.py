@@ -180,6 +180,13 @@ PODS = (
     Mutation(
         "references_exist",
         DECODE,
+        f"{POD}.resourceClaims.0.resourceClaimTemplateName",
+        "gpu",
+        "components/gpu-claim",
+    ),
+    Mutation(
+        "references_exist",
+        DECODE,
         f"{WORKER}.env.-",
         {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "token", "key": "token"}}},
     ),

@@ -118,6 +118,19 @@ RELATIONS = (
         "spec.template.metadata.labels.baton\\.dev/models",
         "client",
     ),
+    *(
+        Mutation(
+            "those_who_use_others_reach_them",
+            target,
+            f"spec.template.metadata.labels.baton\\.dev/{label}",
+            value,
+        )
+        for target, label, value in (
+            (DECODE, "etcd", "outside"),
+            (FRONTEND, "postgres", "client"),
+            (FRONTEND, "kafka", "client"),
+        )
+    ),
     Mutation("containers_are_restarted", "Job/model-pull", f"{POD}.restartPolicy", "Always", JOB),
     Mutation(
         "labels_say_whose_it_is",
@@ -149,7 +162,7 @@ RELATIONS = (
         "http://0.0.0.0:2380",
     ),
     Mutation("etcd_is_where_settings_say", ETCD, "spec.podManagementPolicy", "OrderedReady"),
-    Mutation("certificates_name_roles", DECODE, f"{WORKER}.env.BATON_TLS_CA"),
+    Mutation("certificates_name_roles", "ConfigMap/baton", "data.BATON_TLS_CA"),
     Mutation(
         "health_checks_have_a_port",
         FRONTEND,

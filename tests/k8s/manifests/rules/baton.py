@@ -16,7 +16,7 @@ ENDED_SECONDS = 5
 """What a process takes beyond its own limits: the interpreter, the kernel, the kubelet."""
 _PROBES = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
 _NOT_SETTINGS = {"BATON_CONFIG", "BATON_SECRETS_DIR"}
-OF_COMPONENTS = {"MODEL_SOURCE", "SCALED_MODEL"}
+OF_COMPONENTS = {"MODEL_SOURCE", "SCALED_MODEL", "GPU_PRODUCT", "WORKER_MEMORY", "SHM_MEMORY"}
 """Variables of the ConfigMap model that components use."""
 SECRETS_OF_PEOPLE = {"baton-state": {"url"}, "baton-kafka": {"password"}}
 """Secrets that docs/kubernetes.md says how to make, and their keys."""
@@ -174,6 +174,10 @@ def references_exist(rendered: Rendered) -> Iterator[str]:
             wanted.append(("configMapRef", volume.get("configMap", {}).get("name", "")))
             claim = volume.get("persistentVolumeClaim", {}).get("claimName", "")
             wanted.append(("PersistentVolumeClaim", claim))
+        wanted += [
+            ("ResourceClaimTemplate", one.get("resourceClaimTemplateName", ""))
+            for one in pod.spec.get("resourceClaims", [])
+        ]
         wanted.append(("PriorityClass", pod.spec.get("priorityClassName", "")))
         wanted.append(("RuntimeClass", pod.spec.get("runtimeClassName", "")))
         wanted += [("secretRef", one["name"]) for one in pod.spec.get("imagePullSecrets", [])]

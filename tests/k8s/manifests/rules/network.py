@@ -94,7 +94,7 @@ def policies_are_the_arrows(rendered: Rendered) -> Iterator[str]:
     for to in rendered.pods:
         for port in [p["containerPort"] for c in to.containers for p in c.ports]:
             for source in rendered.pods:
-                if nixl and {source.role, to.role} <= set(WORKERS):
+                if nixl and {source.role, to.role} <= set(STORES):
                     continue  # on ports of its own choice
                 wanted = (source.role, to.role, port) in ARROWS
                 # Anybody may be a client.

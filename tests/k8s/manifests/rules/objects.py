@@ -15,7 +15,7 @@ from tests.k8s.manifests.view import OTHER_POOLS, Rendered, title, walk
 KUBERNETES = "1.37"
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
 """A file per kind that is not Kubernetes' own: Kind.json, with the fields that are used here."""
-CLUSTER_SCOPED = {"Namespace"}
+CLUSTER_SCOPED = {"Namespace", "PriorityClass"}
 _LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
 _SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
 _NAME = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")

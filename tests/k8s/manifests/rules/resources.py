@@ -10,6 +10,7 @@ from tests.k8s.manifests.rules.registry import rule
 from tests.k8s.manifests.view import Container, Rendered, title, walk
 
 _MAPS = ("requests", "limits")
+_AMOUNTS = (("resources", "requests"), ("resources", "limits"))
 _KNOWN = {"cpu", "memory", "ephemeral-storage"}
 
 
@@ -17,7 +18,7 @@ _KNOWN = {"cpu", "memory", "ephemeral-storage"}
 def quantities_are_quantities(rendered: Rendered) -> Iterator[str]:
     for one in rendered.objects:
         for path, value in walk(one):
-            if path[-2:-1] in (("requests",), ("limits",)) or path[-1:] == ("sizeLimit",):
+            if path[-3:-1] in _AMOUNTS or path[-1:] == ("sizeLimit",):
                 try:
                     found = quantity(value)
                 except ValueError as error:

@@ -62,10 +62,9 @@ def certificates_name_roles(rendered: Rendered) -> Iterator[str]:
         names = made.get(secret, {}).get("spec", {}).get("dnsNames", [])
         if names != [f"{role}.baton"]:
             yield f"{container.name} says that it is {names}, from {secret or 'no Secret'}"
-    if "ETCD_CLIENT_CERT_AUTH" not in "".join(
-        name for c in rendered.containers if c.pod.name == "etcd" for name in c.environment
-    ):
-        yield "etcd asks nobody for a certificate"
+    for container in rendered.containers:
+        if container.pod.name == "etcd" and "ETCD_CLIENT_CERT_AUTH" not in container.environment:
+            yield "etcd asks nobody for a certificate"
 
 
 @rule
