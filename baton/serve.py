@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from baton.host.bundled import root
 
-PROCESSES = ("frontend", "router", "prefill", "decode", "kvstore")
+PROCESSES = ("frontend", "router", "prefill", "decode", "kvstore", "picker")
 USAGE = f"""usage: baton serve PROCESS [--SETTING VALUE ...]
 
 Run one process of a cluster until it receives a signal. PROCESS is one of

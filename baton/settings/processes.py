@@ -18,6 +18,7 @@ from baton.settings.groups import (
     LoadSettings,
     OpsSettings,
     PeerSettings,
+    PickingSettings,
     PublicSettings,
     RecordingSettings,
     RouterLimits,
@@ -137,11 +138,21 @@ class KvStoreSettings(ProcessSettings):
     events: EventSettings = EventSettings()
 
 
+class PickerSettings(ProcessSettings):
+    """The process that tells gateways which frontend gets a request."""
+
+    grpc: GrpcSettings = GrpcSettings(port=9002)
+    public: PublicSettings = PublicSettings()
+    auth: AuthSettings = AuthSettings()
+    picking: PickingSettings = PickingSettings()
+
+
 SERVICE_SETTINGS: dict[str, type[ProcessSettings]] = {
     "frontend": FrontendSettings,
     "router": RouterSettings,
     "prefill": PrefillSettings,
     "decode": DecodeSettings,
     "kvstore": KvStoreSettings,
+    "picker": PickerSettings,
 }
 """The settings class of each service; together they have all settings."""

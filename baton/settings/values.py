@@ -243,6 +243,9 @@ SomeEndpoints = Annotated[
 Origins = Annotated[tuple[str, ...], BeforeValidator(_comma_list), AfterValidator(_origins)]
 """Origins of web pages, `scheme://host[:port]`, separated by commas; `*` is any."""
 
+Names = Annotated[tuple[str, ...], BeforeValidator(_comma_list)]
+"""Texts separated by commas, or none."""
+
 Transports = Annotated[tuple[str, ...], BeforeValidator(_comma_list), _some_of(TRANSPORTS)]
 """Names of KV transports separated by commas, at least one."""
 

@@ -43,7 +43,7 @@ port = 9000
 max_running = 128
 ```
 
-The processes are `frontend`, `router`, `prefill`, `decode` and `kvstore`. Write bytes as numbers or as text
+The processes are `frontend`, `router`, `prefill`, `decode`, `kvstore` and `picker`. Write bytes as numbers or as text
 such as `"512MiB"`. A table or key that no process knows is an error in every process.
 
 ## The environment

@@ -14,6 +14,7 @@ PROCESSES = {
     "router": "services.router.app",
     "prefill and decode": "baton.worker.app",
     "kvstore": "services.kvstore.app",
+    "picker": "services.picker.app",
 }
 HEAD = ("name", "type", "labels", "meaning")
 INTRODUCTION = """# Metrics

@@ -48,6 +48,7 @@ ACCESS: Mapping[str, ServiceAccess] = {
         {"router"},
         Place="frontend",
         Explain="operator",
+        Outlook="picker operator",
     ),
     "baton.internal.v1.KvEventService": _service(
         {"kvstore"} | WORKERS,

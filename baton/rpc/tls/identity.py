@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-ROLES = frozenset({"frontend", "router", "prefill", "decode", "kvstore", "operator"})
+ROLES = frozenset({"frontend", "router", "prefill", "decode", "kvstore", "picker", "operator"})
 """The roles of a cluster's processes; `operator` is a user of the `baton` commands."""
 
 

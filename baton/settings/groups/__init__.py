@@ -21,6 +21,7 @@ from baton.settings.groups.frontend import (
     WorkerConnectionSettings,
 )
 from baton.settings.groups.kafka import KafkaSettings
+from baton.settings.groups.picker import PickingSettings
 from baton.settings.groups.router import (
     RecordingSettings,
     RouterLimits,
@@ -49,6 +50,7 @@ __all__ = [
     "LoadSettings",
     "OpsSettings",
     "PeerSettings",
+    "PickingSettings",
     "PublicSettings",
     "RecordingSettings",
     "RouterLimits",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from baton.errors import BatonError, Reason
+from services.router.admission.forecast import Forecast
 from services.router.admission.in_time import RETRY_SECONDS
 from services.router.admission.lateness import Lateness
 from services.router.admission.planner import FleetPlanner
@@ -23,6 +24,7 @@ from services.router.admission.waiting import (
     DEFAULT_SETTINGS,
     NOTHING_QUEUED,
     QueuedWork,
+    QueueOutlook,
     QueueSettings,
     TicketCharge,
     WaitingRequest,
@@ -152,6 +154,27 @@ class AdmissionController:
         """Return sums over the waiting requests for a model."""
         known = self._models.get(model)
         return known.queue.queued_work if known is not None else NOTHING_QUEUED
+
+    def outlook(self, newcomer: WaitingRequest, now: float) -> QueueOutlook:
+        """Return what a new request would meet; it is not enqueued.
+
+        Its prompt makes no difference: whether it would be late depends on what is cached of it,
+        and is checked only when it is submitted.
+
+        Args:
+            newcomer: with its model, tenant and rank.
+            now: a monotonic clock, in seconds.
+        """
+        name, known = newcomer.request.model, self._models.get(newcomer.request.model)
+        queues = self._placements.queue_seconds(name, now)
+        if not queues:
+            return QueueOutlook()
+        idle = min(queues.values()) <= self._settings.gate
+        if not self.waiting(name) and idle and self._placements.any_room(name, {}):
+            return QueueOutlook()
+        work = self.queued_work(name).prefill_seconds
+        full = known is not None and known.queue.is_full_for(newcomer)
+        return QueueOutlook(True, full, Forecast(queues.values()).begins(work))
 
     def lateness(self) -> dict[str, float]:
         """Return `Lateness.factor` of each model."""

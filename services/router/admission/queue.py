@@ -158,6 +158,14 @@ class AdmissionQueue:
             kv += known + request.n * output_reserve(request.max_tokens, request.output_tokens)
         return QueuedWork(len(self._waiting), sequences, seconds, prompts, kv)
 
+    def is_full_for(self, waiting: WaitingRequest) -> bool:
+        """Return whether a new request would be rejected because of the number that wait."""
+        try:
+            self._giving_way(waiting)
+        except BatonError:
+            return True
+        return False
+
     def priority_classes(self) -> Iterator[int]:
         """Yield the priority class of each waiting request."""
         return (waiting.priority_class for waiting in self._waiting.values())

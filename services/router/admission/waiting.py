@@ -92,6 +92,17 @@ class QueuedWork(NamedTuple):
 NOTHING_QUEUED = QueuedWork()
 
 
+class QueueOutlook(NamedTuple):
+    """What a new request would meet, whatever its prompt."""
+
+    waits: bool = False
+    """It would wait, in this queue."""
+    full: bool = False
+    """It would be rejected, because of the number that wait."""
+    wait_seconds: float = 0.0
+    """Predicted seconds until a worker has computed all that waits now."""
+
+
 class AdmissionPlan(Protocol):
     """Where a request would go now."""
 

@@ -16,7 +16,12 @@ from baton.internal.v1 import router_pb2
 from services.router import metrics
 from services.router.admission.controller import AdmissionController, AdmittedRequest, TicketUsage
 from services.router.admission.shares.classes import AdmissionPolicy
-from services.router.admission.waiting import DEFAULT_SETTINGS, QueueSettings, WaitingRequest
+from services.router.admission.waiting import (
+    DEFAULT_SETTINGS,
+    QueueOutlook,
+    QueueSettings,
+    WaitingRequest,
+)
 from services.router.api import outcomes
 from services.router.api.claims import SUPERSEDED, Asker, PendingQuery, QueryClaims
 from services.router.api.queries import (
@@ -252,6 +257,18 @@ class QueryDispatcher:
         demand = self._demand.demand(model, self._clock())
         queued = self._controller.queued_work(model)
         return with_queue(demand, queued, self.placements, model)
+
+    def outlook(self, model: str, tenant: str) -> QueueOutlook:
+        """Return what a new request of the interactive class would meet; it changes nothing.
+
+        Args:
+            model: the model that it names.
+            tenant: its tenant; empty: unknown.
+        """
+        query = router_pb2.PlaceQuery(prompt_tokens=1, max_tokens=1)
+        query.context.model, query.context.tenant = model, tenant
+        now = self._clock()
+        return self._controller.outlook(waiting_from_proto(query, 0, 0, self._share_of, now), now)
 
     @property
     def ttft_target(self) -> float:

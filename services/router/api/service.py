@@ -103,6 +103,23 @@ class RouterService(RouterServiceServicer):
             raise _unready()
         return self._explainer.explain(request)
 
+    async def Outlook(  # noqa: N802
+        self,
+        request: router_pb2.OutlookRequest,
+        context: object,  # noqa: ARG002
+    ) -> router_pb2.OutlookResponse:
+        """Report what a new request would meet here.
+
+        Raises:
+            BatonError: UNAVAILABLE before `open`.
+        """
+        if not self._open:
+            raise _unready()
+        outlook = self._dispatcher.outlook(request.model, request.tenant)
+        return router_pb2.OutlookResponse(
+            waits=outlook.waits, full=outlook.full, wait_seconds=outlook.wait_seconds
+        )
+
 
 def _unready() -> BatonError:
     return BatonError(

@@ -18,6 +18,7 @@ from baton.settings import (
     DecodeSettings,
     FrontendSettings,
     KvStoreSettings,
+    PickerSettings,
     PrefillSettings,
     ProcessSettings,
     RouterSettings,
@@ -29,6 +30,7 @@ from baton.worker.app import compose as compose_worker
 from bench.harness.metrics import parse_metrics
 from services.frontend.app import compose as compose_frontend
 from services.kvstore.app import compose as compose_kvstore
+from services.picker.app import compose as compose_picker
 from services.router.app import compose as compose_router
 from tests.support.clock import within
 from tests.support.services.settings import Settings, parse
@@ -41,6 +43,7 @@ KINDS: Mapping[str, tuple[type[ProcessSettings], Compose[Any]]] = {
     "prefill": (PrefillSettings, compose_worker),
     "decode": (DecodeSettings, compose_worker),
     "combined": (WorkerSettings, compose_worker),
+    "picker": (PickerSettings, compose_picker),
 }
 READY_SECONDS = 30.0
 STOP_SECONDS = 15.0

@@ -11,8 +11,8 @@ from tests.support.modules import modules
 
 EVENT = re.compile(r"([a-z]+)\.[a-z_]+\.[a-z_]+")
 AREAS = """
-    budget cli cluster engine etcd frontend http kv limits model ops organization process public
-    request router rpc session settings state tenancy tls usage worker
+    budget cli cluster engine etcd frontend http kv limits model ops organization picker process
+    public request router rpc session settings state tenancy tls usage worker
 """
 ACCESS_LOG = "request.end"
 """The line of each request, which operators collect: its name stays."""

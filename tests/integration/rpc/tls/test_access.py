@@ -38,6 +38,7 @@ EXPECTED = {
     "WorkerService/GetTokenizer": "frontend",
     "RouterService/Place": "frontend",
     "RouterService/Explain": "operator",
+    "RouterService/Outlook": "picker operator",
     "KvEventService/Watch": "router",
     "KvStoreService/Attach": "prefill decode kvstore operator",
     "KvStoreService/Put": "prefill decode operator",

@@ -1,0 +1,1 @@
+"""The endpoint picker: tells gateways which frontend gets a request, or that it must wait."""
