@@ -12,7 +12,9 @@ from baton.settings.groups import (
     FrontendLimits,
     FrontendPlacement,
     GrpcSettings,
+    HistorySettings,
     HttpSettings,
+    KeepSettings,
     KvSettings,
     LivenessSettings,
     LoadSettings,
@@ -87,6 +89,7 @@ class FrontendSettings(ProcessSettings):
     workers: WorkerConnectionSettings = WorkerConnectionSettings()
     usage: UsageSettings = UsageSettings()
     state: StateSettings = StateSettings()
+    history: KeepSettings = KeepSettings()
 
 
 class RouterSettings(ProcessSettings):
@@ -98,6 +101,7 @@ class RouterSettings(ProcessSettings):
     scaling: RouterScaling = RouterScaling()
     watch: WatchSettings = WatchSettings()
     recording: RecordingSettings = RecordingSettings()
+    history: HistorySettings = HistorySettings()
 
 
 class WorkerSettings(ProcessSettings):

@@ -50,9 +50,9 @@ async def end_all(meters: list[RequestMeter], progress: RequestProgress) -> None
     """End requests, and return once the client of the last one may be told."""
     last: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     for meter in meters[:-1]:
-        meter.end(progress, "ok", cost_of(progress, PRICE), _path(progress), _nothing)
+        meter.end(progress, "ok", cost_of(progress, PRICE), _path(progress), "", _nothing)
     cost, path = cost_of(progress, PRICE), _path(progress)
-    meters[-1].end(progress, "ok", cost, path, lambda: last.set_result(None))
+    meters[-1].end(progress, "ok", cost, path, "", lambda: last.set_result(None))
     await last
 
 

@@ -36,6 +36,7 @@ from services.frontend.access.request_limits import RequestLimits
 from services.frontend.admin.call import Organizations
 from services.frontend.admin.routes import OrganizationRoutes
 from services.frontend.admin.usage.reader import UsageReader
+from services.frontend.generation.accounting.keeping import RequestKeeper
 from services.frontend.generation.accounting.metering import Metering, no_budget
 from services.frontend.generation.assigned.suspects import REFUSE_SECONDS, Suspects
 from services.frontend.generation.availability import Availability
@@ -121,10 +122,9 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     cache_salts = CacheSalts(etcd, cluster)
     process.spawn(cache_salts.keep(discovery.etcd_recovered), "keep salts")
     process.spawn(follow(etcd, keys.salts(cluster), cache_salts), "follow salts")
-    metering = None
-    if spool is not None:
-        has_budget = no_budget if request_limits is None else request_limits.has_budget
-        metering = Metering(spool, process.instance_id, has_budget)
+    has_budget = no_budget if request_limits is None else request_limits.has_budget
+    keeper = RequestKeeper(router_client.keep, settings.history.sample_ratio)
+    metering = Metering(spool, keeper.ended, process.instance_id, has_budget)
     factory = GenerationFactory(
         pool,
         PlacementFinder(router_client, pool, lambda: discovery.instances),

@@ -74,6 +74,12 @@ LATE_FRAMES = Counter(
     "baton_frontend_late_frames_total",
     "Token entries received for streams that were already released.",
 )
+KEEPS = Counter(
+    "baton_frontend_kept_requests_total",
+    "Ended requests sent to a router to be kept, by kind: `failed`, `slow`, `sampled`; "
+    "`no_router`: none was connected.",
+    ["kind"],
+)
 PROMPT_TOKENS = Counter(
     "baton_frontend_prompt_tokens_total",
     "Prompt tokens of requests that ended.",

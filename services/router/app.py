@@ -8,6 +8,7 @@ from baton.cluster.etcd.certificate import connect
 from baton.cluster.follow import follow
 from baton.cluster.members.discovery import Discovery
 from baton.cluster.members.registration import Registration
+from baton.history.history import History
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, CompiledPart, Instance
 from baton.process.lifecycle import Process
 from baton.rpc.server.server import Server
@@ -124,7 +125,12 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     buckets.on_unread = budgets.wake
     process.spawn(budgets.keep_reading(), "budgets' records")
     process.spawn(budgets.keep_writing(), "budgets' spending")
-    service = RouterService(dispatcher, limits, buckets)
+    history = None
+    kept = settings.history
+    if kept.path is not None:
+        history = History(kept.path, kept.max_bytes, kept.max_seconds)
+        await stack.enter_async_context(history)
+    service = RouterService(dispatcher, limits, buckets, history)
     server.add(service.register, SERVICE_NAME)
     await server.start()
     await watch.wait_ready(limits.ready_seconds)

@@ -38,7 +38,7 @@ def test_every_rule_is_kept(name: str) -> None:
 
 
 def test_teams_have_all_of_it_behind_policies() -> None:
-    names = ("cli", "network-policies", "mtls", "keys", "usage", "request-log")
+    names = ("cli", "network-policies", "mtls", "keys", "usage", "request-log", "history")
     rendered = Rendered(together(*(f"components/{name}" for name in names)))
     assert not _broken(rendered)
     (frontend,) = (one for one in rendered.containers if one.process == "frontend")

@@ -16,6 +16,7 @@ from baton.settings.groups.frontend import (
     FrontendLimits,
     FrontendPlacement,
     HttpSettings,
+    KeepSettings,
     PublicSettings,
     TextSettings,
     WorkerConnectionSettings,
@@ -23,6 +24,7 @@ from baton.settings.groups.frontend import (
 from baton.settings.groups.kafka import KafkaSettings
 from baton.settings.groups.picker import PickingSettings
 from baton.settings.groups.router import (
+    HistorySettings,
     RecordingSettings,
     RouterLimits,
     RouterPlacement,
@@ -43,8 +45,10 @@ __all__ = [
     "FrontendLimits",
     "FrontendPlacement",
     "GrpcSettings",
+    "HistorySettings",
     "HttpSettings",
     "KafkaSettings",
+    "KeepSettings",
     "KvSettings",
     "LivenessSettings",
     "LoadSettings",

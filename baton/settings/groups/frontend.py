@@ -301,3 +301,14 @@ class WorkerConnectionSettings(SettingsGroup):
         le=60,
         description="time to wait for the workers' usage reports after the last token",
     )
+
+
+class KeepSettings(SettingsGroup):
+    """Ended requests that routers keep, where their history.path is set."""
+
+    sample_ratio: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description="share of the requests to keep that neither failed nor were slow",
+    )

@@ -220,3 +220,26 @@ class RecordingSettings(SettingsGroup):
         le=1024 * 1024 * MIB,
         description="maximum size of a recording; then recording stops and the router continues",
     )
+
+
+class HistorySettings(SettingsGroup):
+    """Ended requests that are kept on disk, for `baton route explain`."""
+
+    path: Path | None = Field(
+        None,
+        description="directory on a local disk, kept across restarts, for failed and slow requests "
+        "and a sample of the others; routers of a machine may share it; none: none are kept",
+    )
+    max_bytes: Bytes = Field(
+        256 * MIB,
+        ge=MIB,
+        le=1024 * 1024 * MIB,
+        description="maximum size of the kept requests; failed, slow and sampled ones have a third "
+        "each, and the oldest are deleted",
+    )
+    max_seconds: float = Field(
+        172_800,
+        ge=60,
+        le=31_536_000,
+        description="age at which kept requests are deleted",
+    )

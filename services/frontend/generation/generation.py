@@ -59,7 +59,7 @@ class Generation:
         operation: str,
         span: trace.Span,
         on_closed: Callable[["Generation"], None],
-        begin_meter: Callable[[], RequestMeter | None] | None = None,
+        begin_meter: Callable[[], RequestMeter] | None = None,
         price: Price | None = None,
     ) -> None:
         """Start the request's deadline; nothing else happens before `follow`.
@@ -71,7 +71,7 @@ class Generation:
             span: ended with the request.
             on_closed: called once, by the first `close`.
             begin_meter: called when the request begins. Returns the recorder of its usage; None:
-                usage is not recorded.
+                its usage is not measured.
             price: the price of its tokens; None if it has none.
         """
         self.request = request
@@ -91,6 +91,8 @@ class Generation:
         """Set while its usage is being written."""
         self._recorded = False
         self._outcome = Reason.CANCELLED.name
+        self._error = ""
+        """Message of the error that ended it."""
         self._state = _State.NEW
         self._progress = RequestProgress(request, context, self.buffer)
         self._placements = RequestPlacements(
@@ -142,7 +144,7 @@ class Generation:
                 if not (self._enough or self.finished):
                     await self.buffer.run(self)
         except BatonError as error:
-            self._outcome = error.reason.name
+            self._outcome, self._error = error.reason.name, error.message
             raise
         if self.finished:
             self._outcome = "ok"
@@ -207,7 +209,7 @@ class Generation:
         self.buffer.let_go()
         on_closed(self)
         if self._meter is not None:
-            self._meter.end(self._progress, self._outcome, self.cost, self.path)
+            self._meter.end(self._progress, self._outcome, self.cost, self.path, self._error)
         seconds = monotonic() - self._context.arrived
         record_generation(self._progress, self._operation, self._outcome, self._span, seconds)
 
@@ -289,15 +291,17 @@ class Generation:
             self._reconcile(events)
 
     def _finish(self, events: list[Event]) -> None:
-        self._release(_State.FINISHED if self._meter is None else _State.RECORDING)
-        progress = self._progress
+        progress, meter = self._progress, self._meter
+        recorded = meter is not None and meter.recorded
+        self._release(_State.RECORDING if recorded else _State.FINISHED)
         total = progress.usage.total(progress.output_tokens)
         end = Finished(total, progress.usage.steps())
-        if self._meter is None:
-            events.append(end)
-        else:
+        if recorded:
             self._end_event = end
-            self._meter.end(progress, "ok", self.cost, self.path, self._on_recorded)
+        else:
+            events.append(end)
+        if meter is not None:
+            meter.end(progress, "ok", self.cost, self.path, on_written=self._on_recorded)
 
     def _on_recorded(self) -> None:
         self._recorded = True

@@ -148,6 +148,23 @@ class RouterClient:
             return PlacementReply(placement, ticket, session.instance.id, waited)
         raise refused or RouterUnavailableError
 
+    def keep(self, ended: router_pb2.KeepRequest, router_id: str) -> bool:
+        """Have a router keep an ended request: the one that placed it, or else the current one.
+
+        Args:
+            ended: the request.
+            router_id: the router that placed it; empty: none did.
+
+        Returns:
+            Whether there is a session with one.
+        """
+        placed_by = [one for one in self._open.values() if one.instance.id == router_id]
+        for session in (*placed_by, self._session):
+            if session is not None and not session.closed:
+                session.keep(ended)
+                return True
+        return False
+
     def follow(self, instance: cluster_pb2.Instance, *, alive: bool) -> None:
         """Close the sessions with a router that left or restarted."""
         for session in list(self._open.values()):

@@ -30,6 +30,7 @@ _Frame = (
     | router_pb2.CancelQuery
     | router_pb2.ReturnTickets
     | router_pb2.LimitAsks
+    | router_pb2.KeepRequest
     | Hello
 )
 
@@ -159,6 +160,10 @@ class RouterSession:
         """Send limit requests; on a closed session they are lost."""
         self._call.send(asks)
 
+    def keep(self, ended: router_pb2.KeepRequest) -> None:
+        """Have the router keep an ended request; on a closed session it is lost."""
+        self._call.send(ended)
+
     def return_ticket(
         self, ticket: str, *, finished: bool = False, used: router_pb2.TicketUsage | None = None
     ) -> None:
@@ -243,6 +248,8 @@ class RouterSession:
                 message.frames.add().return_tickets.CopyFrom(frame)
             elif isinstance(frame, router_pb2.CancelQuery):
                 message.frames.add().cancel_query.CopyFrom(frame)
+            elif isinstance(frame, router_pb2.KeepRequest):
+                message.frames.add().keep_request.CopyFrom(frame)
             elif isinstance(frame, router_pb2.LimitAsks):
                 keys += frame.ByteSize()
                 if message.frames and keys > _MAX_KEY_BYTES:

@@ -45,15 +45,28 @@ class Explainer:
             record, candidates = self._preview(asked.query)
             self._fill(response.explanations.add(), record, candidates)
         elif subject == "request_id" and asked.request_id:
-            for record in self._decisions.of(asked.request_id):
-                plan = record.plan
-                costs = [] if plan is None else self._placements.explain_plan(plan)
-                self._fill(response.explanations.add(), record, costs)
+            response.explanations.extend(self.decisions(asked.request_id))
         else:
             raise invalid_field(
                 "subject", "must be a request id, or a query that describes a request"
             )
         return response
+
+    def decisions(self, request_id: str, most: int | None = None) -> list[router_pb2.Explanation]:
+        """Return the latest decisions of a request that are known, the latest first.
+
+        Args:
+            request_id: the request.
+            most: how many; None: all.
+        """
+        found = []
+        for record in self._decisions.of(request_id)[:most]:
+            plan = record.plan
+            costs = [] if plan is None else self._placements.explain_plan(plan)
+            explanation = router_pb2.Explanation()
+            self._fill(explanation, record, costs)
+            found.append(explanation)
+        return found
 
     def _preview(self, query: router_pb2.PlaceQuery) -> tuple[DecisionRecord, list[CandidateCosts]]:
         """Return what would be decided now, and its candidates."""

@@ -5,6 +5,7 @@ import itertools
 import grpc
 
 from baton.errors import BatonError, Reason
+from baton.history.history import History
 from baton.internal.v1 import router_pb2
 from baton.internal.v1.router_pb2_grpc import (
     RouterServiceServicer,
@@ -14,6 +15,7 @@ from baton.rpc.server.call import ServerCall
 from baton.settings import RouterLimits
 from services.router.api.dispatcher import QueryDispatcher
 from services.router.api.explain import Explainer
+from services.router.api.keeper import RequestHistory
 from services.router.api.limits import LimitBuckets
 from services.router.api.session import PlaceSession
 
@@ -27,6 +29,7 @@ class RouterService(RouterServiceServicer):
         dispatcher: answers queries.
         limits: how many answers may wait for a frontend, and for how long.
         buckets: of the limits that this router owns; None: limit requests get no answer.
+        history: where ended requests are kept; None: nowhere.
     """
 
     def __init__(
@@ -34,11 +37,13 @@ class RouterService(RouterServiceServicer):
         dispatcher: QueryDispatcher,
         limits: RouterLimits = RouterLimits(),
         buckets: LimitBuckets | None = None,
+        history: History | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._limits = limits
         self._buckets = buckets
         self._explainer = Explainer(dispatcher.placements, dispatcher.decisions)
+        self._history = RequestHistory(self._explainer, history)
         self._numbers = itertools.count(1)
         self._sessions: dict[int, PlaceSession] = {}
         self._open = False
@@ -83,6 +88,7 @@ class RouterService(RouterServiceServicer):
             self._dispatcher,
             self._limits,
             self._buckets,
+            self._history,
         )
         try:
             await session.serve(context)
@@ -101,7 +107,10 @@ class RouterService(RouterServiceServicer):
         """
         if not self._open:
             raise _unready()
-        return self._explainer.explain(request)
+        response = self._explainer.explain(request)
+        if request.request_id:
+            await self._history.add_to(response, request.request_id)
+        return response
 
     async def Outlook(  # noqa: N802
         self,

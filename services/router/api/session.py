@@ -10,6 +10,7 @@ from baton.settings import RouterLimits
 from services.router import metrics
 from services.router.admission.controller import TicketUsage
 from services.router.api.dispatcher import QueryDispatcher
+from services.router.api.keeper import RequestHistory
 from services.router.api.limits import LimitBuckets
 
 _FLUSH_SECONDS = 1.0
@@ -28,6 +29,7 @@ class PlaceSession:
         dispatcher: answers queries.
         limits: how many answers may wait for a frontend, and for how long.
         buckets: of the limits that this router owns; None: limit requests get no answer.
+        history: keeps ended requests; None: they are ignored.
     """
 
     def __init__(
@@ -36,10 +38,12 @@ class PlaceSession:
         dispatcher: QueryDispatcher,
         limits: RouterLimits,
         buckets: LimitBuckets | None = None,
+        history: RequestHistory | None = None,
     ) -> None:
         self.number = number
         self._dispatcher = dispatcher
         self._buckets = buckets
+        self._history = history
         self._frontend = ""
         """Incarnation of the frontend, once it has sent something about limits."""
         self._greeted = False
@@ -122,6 +126,8 @@ class PlaceSession:
                 self._cancel(frame.cancel_query.correlation_id)
             elif kind == "return_tickets":
                 self._return(frame.return_tickets)
+            elif kind == "keep_request" and self._history is not None:
+                self._history.keep(frame.keep_request)
             elif kind == "limit_asks" and self._buckets is not None:
                 self._answer_limits(self._buckets, frame.limit_asks)
         self.flush()

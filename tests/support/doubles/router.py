@@ -30,6 +30,8 @@ class ScriptedRouter(RouterServiceServicer):
         self.place: Callable[[router_pb2.PlaceQuery], router_pb2.Placement | BatonError]
         self.queries: list[router_pb2.PlaceQuery] = []
         self.tickets: set[str] = set()
+        self.kept: list[router_pb2.KeepRequest] = []
+        """Ended requests that it was to keep."""
         self.answers = asyncio.Event()
         """The router answers while this is set."""
         self.answers.set()
@@ -67,6 +69,8 @@ class ScriptedRouter(RouterServiceServicer):
                     for ticket in frame.return_tickets.tickets:
                         mine.remove(ticket)
                         self.tickets.remove(ticket)
+                elif frame.HasField("keep_request"):
+                    self.kept.append(frame.keep_request)
                 elif frame.HasField("limit_asks"):
                     if self.answers_limits:
                         context.send(self._answer_limits(frame.limit_asks))

@@ -49,6 +49,7 @@ from baton.settings import (
 from baton.settings.names import CONFIG_ENV, CONFIG_FLAG
 from baton.telemetry import logs
 
+HISTORY_ENV = "BATON_HISTORY_PATH"
 NOTICE_ENV = "BATON_LIMITS_DRAIN_NOTICE_SECONDS"
 NOTICE_SECONDS = 0.3
 """Delay for local clients, unless set otherwise: there is no load balancer that must react."""
@@ -171,6 +172,10 @@ async def _run(
         for spec in specs:
             settings = _settings_of(spec)
             environment = dict(spec.settings)
+            if spec.service == "router" and HISTORY_ENV not in given_variables(
+                options.config, spec.service
+            ):
+                environment[HISTORY_ENV] = str(directory.history)
             if isinstance(settings, WorkerSettings):
                 _check_engine(settings)
                 given = given_variables(options.config, spec.service)

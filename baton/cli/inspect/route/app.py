@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from baton.cli.inspect.route.described_request import DescribedRequest
+from baton.cli.inspect.route.records import RecordOptions
 from baton.cli.shared.options import EtcdOptions, expand_options
 
 if TYPE_CHECKING:
@@ -19,13 +20,18 @@ route_app = typer.Typer(help="Explain the placement of requests.", no_args_is_he
 def route_explain(
     options: EtcdOptions,
     described: DescribedRequest,
+    records: RecordOptions,
     request: Annotated[
-        str, typer.Argument(help="Request id. Each router keeps its latest 1,000 requests.")
+        str,
+        typer.Argument(
+            help="Request id: one of each router's latest 1,000, one that a router keeps on disk, "
+            "or one with a usage record in --path or --clickhouse-url."
+        ),
     ] = "",
     router: Annotated[str, typer.Option(help="Query only this router, by id.")] = "",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Explain where a request ran, or where one would run now.
+    """Explain why a request was slow or failed, where it ran, or where one would run now.
 
     Name the id that the client received, or describe a request with
     --prompt, --prompt-file or --prompt-tokens. The router does not place
@@ -33,7 +39,7 @@ def route_explain(
     """
     from baton.cli.inspect.route import explain
 
-    explain.explain(options, _console(), described, request, router, as_json=json)
+    explain.explain(options, _console(), described, records, request, router, as_json=json)
 
 
 def _console() -> "Console":

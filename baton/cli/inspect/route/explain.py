@@ -11,6 +11,8 @@ from rich.console import Console
 
 from baton.cli.inspect.route.describe import query_of
 from baton.cli.inspect.route.described_request import DescribedRequest
+from baton.cli.inspect.route.ended import EndedRequest, print_ended
+from baton.cli.inspect.route.records import RecordOptions, recorded
 from baton.cli.inspect.route.tables import print_explanation
 from baton.cli.shared.cluster_view import ClusterView, watch_cluster
 from baton.cli.shared.errors import EXIT_FAILED, CommandError
@@ -23,6 +25,7 @@ from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.internal.v1.router_pb2_grpc import RouterServiceStub
 from baton.rpc.channel.pool import ChannelPool
 from baton.telemetry import logs
+from baton.usage.record import UsageRecord, decode
 
 CALL_SECONDS = 5.0
 
@@ -33,12 +36,15 @@ class RouterExplanations:
 
     router: str
     explanations: Sequence[router_pb2.Explanation]
+    kept: Sequence[router_pb2.KeptRequest] = ()
+    kept_error: str = ""
 
 
 def explain(
     options: EtcdOptions,
     console: Console,
     described: DescribedRequest,
+    records: RecordOptions,
     request_id: str,
     router: str,
     *,
@@ -50,6 +56,7 @@ def explain(
         options: the cluster.
         console: to print on.
         described: a hypothetical request, if `request_id` is empty.
+        records: where usage records are, for a request that no router knows.
         request_id: ID of a request that was placed.
         router: ID of the only router to query; empty: all.
         as_json: print JSON.
@@ -65,22 +72,42 @@ def explain(
         )
     if described.text and described.prompt_tokens:
         raise CommandError("--prompt-tokens replaces the prompt text: set only one of them.")
-    at = options.resolve()
     logs.configure("route", "route", level="error")
-    answers = asyncio.run(_ask(at.endpoints, at.name, described, request_id, router))
-    known = [answer for answer in answers if answer.explanations]
-    if not known:
+    found = recorded(records, request_id) if request_id else []
+    answers: list[RouterExplanations] = []
+    try:
+        at = options.resolve()
+        answers = asyncio.run(_ask(at.endpoints, at.name, described, request_id, router))
+    except CommandError:
+        if not found:  # a cluster that is gone has its records all the same
+            raise
+    known = [answer for answer in answers if answer.explanations or answer.kept]
+    ended = ended_requests(known, found)
+    damaged = [f"{one.router}: {one.kept_error}" for one in answers if one.kept_error]
+    if not (known or ended):
         raise CommandError(
-            f"No router has a decision for request {request_id!r}: each running router keeps its "
-            "latest 1,000 decisions.",
+            f"No router knows request {request_id!r}: each running router has its latest 1,000 "
+            "decisions, and with history.path set, failed and slow requests and a sample of the "
+            f"others. {_elsewhere(records)}{' '.join(f'{one}.' for one in damaged)}".rstrip(),
             EXIT_FAILED,
         )
     if as_json:
-        console.print_json(json.dumps([_plain(answer) for answer in known]))
+        plain = [_plain(answer) for answer in known]
+        console.print_json(json.dumps([*plain, *(one.plain() for one in ended)]))
         return
-    for answer in known:
+    for one in ended:
+        print_ended(console, one)
+    fresh = [answer for answer in known if answer.explanations]
+    for answer in fresh:
         for explanation in answer.explanations:
             print_explanation(console, answer.router, explanation)
+    if not fresh:  # else the kept decisions are these
+        for answer in known:
+            for kept in answer.kept:
+                for explanation in kept.explanations:
+                    print_explanation(console, answer.router, explanation)
+    for line in damaged:
+        console.print(f"{line}.", highlight=False, markup=False, soft_wrap=True)
 
 
 async def _ask(
@@ -114,8 +141,9 @@ async def _ask(
             except BatonError as error:
                 errors.append(error)
                 continue
-            found.append(RouterExplanations(member.id, list(response.explanations)))
-        if errors and not any(answer.explanations for answer in found):
+            explanations, kept = list(response.explanations), list(response.kept)
+            found.append(RouterExplanations(member.id, explanations, kept, response.kept_error))
+        if errors and not any(answer.explanations or answer.kept for answer in found):
             raise _failed(errors[0])
         return found
 
@@ -146,6 +174,26 @@ async def _describe(
         raise CommandError(f"etcd is unreachable: {error}.", EXIT_FAILED) from error
 
 
+def ended_requests(
+    known: Sequence[RouterExplanations], found: Sequence[UsageRecord]
+) -> list[EndedRequest]:
+    """Return the ended requests that routers keep or records tell of, each once, latest first."""
+    ended = {record.id: EndedRequest(record) for record in found}
+    for answer in known:
+        for kept in answer.kept:
+            record = decode(kept.ended.record)
+            ended[record.id] = EndedRequest(
+                record, kept.ended.error, kept.ended.kind, answer.router
+            )
+    return sorted(ended.values(), key=lambda one: one.record.began_ms, reverse=True)
+
+
+def _elsewhere(records: RecordOptions) -> str:
+    if records.path is not None or records.clickhouse_url:
+        return "It has no usage record there either. "
+    return "Name its usage records with --path or --clickhouse-url. "
+
+
 def _failed(error: BatonError) -> CommandError:
     if error.reason in (Reason.INVALID_FIELD, Reason.PERMISSION_DENIED):
         return CommandError(f"the router rejected the request: {error}.")
@@ -153,12 +201,13 @@ def _failed(error: BatonError) -> CommandError:
 
 
 def _plain(answer: RouterExplanations) -> dict[str, Any]:
+    kept = [explanation for one in answer.kept for explanation in one.explanations]
     return {
         "router": answer.router,
         "explanations": [
             MessageToDict(
                 one, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
             )
-            for one in answer.explanations
+            for one in answer.explanations or kept
         ],
     }

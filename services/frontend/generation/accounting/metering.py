@@ -39,22 +39,29 @@ def cost_of(progress: RequestProgress, price: Price | None) -> int | None:
     return price.cost(usage.prompt_tokens, usage.cached_tokens, usage.output_tokens)
 
 
+OnEnded = Callable[[UsageRecord, str], object]
+"""Called with the record of each ended request, and the message of the error that ended it."""
+
+
 class Metering:
     """Makes usage records and adds them to the spool. One per frontend, on the event loop.
 
     Args:
-        spool: stores the records.
+        spool: stores the records; None: usage is not recorded.
+        on_ended: also receives the records.
         frontend: this instance's id.
         has_budget: whether a caller's spending is limited; then only recorded requests run.
     """
 
     def __init__(
         self,
-        spool: Spool,
+        spool: Spool | None,
+        on_ended: OnEnded,
         frontend: str,
         has_budget: Callable[[Principal], bool] = no_budget,
     ) -> None:
         self._spool = spool
+        self._on_ended = on_ended
         self._frontend = frontend
         self._has_budget = has_budget
         self._ids = RecordIds()
@@ -65,7 +72,7 @@ class Metering:
         Raises:
             BatonError: OVERLOADED.
         """
-        if self._spool.full and self._has_budget(principal):
+        if self._spool is not None and self._spool.full and self._has_budget(principal):
             raise BatonError(
                 Reason.OVERLOADED,
                 "this frontend cannot store more usage records, and requests with a budget need "
@@ -75,8 +82,8 @@ class Metering:
 
     def begin(
         self, request: ResolvedRequest, asked: RequestRecord, arrived: float
-    ) -> "RequestMeter | None":
-        """Record that a request begins. None: the spool is full and the request is not recorded.
+    ) -> "RequestMeter":
+        """Return the meter of a request that begins. Its usage is recorded if the spool has space.
 
         Args:
             request: the request.
@@ -105,21 +112,30 @@ class Metering:
             prompt_tokens=len(request.prompt),
             outcome=LOST,
         )
-        if not self._spool.begin(record):
-            return None
-        return RequestMeter(self._spool, record, arrived)
+        spool = self._spool
+        if spool is not None and not spool.begin(record):
+            spool = None
+        return RequestMeter(spool, self._on_ended, record, arrived)
 
 
 class RequestMeter:
     """The record of one request, from start to end. Owned by its `Generation`."""
 
-    __slots__ = ("_arrived", "_record", "_spool")
+    __slots__ = ("_arrived", "_on_ended", "_record", "_spool")
 
-    def __init__(self, spool: Spool, record: UsageRecord, arrived: float) -> None:
+    def __init__(
+        self, spool: Spool | None, on_ended: OnEnded, record: UsageRecord, arrived: float
+    ) -> None:
         self._spool = spool
+        self._on_ended = on_ended
         self._record: UsageRecord | None = record
         """None once it has ended."""
         self._arrived = arrived
+
+    @property
+    def recorded(self) -> bool:
+        """Whether its usage is recorded: the end of its response waits for that."""
+        return self._spool is not None
 
     def end(
         self,
@@ -127,6 +143,7 @@ class RequestMeter:
         outcome: str,
         cost: int | None,
         path: RequestPath,
+        error: str = "",
         on_written: Callable[[], None] | None = None,
     ) -> None:
         """Record how the request ended; later calls have no effect.
@@ -136,6 +153,7 @@ class RequestMeter:
             outcome: `ok`, or the error's reason.
             cost: in nano-dollars; None if it had no price.
             path: where it ran.
+            error: message of the error that ended it.
             on_written: called once the record survives this process, or cannot be written in time.
         """
         record, self._record = self._record, None
@@ -163,4 +181,6 @@ class RequestMeter:
             cost_nanodollars=cost,
             **asdict(path),
         )
-        self._spool.end(ended, on_written)
+        if self._spool is not None:
+            self._spool.end(ended, on_written)
+        self._on_ended(ended, error)

@@ -781,8 +781,11 @@ async def test_a_suspect_that_finishes_is_none_any_more(request_for: RequestFor)
 class Meter:
     """Keeps how a request ended, and writes that when it is told to."""
 
+    recorded = True
+
     def __init__(self) -> None:
         self.outcomes: list[str] = []
+        self.errors: list[str] = []
         self.written: Callable[[], None] | None = None
 
     def end(
@@ -791,16 +794,20 @@ class Meter:
         outcome: str,
         __: int | None,
         ___: RequestPath,
+        error: str = "",
         on_written: Callable[[], None] | None = None,
     ) -> None:
         if not self.outcomes:
             self.outcomes.append(outcome)
+            self.errors.append(error)
             self.written = on_written
 
 
-async def said_all(request_for: RequestFor) -> "tuple[Run, Meter, asyncio.Task[None]]":
+async def said_all(
+    request_for: RequestFor, meter: Meter | None = None
+) -> "tuple[Run, Meter, asyncio.Task[None]]":
     """A request that has all its output, whose usage is not written yet."""
-    cluster, meter = Cluster(), Meter()
+    cluster, meter = Cluster(), meter or Meter()
     run = Run(request_for(max_tokens=1), cluster, meter=meter)
     following = asyncio.create_task(run.to_end())
     await turn()
@@ -810,7 +817,7 @@ async def said_all(request_for: RequestFor) -> "tuple[Run, Meter, asyncio.Task[N
     worker.say([A], 0)
     buffer.put(worker_pb2.StreamFinished(stream_id=start.stream_id, reasons=[LENGTH]))
     await turn()
-    assert run.kinds == [Started, Delta, ChoiceFinished]
+    assert run.kinds == [Started, Delta, ChoiceFinished, Finished][: 3 if meter.recorded else 4]
     assert meter.outcomes == ["ok"]
     return run, meter, following
 
@@ -861,6 +868,15 @@ async def test_a_request_that_fails_is_metered_with_its_reason(request_for: Requ
     with pytest.raises(BatonError):
         await run.to_end()
     assert meter.outcomes == ["DEADLINE"]
+    assert meter.errors == ["the request exceeded its deadline"]
+
+
+async def test_what_is_not_recorded_is_metered_and_not_waited_for(request_for: RequestFor) -> None:
+    meter = Meter()
+    meter.recorded = False
+    _, meter, following = await said_all(request_for, meter)
+    await following
+    assert meter.outcomes == ["ok"]
 
 
 async def test_a_request_that_never_ran_is_not_metered(request_for: RequestFor) -> None:

@@ -82,6 +82,11 @@ class RunDirectory:
         """Usage records of frontends without another configured location."""
         return self.path / "usage"
 
+    @property
+    def history(self) -> Path:
+        """Ended requests that routers without another configured location keep."""
+        return self.path / "history"
+
     def write_state_url(self, url: str) -> Path:
         """Return a file that only this user may read, with the URL of the database."""
         path = self.path / "state-url"
