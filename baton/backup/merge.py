@@ -10,8 +10,8 @@ from enum import StrEnum
 
 import msgspec
 
-from baton.tenancy.limits.budget import record as spending
-from baton.tenancy.limits.budget.record import FrontendCharge, SpendRecord
+from baton.backup.spending import merge_spending
+from baton.backup.usage_since import UsageSince
 from baton.tenancy.records.audit import AuditHead
 from baton.tenancy.records.tenants import KINDS, Record, parse
 
@@ -44,22 +44,37 @@ class Merged:
 _SAME, _NEWER = Merged(Outcome.SAME), Merged(Outcome.NEWER)
 
 
-def merge(
-    name: str, saved: bytes, stored: bytes | None, *, lost: bool, revive: bool, backup_id: str
-) -> Merged:
+@dataclass(frozen=True, slots=True)
+class MergeRules:
+    """What decides between two copies of a record, besides the copies."""
+
+    backup_id: str
+    lost: bool
+    """Whether etcd has lost data since the backup."""
+    revive: bool
+    """Whether to bring back what was deleted or ended since."""
+    at_seconds: int
+    """Time of the restore, in seconds since the Unix epoch."""
+    usage: UsageSince | None = None
+    """Costs of requests; None: only spending in the backup is restored."""
+
+
+def merge(name: str, saved: bytes, stored: bytes | None, rules: MergeRules) -> Merged:
     """Return what to do with a record.
 
     Args:
         name: of the record within the cluster.
         saved: its value in the backup.
         stored: its value in etcd; None: there is none.
-        lost: whether etcd has lost data since the backup.
-        revive: whether to bring back what was deleted or ended since.
-        backup_id: ID of the backup.
+        rules: what else decides.
     """
     prefix, _, rest = name.partition("/")
-    if prefix == "spending":
-        return _spending(saved, stored, lost, revive, backup_id)
+    lost, revive = rules.lost, rules.revive
+    if prefix == "spending" and (lost or (stored is None and revive)):
+        value = merge_spending(
+            name, saved, stored, f"backup-{rules.backup_id}", rules.at_seconds, rules.usage
+        )
+        return _SAME if value == stored else Merged(Outcome.RESTORED, value)
     if stored is None:
         if prefix == "audit" and not lost:
             return _NEWER  # the oldest are deleted as new ones come
@@ -126,37 +141,3 @@ def _audit_head(saved: bytes, stored: bytes) -> Merged:
     if mine > msgspec.json.decode(stored, type=AuditHead).changes:
         return Merged(Outcome.RESTORED, saved)
     return _NEWER
-
-
-def _spending(
-    saved: bytes, stored: bytes | None, lost: bool, revive: bool, backup_id: str
-) -> Merged:
-    """Return the charges of both records; those that the backup has as a sum, under its own name,
-    so that another restore does not add them again."""
-    if not lost and not (stored is None and revive):
-        return _NEWER if stored is not None else Merged(Outcome.DELETED)
-    try:
-        mine = spending.parse(saved)
-        theirs = SpendRecord("") if stored is None else spending.parse(stored)
-    except ValueError:
-        return _NEWER if stored is not None else Merged(Outcome.RESTORED, saved)
-    charges = dict(mine.frontends)
-    if mine.folded_charged or mine.folded_settled:
-        folded = FrontendCharge(1, mine.folded_charged, mine.folded_settled)
-        charges[f"backup-{backup_id}"] = folded
-    for frontend, charge in theirs.frontends.items():
-        known = charges.get(frontend)
-        if known is None or (charge.term, charge.settled) >= (known.term, known.settled):
-            charges[frontend] = charge
-    merged = SpendRecord(
-        "",  # no router's: the owner takes it in, and does not take it for another owner's
-        charges,
-        theirs.folded_charged,
-        theirs.folded_settled,
-        tuple(dict.fromkeys((*mine.alerts, *theirs.alerts))),
-    )
-    value = spending.encode(merged)
-    same = (
-        stored is not None and spending.encode(msgspec.structs.replace(theirs, owner="")) == value
-    )
-    return _SAME if same else Merged(Outcome.RESTORED, value)

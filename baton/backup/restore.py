@@ -3,17 +3,20 @@
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from baton.backup.errors import BackupError
 from baton.backup.layout import BackupHeader, NamedValue
-from baton.backup.merge import Merged, Outcome, is_lost, merge, new_epoch
+from baton.backup.merge import MergeRules, Outcome, is_lost, merge, new_epoch
 from baton.backup.reader import Backup
+from baton.backup.usage_since import UsageSince
 from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd
 from baton.tenancy.directory.watch import EPOCH
+from baton.tenancy.limits.budget.record import SpendRecord
+from baton.tenancy.limits.spec import BUDGET, Subject
 from baton.tenancy.records.audit import CLUSTER, OPERATOR, AuditHead, AuditRecord, record_id
 from baton.tenancy.records.tenants import encode
 
@@ -22,6 +25,7 @@ _ATTEMPTS = 16
 _BATCH_RECORDS = 64
 _BATCH_BYTES = 256 << 10
 """Values of one transaction, of which etcd takes 1.5 MiB."""
+_SUBJECTS = {"tenants": Subject.TENANT, "projects": Subject.PROJECT, "keys": Subject.KEY}
 
 
 @dataclass
@@ -53,6 +57,7 @@ class Restore:
         backup: to restore.
         passphrase: of the backup.
         revive: whether to bring back what was deleted or ended since.
+        usage: costs of requests, to which spending is completed if etcd has lost it.
         clock: returns seconds since the Unix epoch.
     """
 
@@ -64,16 +69,18 @@ class Restore:
         passphrase: bytes,
         *,
         revive: bool = False,
+        usage: UsageSince | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._etcd = etcd
         self._cluster = cluster
         self._backup = backup
         self._passphrase = passphrase
-        self._revive = revive
         self._clock = clock
-        self._lost = True
+        self._rules = MergeRules(backup.header.id, True, revive, int(clock()), usage)
         self._done = Restored()
+        self._budgets: set[str] = set()
+        """Subjects whose spending counts, `tenant/acme`, without those that have a record of it."""
 
     async def run(self) -> Restored:
         """Verify the backup, then restore it.
@@ -88,41 +95,47 @@ class Restore:
         revision = await self._etcd.revision()
         epoch_key = keys.tenancy(self._cluster) + EPOCH
         epoch = (await self._etcd.get(epoch_key) or b"").decode()
-        self._lost = is_lost(epoch, revision, header.epoch, header.revision)
+        lost = is_lost(epoch, revision, header.epoch, header.revision)
+        self._rules = replace(self._rules, lost=lost)
+        recorded: set[str] = set()
         for records in self._backup.batches(self._passphrase):
             for batch in _batches(records):
                 await self._restore(batch)
+            for name, value in records:
+                if name.startswith("spending/"):
+                    recorded.add(name)
+                elif subject := _budget_of(name, value):
+                    self._budgets.add(subject)
+        for batch in _batches(list(self._unrecorded(recorded))):
+            await self._restore(batch, told=False)
         await self._audit(header)
-        if self._lost:
+        if lost:
             epoch = new_epoch(secrets.token_hex(8), header.epoch.partition(":")[0], header.revision)
             await self._etcd.put(epoch_key, epoch.encode())
         return self._done
 
-    async def _restore(self, batch: Sequence[NamedValue]) -> None:
+    def _unrecorded(self, recorded: set[str]) -> Iterator[NamedValue]:
+        """Yield empty records of what was spent first after the backup."""
+        if self._rules.usage is not None and self._rules.lost:
+            for subject, name in self._rules.usage.names():
+                if subject in self._budgets and name not in recorded:
+                    yield name, encode(SpendRecord(""))
+
+    async def _restore(self, batch: Sequence[NamedValue], *, told: bool = True) -> None:
         root = keys.cluster(self._cluster)
         for _ in range(_ATTEMPTS):
             stored = await self._etcd.get_all_revised([root + name for name, _ in batch])
             merged = [
-                (name, self._merge(name, saved, stored.get(root + name, (None, 0))[0]))
+                (name, merge(name, saved, stored.get(root + name, (None, 0))[0], self._rules))
                 for name, saved in batch
             ]
             pairs = [(root + name, one.value) for name, one in merged if one.value is not None]
             revisions = {key: stored.get(key, (None, 0))[1] for key, _ in pairs}
             if not pairs or await self._etcd.put_all_revised(revisions, pairs):
-                for name, one in merged:
+                for name, one in merged if told else ():
                     self._done.note(name, one.outcome)
                 return
         raise BackupError("Records are being changed all the time: restore again")
-
-    def _merge(self, name: str, saved: bytes, stored: bytes | None) -> Merged:
-        return merge(
-            name,
-            saved,
-            stored,
-            lost=self._lost,
-            revive=self._revive,
-            backup_id=self._backup.header.id,
-        )
 
     async def _audit(self, header: BackupHeader) -> None:
         """Write the audit record of this restore."""
@@ -136,7 +149,7 @@ class Restore:
                 event=RESTORED_EVENT,
                 actor=OPERATOR,
                 resource=header.id,
-                after={"revision": header.revision, "revive": self._revive}
+                after={"revision": header.revision, "revive": self._rules.revive}
                 | {str(outcome): count for outcome, count in self._done.counts.items() if count},
             )
             pairs = [
@@ -160,3 +173,17 @@ def _batches(records: Sequence[NamedValue]) -> Iterator[list[NamedValue]]:
         size += len(record[1])
     if batch:
         yield batch
+
+
+def _budget_of(name: str, value: bytes) -> str:
+    """Return the subject of a record with a budget or alerts, `tenant/acme`; empty: it has none."""
+    prefix, _, rest = name.partition("/")
+    kind, _, ident = rest.partition("/")
+    if prefix != "tenancy" or kind not in _SUBJECTS:
+        return ""
+    try:
+        fields = msgspec.json.decode(value, type=dict)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+    counts = fields.get(BUDGET) or fields.get("spend_alerts")
+    return f"{_SUBJECTS[kind]}/{ident}" if counts else ""

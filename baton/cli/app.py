@@ -171,6 +171,13 @@ def restore(
             help="Bring back what was revoked, archived, disabled or deleted since the backup.",
         ),
     ] = False,
+    usage: Annotated[
+        str,
+        typer.Option(
+            help="Complete lost spending from usage records: a file or directory of them, or "
+            "`postgres` for the database of state.url."
+        ),
+    ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Restore a backup into an empty etcd, or into a cluster that runs.
@@ -179,7 +186,7 @@ def restore(
     """
     from baton.cli.admin.backup.command import restore as run
 
-    run(options, path, origin, revive, _console(), json)
+    run(options, path, origin, revive, usage, _console(), json)
 
 
 @kv_app.command("stat")

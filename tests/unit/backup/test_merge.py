@@ -1,19 +1,24 @@
 """Which of two copies of a record stays when a backup is restored."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from baton.backup.merge import Merged, Outcome, is_lost, merge, new_epoch
+from baton.backup.merge import Merged, MergeRules, Outcome, is_lost, merge, new_epoch
+from baton.backup.usage_since import UsageSince
 from baton.tenancy.limits.budget import record as spending
 from baton.tenancy.limits.budget.record import FrontendCharge, SpendRecord
 from baton.tenancy.records.audit import AuditHead
 from baton.tenancy.records.tenants import encode
+from baton.usage.record import UsageRecord
+from baton.usage.record import encode as encode_usage
 from tests.support.tenancy import key, project, tenant
+from tests.support.usage.records import begun
 
 KEY = "tenancy/keys/key_0123456789abcdef"
-SPENT = "spending/202611/tenants/acme"
+SPENT = "spending/202611/tenant/acme"
 
 
 def merged(
@@ -24,16 +29,17 @@ def merged(
     lost: bool = False,
     revive: bool = False,
     backup_id: str = "b",
+    usage: UsageSince | None = None,
 ) -> Merged:
-    return merge(name, saved, stored, lost=lost, revive=revive, backup_id=backup_id)
+    return merge(name, saved, stored, MergeRules(backup_id, lost, revive, 77, usage))
 
 
 @pytest.mark.parametrize("name", [KEY, "tenants/acme", "tenancy/later/x", SPENT])
 def test_what_etcd_lacks_was_lost_or_deleted(name: str) -> None:
     saved = spending.encode(SpendRecord("")) if name == SPENT else b"{}"
-    assert merged(name, saved, None, lost=True) == Merged(Outcome.RESTORED, saved)
+    assert merged(name, saved, None, lost=True).outcome is Outcome.RESTORED
     assert merged(name, saved, None) == Merged(Outcome.DELETED)
-    assert merged(name, saved, None, revive=True) == Merged(Outcome.RESTORED, saved)
+    assert merged(name, saved, None, revive=True).outcome is Outcome.RESTORED
 
 
 @pytest.mark.parametrize("lost", [True, False])
@@ -110,7 +116,7 @@ def test_spending_is_added_up_once_however_often_it_is_restored() -> None:
     assert from_empty is not None
     assert spending.parse(from_empty).settled == 119
     assert merged(SPENT, saved, now).outcome is Outcome.NEWER, "etcd has lost nothing"
-    assert merged(SPENT, saved, b"damaged", lost=True).outcome is Outcome.NEWER
+    assert merged(SPENT, saved, b"damaged", lost=True).value is None
 
 
 def test_epochs_tell_whether_etcd_lost_data_since_a_backup() -> None:
@@ -125,3 +131,59 @@ def test_epochs_tell_whether_etcd_lost_data_since_a_backup() -> None:
     assert is_lost(restored, 5, "e0", 80), "a later backup of that time was not"
     assert not is_lost(restored, 9, restored, 7)
     assert new_epoch("e2", "", 70) == "e2"
+
+
+CREATED = 1_795_000_000  # in November 2026
+
+
+def since(*records: UsageRecord, tmp_path: Path) -> UsageSince:
+    file = tmp_path / "usage.jsonl"
+    file.write_bytes(b"".join(encode_usage(one) + b"\n" for one in (*records, *records[:1])))
+    usage = UsageSince(CREATED)
+    usage.read_files(file)
+    return usage
+
+
+def cost(nanodollars: int, ended: float, began: float = CREATED - 100.0) -> UsageRecord:
+    """Return a request; times in seconds, relative to the backup if they are small."""
+    return begun(
+        began_ms=int(began * 1000),
+        ended_ms=int((CREATED + ended) * 1000),
+        cost_nanodollars=nanodollars,
+        outcome="ok",
+    )
+
+
+def test_spending_is_the_sum_of_the_months_requests_to_the_unit(tmp_path: Path) -> None:
+    """The record lags: whether it has the last requests before the backup makes no difference."""
+    requests = [cost(100, -50), cost(20, -1), cost(3, 0.5), cost(4, 90)]
+    usage = since(*requests, tmp_path=tmp_path)
+    live = spent(frontends={"f9": FrontendCharge(1, 9, 4)})
+    for saved in (100, 120, 123):
+        charges = {"f0": FrontendCharge(1, saved + 8, saved)}
+        for stored, reserved in ((None, 0), (live, 5)):
+            once = merged(SPENT, spent(frontends=charges), stored, lost=True, usage=usage).value
+            assert once is not None
+            record = spending.parse(once)
+            assert (record.settled, record.charged) == (127, 127 + reserved)
+            again = merged(SPENT, spent(frontends=charges), once, lost=True, usage=usage)
+            assert again.outcome is Outcome.SAME
+
+
+def test_a_budget_of_the_middle_of_a_month_counts_from_then(tmp_path: Path) -> None:
+    usage = since(cost(1000, -50), cost(20, -10), cost(4, 90), tmp_path=tmp_path)
+    assert usage.spent(SPENT, 20) == 24, "1000 were spent before there was a budget"
+    assert usage.spent(SPENT, 5000) == 5004, "some usage records are gone"
+    assert usage.spent("spending/202611/tenant/other", 7) == 7
+
+
+def test_requests_belong_to_the_month_in_which_they_began(tmp_path: Path) -> None:
+    december = CREATED + 20 * 86_400.0
+    usage = since(
+        cost(1, -1), cost(50, 0, began=CREATED - 40 * 86_400.0), cost(7, 21 * 86_400, december),
+        tmp_path=tmp_path,
+    )  # fmt: skip
+    assert usage.spent("spending/202611/tenant/acme", 0) == 1
+    assert usage.spent("spending/202612/project/proj_1", 0) == 7
+    assert ("key/key_1", "spending/202612/key/key_1") in list(usage.names())
+    assert len(list(usage.names())) == 6

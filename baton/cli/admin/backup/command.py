@@ -1,5 +1,6 @@
 """Implementation of `baton backup` and `baton restore`."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -14,14 +15,19 @@ from baton.backup.merge import Outcome
 from baton.backup.reader import Backup
 from baton.backup.restore import Restore, Restored
 from baton.backup.snapshot import back_up
+from baton.backup.usage_since import UsageSince
 from baton.cli.admin.backup.options import RestoreOptions, SealedOptions
+from baton.cli.admin.db.commands import settings_of
 from baton.cli.shared.cluster_address import ClusterAddress, ask
 from baton.cli.shared.errors import EXIT_FAILED, EXIT_USAGE, CommandError
 from baton.cli.shared.render import size
 from baton.cluster.etcd.client import Etcd
+from baton.settings import StartupError
 
 T = TypeVar("T")
 
+POSTGRES = "postgres"
+"""Names the database of usage records, instead of a path."""
 _MAX_NAMES = 20
 _KINDS = {
     "tenants": "salts",
@@ -82,6 +88,7 @@ def restore(
     path: Path,
     origin: str,
     revive: bool,
+    usage: str,
     console: Console,
     as_json: bool,
 ) -> None:
@@ -92,6 +99,7 @@ def restore(
         path: the backup.
         origin: the backup's cluster, if it is another one; empty: it is the same.
         revive: whether to bring back what was deleted or ended since.
+        usage: where usage records are: a path, or POSTGRES; empty: they are not used.
         console: to print to.
         as_json: whether to print JSON.
 
@@ -111,9 +119,12 @@ def restore(
             f"{path} is a backup of cluster {header.cluster!r}, not of {expected!r}: to restore it "
             f"into cluster {address.name!r}, set --from {header.cluster}."
         )
+    costs = _costs(usage, header, address) if usage else None
     done = _ask(
         address,
-        lambda etcd: Restore(etcd, address.name, saved, passphrase, revive=revive).run(),
+        lambda etcd: Restore(
+            etcd, address.name, saved, passphrase, revive=revive, usage=costs
+        ).run(),
     )
     if as_json:
         fields = {
@@ -141,6 +152,41 @@ def _tell(done: Restored, header: BackupHeader, cluster: str, console: Console) 
         _say(console, f"  {name} ({outcome})")
     if len(done.kept_out) > _MAX_NAMES:
         _say(console, f"  and {len(done.kept_out) - _MAX_NAMES} more; --json lists all")
+
+
+def _costs(source: str, header: BackupHeader, address: ClusterAddress) -> UsageSince:
+    """Return the costs of requests since the month of a backup.
+
+    Raises:
+        CommandError: the records cannot be read.
+    """
+    costs = UsageSince(header.created_seconds)
+    if source != POSTGRES:
+        try:
+            costs.read_files(Path(source))
+        except OSError as error:
+            raise CommandError(f"--usage {source} cannot be read: {error.strerror}.") from error
+    else:
+        _read_postgres(costs, address)
+    if costs.empty:
+        raise CommandError(
+            f"--usage {source} has no record of a request that cost anything since the month of "
+            "the backup: name the right source, or leave it out."
+        )
+    return costs
+
+
+def _read_postgres(costs: UsageSince, address: ClusterAddress) -> None:
+    # asyncpg is imported only when it is used.
+    from baton.postgres.connecting import StateError
+
+    settings = settings_of("", None, address.local.cluster if address.local else "")
+    try:
+        asyncio.run(costs.read_postgres(settings))
+    except StartupError as error:
+        raise CommandError(str(error)) from error
+    except StateError as error:
+        raise CommandError(f"{error}.", EXIT_FAILED) from error
 
 
 def _ask(address: ClusterAddress, what: Callable[[Etcd], Awaitable[T]]) -> T:

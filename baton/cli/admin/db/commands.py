@@ -36,7 +36,7 @@ def upgrade(url: str, config: Path | None, cluster: str, *, optional: bool = Fal
     Raises:
         CommandError: no database is named, it cannot be reached, or its schema is newer.
     """
-    settings = _settings(url, config, cluster)
+    settings = settings_of(url, config, cluster)
     try:
         done = _run(
             schema.upgrade(settings, OPTIONAL_SECONDS) if optional else schema.upgrade(settings)
@@ -57,7 +57,7 @@ def status(url: str, config: Path | None, cluster: str) -> str:
         CommandError: no database is named, it cannot be reached, or has another schema than this
             release needs.
     """
-    settings = _settings(url, config, cluster)
+    settings = settings_of(url, config, cluster)
     problem = problem_of(_run(schema.current(settings)))
     if problem:
         raise CommandError(f"{place(settings)}: {problem}.", EXIT_FAILED)
@@ -77,7 +77,7 @@ def prune(before: str, url: str, config: Path | None, cluster: str) -> str:
         raise CommandError(
             f"--before is {before!r}: it must be a day, for example 2026-11-23."
         ) from None
-    settings = _settings(url, config, cluster)
+    settings = settings_of(url, config, cluster)
     count = _run(delete_before(settings, day))
     return f"Deleted {count} usage records older than {day} from {place(settings)}."
 
@@ -96,7 +96,12 @@ def at(url: str) -> StateSettings:
         raise CommandError(f"--state-url {reason}.") from None
 
 
-def _settings(url: str, config: Path | None, cluster: str) -> StateSettings:
+def settings_of(url: str, config: Path | None, cluster: str) -> StateSettings:
+    """Return the settings of the database that is named. Arguments are those of `upgrade`.
+
+    Raises:
+        CommandError: no database is named, or the URL is not one.
+    """
     if url:
         return at(url)
     arguments = [] if config is None else [f"{CONFIG_FLAG}={config}"]
