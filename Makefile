@@ -206,8 +206,8 @@ dist: $(DEV) ## Release: build a release into dist/: wheels, sdist, constraints,
 	@ls dist
 
 .PHONY: image
-image: | $(MADE) ## Release: build the container image with buildah; EXTRAS=server,nixl BASE=python:3.11-slim
-	@PYTHON="$(CURDIR)/$(BIN)/python" scripts/image.sh
+image: $(DEV) $(GENERATED) ## Release: build the container images and their SBOMs with buildah; EXTRAS=server,nixl BASE=python@sha256:...
+	@PYTHON="$(CURDIR)/$(BIN)/python" scripts/image/build.sh
 
 .PHONY: k8s-test
 k8s-test: $(DEV) $(GENERATED) ## Test: run the pods of the manifests with podman, under load; as root, half an hour

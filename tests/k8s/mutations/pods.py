@@ -109,7 +109,9 @@ PODS = (
         "images_have_versions", ETCD, f"{POD}.containers.0.image", "registry.k8s.io/etcd:latest"
     ),
     Mutation("images_have_versions", DECODE, f"{WORKER}.imagePullPolicy", "Never"),
-    Mutation("there_is_one_image", DECODE, f"{WORKER}.image", "registry.example.com/baton:0.0.9"),
+    Mutation(
+        "images_are_of_one_build", DECODE, f"{WORKER}.image", "registry.example.com/baton:0.0.9"
+    ),
     Mutation("programs_are_known", DECODE, f"{WORKER}.args.1", "decoder"),
     # Probes, and the end.
     Mutation("probes_can_pass", ETCD, f"{POD}.containers.0.readinessProbe.httpGet.port", "health"),
@@ -262,11 +264,28 @@ PODS = (
         USAGE,
     ),
     Mutation(
-        "there_is_one_image",
+        "images_are_of_one_build",
         FRONTEND,
         f"{POD}.initContainers.db-upgrade.image",
-        "localhost/baton:0.0.9",
+        "localhost/baton-extras:0.0.9",
         USAGE,
+    ),
+    Mutation(
+        "images_are_of_one_build",
+        FRONTEND,
+        f"{SERVER}.image",
+        "registry.example.com/baton-extras:0.1.0",
+        USAGE,
+    ),
+    Mutation(
+        "clients_are_in_their_image", FRONTEND, f"{SERVER}.image", "localhost/baton:0.1.0", LOG
+    ),
+    Mutation(
+        "clients_are_in_their_image",
+        "Deployment/router",
+        f"{POD}.containers.router.image",
+        "localhost/baton-extras:0.1.0",
+        LOG,
     ),
     Mutation(
         "secrets_are_read_by_their_user_only",

@@ -10,7 +10,7 @@ from tests.k8s.manifests.processes import (
     variables_of,
 )
 from tests.k8s.manifests.rules.registry import rule
-from tests.k8s.manifests.view import Pod, Rendered, title
+from tests.k8s.manifests.view import Container, Pod, Rendered, title
 
 ENDED_SECONDS = 5
 """What a process takes beyond its own limits: the interpreter, the kernel, the kubelet."""
@@ -18,6 +18,15 @@ _PROBES = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe"
 _NOT_SETTINGS = {"BATON_CONFIG", "BATON_SECRETS_DIR"}
 OF_COMPONENTS = {"MODEL_SOURCE", "SCALED_MODEL", "GPU_PRODUCT", "WORKER_MEMORY", "SHM_MEMORY"}
 """Variables of the ConfigMap model that components use."""
+EXTRAS = "-extras"
+NEED_EXTRAS = {
+    "BATON_STATE_URL_FILE",
+    "BATON_USAGE_KAFKA_BROKERS",
+    "BATON_USAGE_KAFKA_SASL_PASSWORD_FILE",
+}
+"""Settings whose clients are in localhost/baton-extras."""
+KINDS = {"nixl", "vllm", "cuda"}
+"""Ends of tags: what else an image contains."""
 SECRETS_OF_PEOPLE = {"baton-state": {"url"}, "baton-kafka": {"password"}}
 """Secrets that docs/kubernetes.md says how to make, and their keys."""
 
@@ -25,7 +34,11 @@ SECRETS_OF_PEOPLE = {"baton-state": {"url"}, "baton-kafka": {"password"}}
 @rule
 def programs_are_known(rendered: Rendered) -> Iterator[str]:
     for container in rendered.containers:
-        own = container.spec.get("image", "").rpartition("/")[2].startswith("baton:")
+        own = (
+            container.spec.get("image", "")
+            .rpartition("/")[2]
+            .startswith(("baton:", "baton-extras:"))
+        )
         if own and not container.process and "command" not in container.spec:
             yield f"{container.name}: {container.spec.get('args')} is no process of Baton"
     for pod in rendered.pods:
@@ -62,15 +75,43 @@ def variables_are_settings(rendered: Rendered) -> Iterator[str]:
 
 
 @rule
-def there_is_one_image(rendered: Rendered) -> Iterator[str]:
-    images = {container.spec.get("image") for container in rendered.containers if container.process}
-    images |= {
-        c.spec.get("image")
-        for c in rendered.containers
-        if c.pod.name == "cli" or c.spec.get("command", [""])[0] == "baton"
-    }
-    if len(images) != 1:
-        yield f"there are {sorted(map(str, images))}"
+def images_are_of_one_build(rendered: Rendered) -> Iterator[str]:
+    """Of one registry and one version, whatever else the image of a process contains."""
+    own = [one for one in rendered.containers if _is_baton(one)]
+    if len({_build(one) for one in own}) != 1:
+        yield f"there are {sorted({str(one.spec.get('image')) for one in own})}"
+
+
+@rule
+def clients_are_in_their_image(rendered: Rendered) -> Iterator[str]:
+    """Those of databases and Kafka are in the image with extras alone, and take space."""
+    for container in rendered.containers:
+        if not _is_baton(container):
+            continue
+        given = {variable["name"] for variable in container.spec.get("env", [])}
+        if container.process == "frontend":
+            given |= set(container.environment)
+        needs = bool(NEED_EXTRAS & given)
+        has = _name(container).endswith(EXTRAS)
+        if needs != has:
+            yield f"{container.name} {'lacks' if needs else 'has no use for'} the image with extras"
+
+
+def _is_baton(container: Container) -> bool:
+    command = container.spec.get("command", [""])[0]
+    return bool(container.process) or container.pod.name == "cli" or command == "baton"
+
+
+def _name(container: Container) -> str:
+    return str(container.spec.get("image")).rpartition(":")[0]
+
+
+def _build(container: Container) -> tuple[str, str]:
+    """Return where the image is from, and its tag without what else the image has."""
+    tag = str(container.spec.get("image")).rpartition(":")[2]
+    while (parts := tag.rpartition("-"))[2] in KINDS:
+        tag = parts[0]
+    return _name(container).removesuffix(EXTRAS), tag
 
 
 @rule
