@@ -14,6 +14,7 @@ from baton.cli.admin.tenancy.class_app import classes_app
 from baton.cli.admin.usage.options import UsageOptions
 from baton.cli.inspect.route.app import route_app
 from baton.cli.models.app import models_app
+from baton.cli.plan.options import PlanOptions
 from baton.cli.shared.errors import EXIT_INTERRUPTED, CommandError
 from baton.cli.shared.options import (
     CertsOptions,
@@ -187,6 +188,18 @@ def restore(
     from baton.cli.admin.backup.command import restore as run
 
     run(options, path, origin, revive, usage, _console(), json)
+
+
+@app.command()
+@expand_options
+def plan(
+    options: PlanOptions,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Calculate how many GPUs a model needs, and what to expect of them."""
+    from baton.cli.plan.command import plan as run
+
+    run(options, _console(), json)
 
 
 @kv_app.command("stat")

@@ -10,6 +10,7 @@ from typing import Literal
 from rich.console import Console
 
 from baton.cli.shared.errors import EXIT_FAILED, CommandError
+from baton.cli.shared.manifests import POOL, find_manifests
 from baton.models.errors import PullError
 from baton.models.sources.names import (
     FORMS,
@@ -38,7 +39,6 @@ _IMAGE = re.compile(
     r"[a-z0-9.-]+(:[0-9]+)?(/[a-z0-9._-]+)+(:[A-Za-z0-9_][\w.-]{0,127})?(@sha256:[0-9a-f]{64})?",
     re.ASCII,
 )
-_POOL = "pool"
 
 _TEXT = """\
 # The workers of {served}. List this directory under resources of the overlay of your cluster.
@@ -131,7 +131,7 @@ def overlay(
             raise CommandError(f"{value!r} is no name of a {what}: check --{what}.")
     if directory.exists():
         raise CommandError(f"{directory} exists: choose another directory, or remove it.")
-    root = _root(directory, manifests)
+    root = find_manifests(directory, manifests)
     used = [*components] if volume else [_COMPONENT[cache], *components]
     paths = ["parts/another-model", *(f"components/{one}" for one in dict.fromkeys(used))]
     for path in paths:
@@ -144,7 +144,7 @@ def overlay(
     text = _TEXT.format(
         served=served,
         namespace=namespace,
-        pool=json.dumps(f"{up}/{_POOL}"),
+        pool=json.dumps(f"{up}/{POOL}"),
         components="\n".join(f"  - {json.dumps(f'{up}/{path}')}" for path in paths),
         name=name,
         literals="\n".join(
@@ -172,18 +172,6 @@ def _served(source: str) -> str:
     """Return the last part of a source's path, without revision and tag."""
     last = after_scheme(source).rstrip("/").rpartition("/")[2]
     return last.partition("@")[0].partition(":")[0]
-
-
-def _root(directory: Path, manifests: Path | None) -> Path:
-    """Return Baton's directory `k8s`."""
-    places = [manifests] if manifests is not None else list(directory.absolute().parents)
-    for place in places:
-        if (place / _POOL / "kustomization.yaml").is_file():
-            return place
-    where = str(manifests) if manifests is not None else f"No directory above {directory}"
-    raise CommandError(
-        f"{where} has no {_POOL}/kustomization.yaml: set --manifests to Baton's k8s."
-    )
 
 
 def _volume(source: str) -> str:

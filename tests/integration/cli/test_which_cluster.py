@@ -48,7 +48,7 @@ print(json.dumps([run(words) for words in json.loads(sys.argv[1])]))
 """
 
 NO_CLUSTER = (
-    *("up", "demo", "serve", "simulate", "certs", "version", "config show"),
+    *("up", "demo", "serve", "simulate", "certs", "version", "config show", "plan"),
     *("models pull", "models verify", "models overlay"),
 )
 """Commands that are for no cluster that runs, or start one."""

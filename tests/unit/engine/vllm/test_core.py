@@ -2,16 +2,19 @@
 
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
+from baton.planning.model import read_model
 from baton.settings import EngineSettings
 
 pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("vllm-engines")]
 
 BLOCK = 32
+KV_BYTES = 2**20
 _names = count()
 
 
@@ -82,7 +85,7 @@ def core(tmp_path_factory: pytest.TempPathFactory, admissions: Admissions) -> It
         kind="vllm",
         model=write_random_checkpoint(tmp_path_factory.mktemp("core"), head_size=32),
         dtype="float32",
-        kv_bytes=2**20,
+        kv_bytes=KV_BYTES,
         threads=1,
     )
     prepare(settings)
@@ -190,3 +193,12 @@ def test_a_request_is_stopped_in_every_state(core: Any, admissions: Admissions) 
     assert core.free_pages == core.total_pages
     assert not core.has_work()
     assert not core.failed
+
+
+def test_a_plans_bytes_are_those_of_vllm(core: Any) -> None:
+    model = read_model(Path(core._core.vllm_config.model_config.model), "float32")
+    block_bytes = BLOCK * model.kv_token_bytes
+    report = core._scheduler.kv_cache_config
+    assert report.num_blocks == KV_BYTES // block_bytes
+    assert sum(tensor.size for tensor in report.kv_cache_tensors) == report.num_blocks * block_bytes
+    assert core.total_pages == report.num_blocks - 1, "as a plan says: one is vLLM's own"
