@@ -41,6 +41,19 @@ def model(cluster: str, name: str, variant: str) -> str:
     return f"{models(cluster)}{name}/{variant}"
 
 
+def kept(cluster: str) -> str:
+    """Return the prefix of `KeptModel` records; the model's name follows.
+
+    It is between instances and models, so that members' watches yield them too.
+    """
+    return f"/baton/{cluster}/kept/"
+
+
+def tokenizer(cluster: str, digest: bytes, name: str) -> str:
+    """Return the prefix of the pieces of a kept model's tokenizer; their numbers follow."""
+    return f"/baton/{cluster}/tokenizers/{digest.hex()}/{name}/"
+
+
 def model_variant(served: Instance | ModelCard) -> str:
     """Return the variant of the model card that describes a worker, or of a card.
 
@@ -121,9 +134,9 @@ def lasting(cluster: str) -> tuple[str, ...]:
 
 
 def members_range(cluster: str) -> tuple[str, str]:
-    """Return the start and end (exclusive) of the range of instances and models.
+    """Return the start and end (exclusive) of the range of instances, kept models and models.
 
-    One range, so that one watch yields both in write order.
+    One range, so that one watch yields all in write order.
     """
     return instances(cluster), prefix_end(models(cluster))
 

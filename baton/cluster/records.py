@@ -1,11 +1,14 @@
-"""The records that discovery reads: instances and model cards, decoded once per value."""
+"""The records that discovery reads: instances, model cards and kept models, decoded once per
+value."""
 
 from baton.cluster import keys
 from baton.cluster.catalog import CardKey
-from baton.internal.v1.cluster_pb2 import Instance, ModelCard
+from baton.internal.v1.cluster_pb2 import Instance, KeptModel, ModelCard
 from baton.telemetry.logs import get_logger
 
 log = get_logger(__name__)
+
+Record = Instance | ModelCard | KeptModel
 
 
 class RecordCache:
@@ -20,7 +23,8 @@ class RecordCache:
     def __init__(self, cluster: str) -> None:
         self._instances = keys.instances(cluster)
         self._models = keys.models(cluster)
-        self._decoded: dict[str, tuple[bytes, Instance | ModelCard]] = {}
+        self._kept = keys.kept(cluster)
+        self._decoded: dict[str, tuple[bytes, Record]] = {}
 
     def instance_id(self, key: str) -> str | None:
         """Return the ID of the instance whose record is at a key; None: not an instance key."""
@@ -35,12 +39,16 @@ class RecordCache:
         name, _, variant = key.removeprefix(self._models).rpartition("/")
         return name, variant
 
-    def decode(self, key: str, value: bytes) -> Instance | ModelCard | None:
+    def kept_name(self, key: str) -> str | None:
+        """Return the model that the record at a key keeps; None: not such a key."""
+        return key.removeprefix(self._kept) if key.startswith(self._kept) else None
+
+    def decode(self, key: str, value: bytes) -> Record | None:
         """Return the record at a key; None: it is of another kind or unreadable."""
         known = self._decoded.get(key)
         if known is not None and known[0] == value:
             return known[1]
-        record: Instance | ModelCard
+        record: Record
         try:
             if (instance_id := self.instance_id(key)) is not None:
                 record = keys.decode(Instance, value)
@@ -48,6 +56,8 @@ class RecordCache:
                 record.id = instance_id
             elif self.card_key(key) is not None:
                 record = keys.decode(ModelCard, value)
+            elif self.kept_name(key) is not None:
+                record = _kept(value)
             else:
                 return None
         except ValueError as error:
@@ -63,3 +73,10 @@ class RecordCache:
     def retain(self, held: set[str]) -> None:
         """Forget every key that is not in this set."""
         self._decoded = {key: known for key, known in self._decoded.items() if key in held}
+
+
+def _kept(value: bytes) -> KeptModel:
+    record = keys.decode(KeptModel, value)
+    if len({card.tokenizer_digest for card in record.cards}) != 1:
+        raise ValueError("not exactly one tokenizer")
+    return record

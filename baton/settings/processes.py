@@ -6,6 +6,7 @@ from pydantic import Field
 
 from baton.settings.groups import (
     AuthSettings,
+    ClusterSettings,
     EngineSettings,
     EtcdSettings,
     EventSettings,
@@ -84,6 +85,7 @@ class FrontendSettings(ProcessSettings):
     public: PublicSettings = PublicSettings()
     auth: AuthSettings = AuthSettings()
     text: TextSettings = TextSettings()
+    cluster: ClusterSettings = ClusterSettings()
     limits: FrontendLimits = FrontendLimits()
     placement: FrontendPlacement = FrontendPlacement()
     workers: WorkerConnectionSettings = WorkerConnectionSettings()
@@ -110,6 +112,7 @@ class WorkerSettings(ProcessSettings):
     role: Literal["prefill", "decode", "combined"] = Field(
         "combined", description="what the worker does; combined: prefill and decode"
     )
+    cluster: ClusterSettings = ClusterSettings()
     engine: EngineSettings = EngineSettings()
     kv: KvSettings = KvSettings()
     limits: WorkerLimits = WorkerLimits()

@@ -31,6 +31,7 @@ from baton.telemetry import scope
 from baton.telemetry.logs import get_logger
 from baton.worker.core import WorkerCore
 from baton.worker.engine_loop import EngineLoop
+from baton.worker.kept.keeper import ModelKeeper
 from baton.worker.load import LoadReporter
 from baton.worker.readiness import ROUTERS, STORE, wait_routers, wait_store
 from baton.worker.records import (
@@ -174,6 +175,10 @@ async def compose(
         )
     )
 
+    if settings.cluster.model_keep_seconds and tokenizer is not None:
+        keep_seconds = settings.cluster.model_keep_seconds
+        keeper = ModelKeeper(etcd, settings.etcd.cluster, card, tokenizer, keep_seconds)
+        process.spawn(keeper.run(), "kept model")
     process.ready_when("registration", registration.wait_registered())
     if attached:
         readiness.done(STORE)

@@ -27,6 +27,7 @@ from baton.tenancy.directory.uses import LastUses
 from baton.tenancy.directory.watch import DirectoryWatch
 from baton.usage.recording import recording
 from baton.v1 import inference_pb2_grpc
+from baton.worker.kept.reader import KeptTokenizers
 from services.frontend.access.authenticator import (
     Authenticator,
     KeyAuthentication,
@@ -92,7 +93,12 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     )
     registry = Registry(pool.usable)
     loader = await stack.enter_async_context(
-        TokenizerLoader(registry, lambda: discovery.instances.values(), settings.workers)
+        TokenizerLoader(
+            registry,
+            lambda: discovery.instances.values(),
+            settings.workers,
+            KeptTokenizers(etcd, cluster, lambda: discovery.kept),
+        )
     )
     authenticator, watch = await _authenticator(process, settings.auth, etcd, cluster)
     claims = Claims()
@@ -109,7 +115,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     process.spawn(limited.follow(discovery), "limits' owners")
     process.spawn(limited.run_ticks(), "limits' ticks")
     request_limits = None if settings.auth.mode == "off" else limited
-    waiting = WorkerWaitQueue(limits)
+    waiting = WorkerWaitQueue(limits, settings.cluster.model_start_seconds)
     suspects = Suspects()
     refusals = await stack.enter_async_context(
         SharedRefusals(etcd, cluster, REFUSE_SECONDS, suspects.add_refused, suspects.lift)

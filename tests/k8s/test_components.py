@@ -15,19 +15,23 @@ pytestmark = pytest.mark.xdist_group("manifests")
 EVERY = tuple(name for name in RENDERINGS if name.startswith("components/"))
 MODELS = tuple(name for name in EVERY if name.startswith("components/model-"))
 GPUS = ("components/gpu", "components/gpu-claim")
-OTHERS = tuple(name for name in EVERY if name not in (*MODELS, *GPUS))
+SCALERS = ("components/autoscaling", "components/scale-to-zero")
+OTHERS = tuple(name for name in EVERY if name not in (*MODELS, *GPUS, *SCALERS))
 PAIRS = tuple(
     pair
     for pair in itertools.combinations(EVERY, 2)
-    if not any(set(pair) <= set(group) for group in (MODELS, GPUS))
+    if not any(set(pair) <= set(group) for group in (MODELS, GPUS, SCALERS))
 )
 """Any two, but of those that say to use one of them."""
 
 
-@pytest.mark.parametrize(("model", "gpu"), list(zip(MODELS, itertools.cycle(GPUS), strict=False)))
-def test_all_together_in_any_order(model: str, gpu: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "gpu", "scaler"),
+    list(zip(MODELS, itertools.cycle(GPUS), itertools.cycle(SCALERS), strict=False)),
+)
+def test_all_together_in_any_order(model: str, gpu: str, scaler: str) -> None:
     """An order and its reverse have any two in both orders."""
-    chosen = (*OTHERS, model, gpu)
+    chosen = (*OTHERS, model, gpu, scaler)
     assert not _broken(chosen)
     _assert_same(chosen, chosen[::-1])
 

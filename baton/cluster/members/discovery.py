@@ -13,7 +13,7 @@ from baton.cluster.members.membership import Membership, MembershipChange, healt
 from baton.cluster.members.probe import LivenessProbe, Prober, liveness
 from baton.cluster.members.subscription import ChangeSubscription
 from baton.cluster.records import RecordCache
-from baton.internal.v1.cluster_pb2 import Instance, ModelCard, Role
+from baton.internal.v1.cluster_pb2 import Instance, KeptModel, ModelCard, Role
 from baton.process.background import start_background
 from baton.rpc.timing.backoff import Backoff
 from baton.settings import EtcdSettings
@@ -91,8 +91,13 @@ class Discovery:
 
     @property
     def models(self) -> Mapping[CardKey, ModelCard]:
-        """Model cards by name and variant; a live view."""
+        """Model cards by name and variant, those of kept models included; a live view."""
         return self._catalog.cards
+
+    @property
+    def kept(self) -> Mapping[str, KeptModel]:
+        """Models that stay known without workers, by name; a live view."""
+        return self._catalog.kept
 
     def by_role(self, role: Role.ValueType) -> list[Instance]:
         """Return the live instances that have this role."""
@@ -200,29 +205,36 @@ class Discovery:
 
     def _apply_list(self, pairs: list[tuple[str, bytes]]) -> None:
         self._records.retain({key for key, _ in pairs})
-        instances, cards = [], []
+        instances, cards, kept = [], [], {}
         for key, value in pairs:
             record = self._records.decode(key, value)
             if isinstance(record, Instance):
                 instances.append(record)
+            elif isinstance(record, KeptModel):
+                kept[self._records.kept_name(key) or ""] = record
             elif record is not None and (card_key := self._records.card_key(key)):
                 cards.append((card_key, record))
-        models_changed = self._catalog.on_list(cards)
+        models_changed = self._catalog.on_list(cards, kept)
         self._publish(self._membership.on_list(instances, _now()), models_changed)
 
     def _apply_event(self, event: WatchEvent) -> None:
         instance_id = self._records.instance_id(event.key)
         card_key = self._records.card_key(event.key)
+        kept_name = self._records.kept_name(event.key)
         if event.value is None:
             self._records.delete(event.key)
             if instance_id is not None:
                 self._publish(self._membership.on_delete(instance_id, _now()))
             elif card_key is not None:
                 self._publish([], self._catalog.on_delete(card_key))
+            elif kept_name is not None:
+                self._publish([], self._catalog.on_kept(kept_name, None))
             return
         record = self._records.decode(event.key, event.value)
         if isinstance(record, Instance):
             self._publish(self._membership.on_put(record, _now()))
+        elif isinstance(record, KeptModel):
+            self._publish([], self._catalog.on_kept(kept_name or "", record))
         elif record is not None and card_key is not None:
             self._publish([], self._catalog.on_put(card_key, record))
 

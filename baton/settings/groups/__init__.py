@@ -2,6 +2,7 @@
 
 from baton.settings.groups.base import SettingsGroup
 from baton.settings.groups.common import (
+    ClusterSettings,
     EtcdSettings,
     EventSettings,
     GrpcSettings,
@@ -39,6 +40,7 @@ from baton.settings.groups.worker import KvSettings, LoadSettings, WorkerLimits
 
 __all__ = [
     "AuthSettings",
+    "ClusterSettings",
     "EngineSettings",
     "EtcdSettings",
     "EventSettings",

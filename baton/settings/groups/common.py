@@ -132,6 +132,25 @@ class TlsSettings(SettingsGroup):
     )
 
 
+class ClusterSettings(SettingsGroup):
+    """Models whose workers come and go."""
+
+    model_keep_seconds: int = Field(
+        0,
+        ge=0,
+        le=366 * 86400,
+        description="a model stays known for this long after its last worker left: frontends list "
+        "it, and its requests wait for a worker to start. 0: it does not. Workers use this",
+    )
+    model_start_seconds: float = Field(
+        600,
+        ge=0,
+        le=86400,
+        description="longest time that a request for such a model waits for a worker to start, "
+        "within its deadline. Frontends use this",
+    )
+
+
 class EtcdSettings(SettingsGroup):
     """The etcd that the cluster registers in."""
 

@@ -3,6 +3,7 @@
 import asyncio
 
 from baton.cluster.members.discovery import Discovery
+from baton.internal.v1 import cluster_pb2
 from baton.ops.checks import Readiness
 from services.frontend.metrics import MODELS
 from services.frontend.models.loader import TokenizerLoader
@@ -40,18 +41,22 @@ class Availability:
         self._first = asyncio.Event()
         readiness.wait_for(MODELS_PART, registry.missing_reason())
         pool.on_change = loader.on_loaded = self._update
+        waiting.is_starting = registry.is_starting
 
     async def follow(self, discovery: Discovery) -> None:
         """Follow changes in the cluster, until cancelled."""
         async for change in discovery.changes():
             if change.kind == "models":
-                self._registry.set_cards(discovery.models.values())
+                self._registry.set_cards(discovery.models.values(), discovery.kept)
                 self._loader.update()
             else:
                 alive = change.kind != "down"
                 self._registry.follow(change.instance, alive=alive)
                 self._pool.follow(change.instance, alive=alive)
                 self._router_client.follow(change.instance, alive=alive)
+                if change.kind == "up" and change.instance.role == cluster_pb2.ROLE_ROUTER:
+                    # It is to learn of the requests that wait for a worker to be started.
+                    self._waiting.wake(self._registry.is_starting)
             self._update()
 
     async def wait_first(self) -> None:

@@ -1,4 +1,4 @@
-"""Loads the tokenizers named by model cards, from the workers that serve them."""
+"""Loads the tokenizers named by model cards, from the workers that serve them or from etcd."""
 
 import asyncio
 import random
@@ -11,6 +11,7 @@ from baton.process.background import start_background
 from baton.rpc.timing.backoff import Backoff
 from baton.settings import WorkerConnectionSettings
 from baton.telemetry.logs import get_logger
+from baton.worker.kept.reader import KeptTokenizers
 from baton.worker.wire.tokenizer_files import TokenizerFiles
 from services.frontend.metrics import TOKENIZER_LOADS
 from services.frontend.models.fetch import FetchError, fetch_tokenizer
@@ -29,8 +30,9 @@ log = get_logger(__name__)
 class TokenizerLoader:
     """Runs one task per tokenizer that the registry lacks; lives on the event loop.
 
-    A task tries the workers in random order until one delivers the files, and ends when no card
-    names the tokenizer any more. Nothing is written to disk.
+    A task tries the workers in random order until one delivers the files, then what is kept of
+    models without workers; it ends when no card names the tokenizer any more. Nothing is written to
+    disk.
     """
 
     def __init__(
@@ -38,9 +40,11 @@ class TokenizerLoader:
         registry: Registry,
         instances: Callable[[], Iterable[Instance]],
         settings: WorkerConnectionSettings,
+        kept: KeptTokenizers,
     ) -> None:
-        """Load for a registry, from the workers among the `instances` alive."""
+        """Load for a registry, from the workers among the `instances` alive, and from `kept`."""
         self._settings = settings
+        self._kept = kept
         self._registry = registry
         self._instances = instances
         self._tasks: dict[bytes, asyncio.Task[None]] = {}
@@ -97,13 +101,16 @@ class TokenizerLoader:
         self.on_loaded()
 
     async def _fetch(self, digest: bytes, size: int) -> TokenizerFiles:
-        """Return the files from the first worker that delivers all of them."""
+        """Return the files from the first worker that delivers all of them, or from etcd."""
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS)
         tried: set[str] = set()
         while True:
             serving = [one for one in self._instances() if one.tokenizer_digest == digest]
             untried = [one for one in serving if one.incarnation not in tried]
             if not untried:
+                files = await self._kept.read(digest, size)
+                if files is not None:
+                    return files
                 tried.clear()
                 await asyncio.sleep(backoff.next())
                 continue

@@ -1,10 +1,10 @@
-"""The available models: those with live workers and a loaded tokenizer.
+"""The available models: those with live workers, or kept ones, and a loaded tokenizer.
 
 Names of models are resolved only here; no name is ever joined to a path.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from baton.errors import BatonError, Reason, invalid_field
@@ -35,6 +35,8 @@ class Registry:
         self._usable = usable
         self._cards: dict[str, dict[bytes, list[cluster_pb2.ModelCard]]] = {}
         """Cards by name, then by digest of the tokenizer."""
+        self._kept: frozenset[str] = frozenset()
+        """Names of models that stay known without workers."""
         self._workers: dict[str, cluster_pb2.Instance] = {}
         """Workers that decode and accept work, by id."""
         self._tokenizers: dict[bytes, Tokenizer] = {}
@@ -48,9 +50,15 @@ class Registry:
         self._adapter_names: dict[tuple[str, str], None] = {}
         """Adapters that were served once: names of model and adapter."""
 
-    def set_cards(self, cards: Iterable[cluster_pb2.ModelCard]) -> None:
-        """Replace the cards of served models; drop tokenizers that none names."""
+    def set_cards(self, cards: Iterable[cluster_pb2.ModelCard], kept: Collection[str] = ()) -> None:
+        """Replace the cards of served and kept models; drop tokenizers that none names.
+
+        Args:
+            cards: of all models.
+            kept: names of the models that stay known without workers.
+        """
         self._cards = {}
+        self._kept = frozenset(kept)
         for card in cards:
             of_name = self._cards.setdefault(card.name, {})
             of_name.setdefault(card.tokenizer_digest, []).append(card)
@@ -143,14 +151,20 @@ class Registry:
             and (not adapter or any(one.name == adapter for one in worker.adapters))
         )
 
+    def is_starting(self, name: str) -> bool:
+        """Return whether a model is kept and has no worker that decodes: one is to be started."""
+        return name in self._kept and not any(
+            worker.model == name for worker in self._workers.values()
+        )
+
     def update_listed(self) -> None:
-        """List the models that are available now; they stay while a card names them."""
+        """List the models that are available now or kept; they stay while a card names them."""
         for name in self._models.keys() - self._listed:
-            if self.can_serve(name):
+            if name in self._kept or self.can_serve(name):
                 self._listed.add(name)
 
     def listed(self) -> list[ServedModel]:
-        """Return the models that are served now, by name."""
+        """Return the models that are served now or kept, by name."""
         return [self._models[name] for name in sorted(self._listed)]
 
     def missing_reason(self) -> str:

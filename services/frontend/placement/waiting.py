@@ -22,7 +22,17 @@ log = get_logger(__name__)
 class WorkerWait:
     """One request in the queue, from `WorkerWaitQueue.enter` until it is woken, fails or leaves."""
 
-    __slots__ = ("began", "error", "model", "on_failed", "on_worker", "queue", "size", "timer")
+    __slots__ = (
+        "began",
+        "error",
+        "model",
+        "on_failed",
+        "on_worker",
+        "queue",
+        "seconds",
+        "size",
+        "timer",
+    )
 
     def __init__(
         self,
@@ -41,7 +51,8 @@ class WorkerWait:
         self.on_worker = on_worker
         self.on_failed = on_failed
         self.began = queue.loop.time()
-        self.timer = queue.loop.call_later(queue.seconds, self._too_long)
+        self.seconds = queue.longest(model)
+        self.timer = queue.loop.call_later(self.seconds, self._too_long)
 
     def leave(self) -> None:
         """Stop waiting. Idempotent."""
@@ -50,9 +61,8 @@ class WorkerWait:
 
     def _too_long(self) -> None:
         if self.queue is not None:
-            seconds = self.queue.seconds
             self.queue.remove(self, "timed_out")
-            self.on_failed(_failure(self.error, f"none appeared within {seconds:g} s"))
+            self.on_failed(_failure(self.error, f"none appeared within {self.seconds:g} s"))
 
 
 class WorkerWaitQueue:
@@ -61,16 +71,24 @@ class WorkerWaitQueue:
     The only place where requests wait for a worker to appear: new ones, and streams whose worker
     was lost. Lives on the event loop. Bounded in number and in bytes; a request fails with the
     reason that it could not run, immediately if the queue is full, or after
-    `wait_for_worker_seconds`.
+    `wait_for_worker_seconds`, or after `start_seconds` if a worker is to be started for it.
+
+    Args:
+        limits: bounds.
+        start_seconds: longest wait for a worker that is to be started.
+        loop: the clock; by default the running loop.
     """
 
     def __init__(
-        self, limits: FrontendLimits, loop: asyncio.AbstractEventLoop | None = None
+        self,
+        limits: FrontendLimits,
+        start_seconds: float = 0.0,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        """Bound the queue by `limits`; `loop` is the clock, by default the running loop."""
         self.loop = loop or asyncio.get_running_loop()
-        self.seconds = limits.wait_for_worker_seconds
-        """The longest wait."""
+        self._start_seconds = start_seconds
+        self.is_starting: Callable[[str], bool] = lambda _: False
+        """Returns whether a model is kept and has no worker, so that one is to be started."""
         self._limits = limits
         self._waiting: dict[str, dict[WorkerWait, None]] = {}
         """Waiting requests by model, the oldest first."""
@@ -83,6 +101,11 @@ class WorkerWaitQueue:
 
     def __len__(self) -> int:
         return self._count
+
+    def longest(self, model: str) -> float:
+        """Return the seconds that a request for a model may wait."""
+        seconds = self._limits.wait_for_worker_seconds
+        return max(seconds, self._start_seconds) if self.is_starting(model) else seconds
 
     def enter(
         self,

@@ -2,7 +2,7 @@
 
 from tests.k8s.mutations.mutation import Mutation
 
-_SCALED = "components/autoscaling"
+_SCALED, _ZERO = "components/autoscaling", "components/scale-to-zero"
 _QUERY = "spec.triggers.0.metadata.query"
 
 
@@ -57,4 +57,19 @@ SCALING = (
         'avg(baton_frontend_requests_active{namespace="baton"}) / 10',
         "frontend",
     ),
+    *(
+        Mutation("pools_at_zero_come_back", target, path, value, _ZERO)
+        for target, path, value in (
+            ("ScaledObject/decode", "spec.fallback.replicas", 2),
+            ("ScaledObject/decode", "spec.triggers.0.metadata.activationThreshold", "1"),
+            ("ScaledObject/frontend", "spec.minReplicaCount", 0),
+            ("ConfigMap/model", "data.BATON_CLUSTER_MODEL_KEEP_SECONDS", "0"),
+            (
+                "Deployment/router",
+                "spec.template.spec.containers.0.env.BATON_SCALING_IDLE_SECONDS.value",
+                "0",
+            ),
+        )
+    ),
+    Mutation("pools_at_zero_come_back", "ScaledObject/prefill", "spec.minReplicaCount", 0, _SCALED),
 )

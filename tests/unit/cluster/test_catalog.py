@@ -1,7 +1,7 @@
 """Which models are in view."""
 
 from baton.cluster.catalog import Catalog
-from baton.internal.v1.cluster_pb2 import Instance, ModelCard
+from baton.internal.v1.cluster_pb2 import Instance, KeptModel, ModelCard
 
 LAYOUT = b"L" * 16
 KEY = ("tiny", f"{LAYOUT.hex()}.")
@@ -69,3 +69,28 @@ def test_card_goes_with_the_last_worker_that_has_its_tokenizer():
         Instance(id="w", model="tiny", layout_id=LAYOUT, tokenizer_digest=digests[0])
     )
     assert list(catalog.cards) == keys[1:]
+
+
+def test_a_kept_model_is_in_view_while_no_worker_serves_it():
+    catalog = Catalog()
+    kept = KeptModel(cards=[ModelCard(name="tiny", layout_id=LAYOUT, context_tokens=9)])
+    assert catalog.on_kept("tiny", kept)
+    assert list(catalog.cards.values()) == list(kept.cards)
+    catalog.on_put(KEY, CARD)
+    catalog.on_instance_up(WORKER)
+    assert list(catalog.cards.values()) == [CARD], "a live card hides what is kept"
+    catalog.on_delete(KEY)
+    assert catalog.on_instance_down(WORKER)
+    assert list(catalog.cards.values()) == list(kept.cards)
+    assert not catalog.on_list([], {"tiny": kept})
+    assert catalog.on_kept("tiny", None)
+    assert not catalog.cards
+    assert not catalog.kept
+
+
+def test_a_list_without_a_kept_model_drops_it():
+    catalog = Catalog()
+    catalog.on_kept("tiny", KeptModel(cards=[CARD]))
+    assert catalog.on_list([(KEY, CARD)]), "it is no longer kept"
+    assert catalog.on_list([])
+    assert not catalog.cards

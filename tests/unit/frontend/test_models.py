@@ -299,3 +299,23 @@ def test_a_model_says_what_computes_it_and_whether_tokens_are_the_same(model: Se
         "its workers have 2 different engine layouts",
     )
     assert served(card("m")).deterministic is None, "a worker of an older release"
+
+
+def test_a_kept_model_is_listed_without_workers_until_it_is_not_kept(model: ServedModel) -> None:
+    registry = Registry(lambda _: True)
+    registry.set_cards([card("m"), card("n")], ["m"])
+    registry.add_tokenizer(A, model.tokenizer)
+    registry.update_listed()
+    assert [one.name for one in registry.listed()] == ["m"]
+    assert registry.get("m").model.name == "m"
+    assert registry.is_starting("m")
+    assert not registry.is_starting("n")
+    assert not registry.can_serve("m")
+    worker = cluster_pb2.Instance(
+        id="w", model="m", tokenizer_digest=A, role=cluster_pb2.ROLE_DECODE
+    )
+    registry.follow(worker, alive=True)
+    assert not registry.is_starting("m")
+    registry.follow(worker, alive=False)
+    registry.set_cards([])
+    assert reason_of(registry, "m") is Reason.NO_WORKER

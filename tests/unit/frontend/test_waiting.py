@@ -20,7 +20,7 @@ class Waiting:
     def __init__(self, **limits: Any) -> None:
         self.loop = ManualLoop()
         loop: Any = self.loop
-        self.queue = WorkerWaitQueue(FrontendLimits(**limits), loop)
+        self.queue = WorkerWaitQueue(FrontendLimits(**limits), loop=loop)
         self.woken: list[str] = []
         self.failed: dict[str, BatonError] = {}
 
@@ -153,3 +153,19 @@ async def test_a_task_waits_until_it_is_woken_cancelled_or_told_of_the_end() -> 
     late = WorkerWaitQueue(FrontendLimits(wait_for_worker_seconds=0))
     with pytest.raises(BatonError, match="none appeared within 0 s"):
         await late.wait("m", 1, NONE)
+
+
+def test_a_request_waits_longer_while_a_worker_is_started_for_its_model() -> None:
+    loop: Any = ManualLoop()
+    queue = WorkerWaitQueue(FrontendLimits(wait_for_worker_seconds=5), 60, loop)
+    queue.is_starting = {"kept"}.__contains__
+    failed: dict[str, float] = {}
+    for model in ("kept", "gone"):
+        queue.enter(
+            model, 1, NONE, pytest.fail, lambda _, m=model: failed.update({m: loop.time()}), 0
+        )
+    began = loop.time()
+    loop.advance(59)
+    assert list(failed) == ["gone"]
+    loop.advance(2)
+    assert failed["kept"] - began >= 60

@@ -68,6 +68,33 @@ def frontends_follow_their_requests(rendered: Rendered) -> Iterator[str]:
                 yield f"{title(one)} sets {found} for {OPEN_REQUESTS:.0f} open requests"
 
 
+@rule
+def pools_at_zero_come_back(rendered: Rendered) -> Iterator[str]:
+    """A pool may have no pods if routers say so, and if its model stays known."""
+    routers = [one.environment for one in rendered.containers if one.process == "router"]
+    for one, pod, queries in _scalers(rendered):
+        spec = one["spec"]
+        if spec.get("minReplicaCount", 0) and "idleReplicaCount" not in spec:
+            continue
+        if pod.role not in NEEDED:
+            yield f"{title(one)} may have no pods"
+            continue
+        if not all(float(env.get("BATON_SCALING_IDLE_SECONDS", 0)) for env in routers):
+            yield f"{title(one)} goes to 0, and routers never say so"
+        workers = [c.environment for c in pod.baton if not c.init]
+        if not all(int(env.get("BATON_CLUSTER_MODEL_KEEP_SECONDS", 0)) for env in workers):
+            yield f"{title(one)} goes to 0, and its model is forgotten"
+        if spec.get("fallback", {}).get("replicas") != 0:
+            yield f"{title(one)} starts pods when there are no metrics"
+        for query in queries:
+            least = float(query.get("activationThreshold", 0))
+            for needed in (0, 1):
+                value = _evaluated(query, series_of(rendered, pod, needed=needed))
+                active = isinstance(value, dict) and any(n > least for n in value.values())
+                if active != bool(needed):
+                    yield f"{title(one)} is {'not ' * (not active)}active for a need of {needed}"
+
+
 def _scalers(rendered: Rendered) -> Iterator[tuple[Any, Pod, Sequence[str]]]:
     """Yield each scaler, its pods and its queries."""
     for one in rendered.of("ScaledObject"):
@@ -93,8 +120,17 @@ def _evaluated(query: Any, series: SeriesStore) -> Any:
         return str(error)
 
 
-def series_of(rendered: Rendered, pod: Pod, until: float = NOW) -> SeriesStore:
-    """Return what Prometheus has of a cluster: the pools of `pod`'s model, and others."""
+def series_of(
+    rendered: Rendered, pod: Pod, until: float = NOW, needed: int | None = None
+) -> SeriesStore:
+    """Return what Prometheus has of a cluster: the pools of `pod`'s model, and others.
+
+    Args:
+        rendered: the cluster's objects.
+        pod: whose model it is about.
+        until: time of the last scrape.
+        needed: by all pools of the model; None: NEEDED.
+    """
     store = SeriesStore()
     here, there = _namespace(rendered), "elsewhere"
     own = _model(pod)
@@ -105,11 +141,11 @@ def series_of(rendered: Rendered, pod: Pod, until: float = NOW) -> SeriesStore:
     for at in map(float, SCRAPES):
         if at > until:
             continue
-        for role, needed in NEEDED.items():
-            add = store.add
+        for role, usual in NEEDED.items():
+            add, need = store.add, usual if needed is None else needed
             metric = "baton_needed_replicas"
             # One router has just started; another one stopped a minute ago.
-            for router, seen in (("router-0", needed), ("router-1", 1), ("router-2", 99)):
+            for router, seen in (("router-0", need), ("router-1", min(1, need)), ("router-2", 99)):
                 if router != "router-2" or at <= NOW - 60:
                     add(metric, at, seen, namespace=here, pod=router, role=role, model=name)
             add(metric, at, 99, namespace=there, pod="router-0", role=role, model=name)

@@ -145,7 +145,7 @@ def scalers_have_their_bounds(rendered: Rendered) -> Iterator[str]:
         workload = rendered.named(target.get("kind", "Deployment"), target.get("name", ""))
         least = spec.get("minReplicas", spec.get("minReplicaCount", 0))
         most = spec.get("maxReplicas", spec.get("maxReplicaCount", 100))
-        if not 1 <= least <= most:
+        if not 0 <= least <= most:  # another rule says when it may be 0
             yield f"{title(one)} keeps between {least} and {most} pods"
         if workload is None:
             yield f"{title(one)} scales {target.get('name')}, which is not there"

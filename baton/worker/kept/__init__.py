@@ -1,0 +1,1 @@
+"""Models that stay known without workers: their cards and tokenizers in etcd."""
