@@ -13,7 +13,7 @@ from tests.k8s.manifests.selectors import matches
 from tests.k8s.pods.containers.abandoned import ip, link_name, owner
 from tests.k8s.pods.containers.podman import Podman
 from tests.k8s.pods.controllers.disruption import may_evict
-from tests.k8s.pods.controllers.nodes import choose_node
+from tests.k8s.pods.controllers.nodes import Node, choose_node, devices_of, nodes_for
 from tests.k8s.pods.controllers.workload import Workload
 from tests.k8s.pods.kubelet.host import Host, free_networks
 from tests.k8s.pods.kubelet.pod import Pod
@@ -37,7 +37,7 @@ class Cluster:
         manifests: what is applied.
         directory: for volumes and logs; exists.
         images: what is run in the place of an image that manifests name.
-        nodes: their names.
+        nodes: their names, or what else the scheduler knows of them.
         lag: seconds after which changes of endpoints are known.
     """
 
@@ -47,7 +47,7 @@ class Cluster:
         directory: Path,
         *,
         images: Mapping[str, str] = {},
-        nodes: Sequence[str] = ("node-a", "node-b", "node-c"),
+        nodes: Sequence[str | Node] = ("node-a", "node-b", "node-c"),
         lag: float = ENDPOINTS_LAG_SECONDS,
     ) -> None:
         run = secrets.token_hex(3)
@@ -56,7 +56,9 @@ class Cluster:
         podman = Podman(run, directory)
         self.host = Host(podman, run, directory, pod_net, service_net, images)
         self.host.namespace = manifests.namespace
-        self.schedulable = dict.fromkeys(nodes, True)
+        known = [Node(node) if isinstance(node, str) else node for node in nodes]
+        self._nodes = {node.name: node for node in known}
+        self.schedulable = dict.fromkeys(self._nodes, True)
         self.pods: list[Pod] = []
         """Those of which something is left."""
         self.history: list[Pod] = []
@@ -243,9 +245,11 @@ class Cluster:
         return pod.identity.node == node and not of_every_node
 
     def _choose_node(self, workload: Workload) -> str | None:
-        nodes = [node for node, takes in self.schedulable.items() if takes]
-        placed = [(pod.identity.node, pod.identity.labels) for pod in self.pods]
         spec = workload.spec["template"]["spec"]
+        held = [(pod.identity.node, devices_of(pod.identity.spec)) for pod in self.pods]
+        taking = [self._nodes[node] for node, takes in self.schedulable.items() if takes]
+        nodes = nodes_for(spec, taking, held)
+        placed = [(pod.identity.node, pod.identity.labels) for pod in self.pods]
         return choose_node(spec, workload.labels(), nodes, placed)
 
     def _create(self, workload: Workload, node: str, ordinal: int | None = None) -> None:

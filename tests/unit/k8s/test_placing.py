@@ -4,7 +4,7 @@ import pytest
 
 from tests.k8s.manifests.selectors import matches
 from tests.k8s.pods.controllers.disruption import Candidate, may_evict
-from tests.k8s.pods.controllers.nodes import HOST, choose_node
+from tests.k8s.pods.controllers.nodes import HOST, Node, choose_node, devices_of, nodes_for
 
 ETCD, ROUTER = {"app": "etcd"}, {"app": "router"}
 SELECT_ETCD = {"matchLabels": ETCD}
@@ -109,3 +109,25 @@ def test_budgets_of_others_do_not_count():
 def test_who_terminates_is_not_healthy():
     pods = [*members(True, True), Candidate("e-2", ETCD, ready=True, terminating=True)]
     assert not may_evict(pods[0], pods, {"etcd": 3}, [budget(maxUnavailable=1)])
+
+
+GPU = "nvidia.com/gpu"
+
+
+def wanting(count, **selector):
+    limits = {GPU: str(count), "memory": "1Gi"}
+    return {"containers": [{"resources": {"limits": limits}}], "nodeSelector": selector}
+
+
+def test_who_wants_devices_waits_for_them():
+    nodes = [Node("a", {}, {GPU: 2}), Node("b", {}, {GPU: 1}), Node("c")]
+    assert devices_of(wanting(2)) == {GPU: 2}
+    assert nodes_for(wanting(1), nodes, []) == ["a", "b"]
+    assert nodes_for(wanting(1), nodes, [("a", {GPU: 2})]) == ["b"]
+    assert nodes_for(wanting(2), nodes, [("a", {GPU: 1})]) == []
+    assert nodes_for({"containers": [{}]}, nodes, [("a", {GPU: 2})]) == ["a", "b", "c"]
+
+
+def test_nodes_are_chosen_by_their_labels():
+    nodes = [Node("a", {"product": "H100"}, {GPU: 1}), Node("b", {}, {GPU: 1})]
+    assert nodes_for(wanting(1, product="H100"), nodes, []) == ["a"]

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.k8s.pods.controllers.nodes import Node, nodes_for
 from tests.k8s.pods.controllers.rollout import (
     Plan,
     PodView,
@@ -153,3 +154,18 @@ def test_daemon_sets(spec, have, plan):
 def test_a_daemon_set_that_surges_is_not_done():
     with pytest.raises(ValueError, match="maxSurge"):
         plan_daemon_set({"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}, "new", ["a"], [])
+
+
+@pytest.mark.parametrize(("strategy", "ends"), [(ONE_MORE, False), (Strategy(0, 1), True)])
+def test_a_rollout_where_every_device_is_taken(strategy, ends):
+    spec = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+    nodes = [Node(name, {}, {"nvidia.com/gpu": 1}) for name in "abcd"]
+    alive = [PodView(f"old-{node.name}", "old", node=node.name) for node in nodes]
+    for step in range(20):
+        plan = plan_deployment(4, "new", strategy, alive)
+        alive = [replace(pod, available=True) for pod in alive if pod.name not in plan.delete]
+        assert len(alive) >= 3
+        free = nodes_for(spec, nodes, [(pod.node, {"nvidia.com/gpu": 1}) for pod in alive])
+        for node in free[: plan.create]:
+            alive.append(PodView(f"new-{step}", "new", available=False, node=node))
+    assert all(pod.revision == "new" for pod in alive) is ends

@@ -1,6 +1,7 @@
-"""On which node a pod runs: nodes are names, and hold any number of pods."""
+"""On which node a pod runs: one with its labels and free devices, and any number of pods."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.k8s.manifests.selectors import matches
@@ -8,6 +9,49 @@ from tests.k8s.manifests.selectors import matches
 HOST = "kubernetes.io/hostname"
 Placed = Sequence[tuple[str, Mapping[str, str]]]
 """Pods that there are: node and labels of each."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node as the scheduler sees it."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    devices: Mapping[str, int] = field(default_factory=dict)
+    """How many it has of each extended resource."""
+
+
+def devices_of(spec: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many a pod wants of each extended resource: names with a slash."""
+    wanted: dict[str, int] = {}
+    for container in spec["containers"]:
+        for name, count in container.get("resources", {}).get("limits", {}).items():
+            if "/" in name:
+                wanted[name] = wanted.get(name, 0) + int(count)
+    return wanted
+
+
+def nodes_for(
+    spec: Mapping[str, Any], nodes: Collection[Node], held: Sequence[tuple[str, Mapping[str, int]]]
+) -> list[str]:
+    """Return the nodes that a pod's selector chooses and that have the devices that it wants.
+
+    Args:
+        spec: of the pod.
+        nodes: that take pods.
+        held: node and devices of each pod that there is. One that terminates has them to its end.
+    """
+    selector = {"matchLabels": spec.get("nodeSelector", {})}
+    found = []
+    for node in nodes:
+        free = dict(node.devices)
+        for where, devices in held:
+            for name, count in devices.items() if where == node.name else ():
+                free[name] -= count
+        enough = all(free.get(name, 0) >= count for name, count in devices_of(spec).items())
+        if enough and matches(selector, node.labels):
+            found.append(node.name)
+    return found
 
 
 def choose_node(

@@ -9,7 +9,13 @@ from tests.k8s.pods.objects.supported import UnsupportedError, check_pod
 
 WORKLOADS = ("StatefulSet", "Deployment", "DaemonSet")
 ACTED_ON = {*WORKLOADS, "ConfigMap", "PodDisruptionBudget", "Secret", "Service"}
-WITHOUT_EFFECT = {"Namespace", "NetworkPolicy", "ServiceAccount", "HorizontalPodAutoscaler"}
+WITHOUT_EFFECT = {
+    "HorizontalPodAutoscaler",
+    "Namespace",
+    "NetworkPolicy",
+    "PriorityClass",
+    "ServiceAccount",
+}
 
 
 class Manifests:

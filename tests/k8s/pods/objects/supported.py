@@ -10,6 +10,7 @@ ACTED_ON = {
         "enableServiceLinks",
         "hostname",
         "initContainers",
+        "nodeSelector",
         "restartPolicy",
         "securityContext",
         "subdomain",
