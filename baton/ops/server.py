@@ -60,7 +60,8 @@ class OpsServer:
         self.readiness = readiness
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
-        self._rendering: asyncio.Task[tuple[bytes, str]] | None = None
+        self._rendering: dict[bool, asyncio.Task[tuple[bytes, str]]] = {}
+        """By format: whether it is OpenMetrics."""
         self._render_at = 0.0
         self.connections: dict[_Connection, None] = {}
         """Open ones, the oldest first. For the connections."""
@@ -91,7 +92,7 @@ class OpsServer:
         self.liveness.clock.tick()
         self._loop.call_later(TICK_SECONDS, self._tick)
 
-    async def answer(self, method: str, target: str) -> bytes:
+    async def answer(self, method: str, target: str, accept: str = "") -> bytes:
         """Return the whole response to a request. For the connections."""
         path, _, query = target.partition("?")
         verbose = "verbose" in parse_qs(query, keep_blank_values=True)
@@ -101,23 +102,25 @@ class OpsServer:
         elif method not in ("GET", "HEAD"):
             status, body = HTTPStatus.METHOD_NOT_ALLOWED, b"use GET or HEAD\n"
         elif path == "/metrics":
-            body, kind = await self._metrics()
+            body, kind = await self._metrics("application/openmetrics-text" in accept)
         else:
             states = self.liveness.states() if path == "/livez" else self.readiness.states()
             status, body = _checked(path[1:], states, verbose)
         return _response(status, kind, body, with_body=method != "HEAD")
 
-    async def _metrics(self) -> tuple[bytes, str]:
+    async def _metrics(self, openmetrics: bool) -> tuple[bytes, str]:
         """Render the metrics, once for all that wait for them, and not too often."""
-        if self._rendering is None:
-            self._rendering = self._loop.create_task(self._render())
-        return await asyncio.shield(self._rendering)
+        rendering = self._rendering.get(openmetrics)
+        if rendering is None:
+            rendering = self._loop.create_task(self._render(openmetrics))
+            self._rendering[openmetrics] = rendering
+        return await asyncio.shield(rendering)
 
-    async def _render(self) -> tuple[bytes, str]:
+    async def _render(self, openmetrics: bool) -> tuple[bytes, str]:
         await asyncio.sleep(self._render_at - self._loop.time())
-        self._rendering = None  # who asks from now on wants what is counted from now on
+        del self._rendering[openmetrics]  # who asks from now on wants what is counted from now on
         began = self._loop.time()
-        rendered = render()
+        rendered = render(openmetrics=openmetrics)
         ended = self._loop.time()
         self._render_at = ended + METRICS_PAUSE * (ended - began)
         return rendered
@@ -153,7 +156,7 @@ class _Connection(asyncio.Protocol):
         line, *_ = self._head.partition(b"\r\n")
         match line.decode("latin-1").split(" "):
             case [method, target, version] if version.startswith("HTTP/1.") and end >= 0:
-                answer = self._answer(method, target)
+                answer = self._answer(method, target, _accept(self._head[:end]))
             case _:
                 answer = self._refuse(end < 0)
         self._answering = asyncio.get_running_loop().create_task(answer)
@@ -166,9 +169,9 @@ class _Connection(asyncio.Protocol):
             self._answering.cancel()
         self._transport.abort()
 
-    async def _answer(self, method: str, target: str) -> None:
+    async def _answer(self, method: str, target: str, accept: str) -> None:
         try:
-            response = await self._server.answer(method, target)
+            response = await self._server.answer(method, target, accept)
         except Exception:
             log.exception("ops.request.failed", target=target)
             status = HTTPStatus.INTERNAL_SERVER_ERROR
@@ -220,3 +223,12 @@ def _bind(settings: OpsSettings) -> socket.socket:
             "set "
             "BATON_OPS_PORT or --ops-port to another (0: any free port)."
         ) from error
+
+
+def _accept(head: bytes) -> str:
+    """Return the `accept` header of a request; empty: it has none."""
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"accept":
+            return value.decode("latin-1")
+    return ""

@@ -32,6 +32,7 @@ from baton.settings.groups import (
     StateSettings,
     StoreLimits,
     StoreSettings,
+    TeamSettings,
     TelemetrySettings,
     TextSettings,
     TlsSettings,
@@ -92,6 +93,7 @@ class FrontendSettings(ProcessSettings):
     usage: UsageSettings = UsageSettings()
     state: StateSettings = StateSettings()
     history: KeepSettings = KeepSettings()
+    teams: TeamSettings = TeamSettings()
 
 
 class RouterSettings(ProcessSettings):

@@ -9,6 +9,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from baton import __version__
 from baton.settings.groups import TelemetrySettings
 from baton.settings.values import parse_headers
+from baton.telemetry.tail import TailProcessor, tail_sampler
 
 
 def otlp(settings: TelemetrySettings) -> SpanExporter:
@@ -24,8 +25,9 @@ def otlp(settings: TelemetrySettings) -> SpanExporter:
 
 def provider(
     service: str, instance_id: str, settings: TelemetrySettings, exporter: SpanExporter
-) -> TracerProvider:
-    """Return a provider that records a process's spans and passes them to an exporter in batches.
+) -> tuple[TracerProvider, TailProcessor | None]:
+    """Return a provider that records a process's spans and passes them to an exporter in batches,
+    and what holds spans of traces that are not sampled; None: nothing.
 
     Args:
         service: name of the process (`service.name`).
@@ -40,16 +42,18 @@ def provider(
         "service.instance.id": instance_id,
     }
     made = TracerProvider(
-        sampler=ParentBased(TraceIdRatioBased(settings.sample_ratio)),
+        sampler=tail_sampler(settings.sample_ratio)
+        if settings.tail_spans
+        else ParentBased(TraceIdRatioBased(settings.sample_ratio)),
         resource=Resource.create(attributes),
         shutdown_on_exit=False,
     )
-    made.add_span_processor(
-        BatchSpanProcessor(
-            exporter,
-            max_queue_size=settings.otlp_queue_spans,  # a full queue drops the oldest spans
-            schedule_delay_millis=settings.otlp_interval_seconds * 1000,
-            max_export_batch_size=min(512, settings.otlp_queue_spans),
-        )
+    batches = BatchSpanProcessor(
+        exporter,
+        max_queue_size=settings.otlp_queue_spans,  # a full queue drops the oldest spans
+        schedule_delay_millis=settings.otlp_interval_seconds * 1000,
+        max_export_batch_size=min(512, settings.otlp_queue_spans),
     )
-    return made
+    tail = TailProcessor(batches, settings.tail_spans) if settings.tail_spans else None
+    made.add_span_processor(tail or batches)
+    return made, tail

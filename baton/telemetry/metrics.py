@@ -16,8 +16,12 @@ from prometheus_client import (
     Metric,
     generate_latest,
 )
+from prometheus_client.openmetrics import exposition
 
 from baton.telemetry.scope import PROCESS, TelemetryScope, current
+
+# Otherwise each counter and histogram has a series with the time when it was made.
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 M = TypeVar("M", prometheus_client.Counter, prometheus_client.Gauge, prometheus_client.Histogram)
 
@@ -48,6 +52,12 @@ class _Family(Generic[M]):
         if series is None:
             series = self._series[values] = self._of_process.labels(*values)
         return series
+
+    def remove(self, *values: str) -> None:
+        """Remove the series of these label values in the current scope, if it exists."""
+        if current() is PROCESS:
+            self._series.pop(values, None)
+        self._here().remove(*values)
 
     def _here(self) -> M:
         scope = current()
@@ -81,12 +91,6 @@ class Gauge(_Family[prometheus_client.Gauge]):
 
     def set(self, value: float) -> None:
         self._here().set(value)
-
-    def remove(self, *values: str) -> None:
-        """Remove the series of these label values in the current scope, if it exists."""
-        if current() is PROCESS:
-            self._series.pop(values, None)
-        self._here().remove(*values)
 
 
 class Histogram(_Family[prometheus_client.Histogram]):
@@ -125,9 +129,15 @@ def call_buckets() -> Sequence[float]:
     return (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
-def render() -> tuple[bytes, str]:
-    """Return the current scope's metrics in Prometheus' text format, and its content type.
+def render(*, openmetrics: bool = False) -> tuple[bytes, str]:
+    """Return the current scope's metrics, and their content type.
 
-    Not in OpenMetrics, in which the library writes `vllm:x` as `vllm_x`.
+    Args:
+        openmetrics: in OpenMetrics, which has exemplars, instead of Prometheus' text format. Not of
+            a scope with names such as `vllm:x`, which the library would write as `vllm_x`.
     """
-    return generate_latest(_Labelled(current())), CONTENT_TYPE_LATEST
+    shown = _Labelled(current())
+    if openmetrics and not any(":" in family.name for family in shown.collect()):
+        text: bytes = exposition.generate_latest(shown)  # type: ignore[no-untyped-call]
+        return text, exposition.CONTENT_TYPE_LATEST
+    return generate_latest(shown), CONTENT_TYPE_LATEST

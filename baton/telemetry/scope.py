@@ -17,6 +17,8 @@ from prometheus_client import REGISTRY, CollectorRegistry
 if TYPE_CHECKING:  # the SDK is imported where there is somewhere to send spans
     from opentelemetry.sdk.trace import TracerProvider
 
+    from baton.telemetry.tail import TailProcessor
+
 
 class TelemetryScope:
     """Telemetry of one composed process, and the name it is recorded under.
@@ -44,6 +46,8 @@ class TelemetryScope:
         self.provider: TracerProvider | None = None
         """Sends the spans; None while there is nowhere to send them."""
         self.tracer: Tracer = NoOpTracer()
+        self.tail: TailProcessor | None = None
+        """Holds spans of traces that are not sampled."""
 
     @contextmanager
     def entered(self) -> Iterator[None]:

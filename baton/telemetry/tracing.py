@@ -43,8 +43,8 @@ def configure(
         return
     from baton.telemetry.export import otlp, provider
 
-    made = provider(service, instance_id, settings, exporter or otlp(settings))
     scope = current()
+    made, scope.tail = provider(service, instance_id, settings, exporter or otlp(settings))
     scope.provider, scope.tracer = made, made.get_tracer("baton", __version__)
 
 
@@ -64,6 +64,22 @@ def shutdown(seconds: float = 3.0) -> None:
 def recording() -> bool:
     """Return whether spans have a destination; else creating them may be skipped."""
     return current().provider is not None
+
+
+def keep(span: trace.Span) -> None:
+    """Export the trace of a root that is about to end, also if it was not sampled: this process's
+    spans, for others have none of it."""
+    tail = current().tail
+    if tail is not None and span.is_recording():
+        tail.keep(span.get_span_context().trace_id)
+
+
+def exemplar(span: trace.Span) -> dict[str, str] | None:
+    """Return a histogram's exemplar that names a span's trace; None: it is not exported."""
+    context = span.get_span_context()
+    if not (context.trace_flags.sampled and span.is_recording()):
+        return None
+    return {"trace_id": format(context.trace_id, "032x")}
 
 
 def tracer() -> trace.Tracer:

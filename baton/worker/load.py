@@ -130,6 +130,8 @@ class LoadReporter:
         self._running = metrics.RUNNING.labels(core.model)
         self._waiting = metrics.WAITING.labels(core.model)
         self._kv_usage = metrics.KV_USAGE.labels(core.model)
+        self._counted = (0, 0, 0)
+        """Totals of the engine that its counters have."""
         self._set_gauges()
         core.on_load_changed = self.changed
 
@@ -180,6 +182,8 @@ class LoadReporter:
         self._kv_usage.set(1 - stats.free_pages / stats.total_pages)
         metrics.PAUSED.set(stats.paused)
         metrics.PAUSED_PAGES.set(stats.paused_pages)
-        metrics.LATE_MASKS.set(stats.late_masks)
-        metrics.COMPUTED_TOKENS.set(stats.computed_tokens)
-        metrics.CACHED_TOKENS.set(stats.cached_tokens)
+        totals = (stats.late_masks, stats.computed_tokens, stats.cached_tokens)
+        counters = (metrics.LATE_MASKS, metrics.COMPUTED_TOKENS, metrics.CACHED_TOKENS)
+        for counter, total, before in zip(counters, totals, self._counted, strict=True):
+            counter.inc(max(0, total - before))  # a restarted engine counts from 0
+        self._counted = totals

@@ -12,16 +12,15 @@ BLOCKS_IDLE = Counter(
     "baton_worker_kv_blocks_idle",
     "Idle KV blocks evicted from the engine's pages because the store holds them.",
 )
-LATE_MASKS = Gauge(
-    "baton_worker_late_masks",
-    "Tokens delayed by a step or more since startup because a grammar's mask was late.",
+LATE_MASKS = Counter(
+    "baton_worker_late_masks_total",
+    "Tokens delayed by a step or more because a grammar's mask was late.",
 )
-COMPUTED_TOKENS = Gauge(
-    "baton_worker_computed_tokens", "Tokens computed in forward passes since startup."
+COMPUTED_TOKENS = Counter(
+    "baton_worker_computed_tokens_total", "Tokens computed in forward passes."
 )
-CACHED_TOKENS = Gauge(
-    "baton_worker_cached_tokens",
-    "Prompt tokens found in a cache instead of computed since startup.",
+CACHED_TOKENS = Counter(
+    "baton_worker_cached_tokens_total", "Prompt tokens found in a cache instead of computed."
 )
 STREAMS = Gauge("baton_worker_streams", "Open work streams.")
 PAUSED = Gauge("baton_worker_paused_sequences", "Sequences paused until their clients read.")

@@ -93,6 +93,18 @@ CACHED_TOKENS = Counter(
 OUTPUT_TOKENS = Counter(
     "baton_frontend_output_tokens_total", "Output tokens sent to clients.", ["model", "adapter"]
 )
+TEAM_REQUESTS = Counter(
+    "baton_team_requests_total",
+    "Requests that ran, of the `teams.top` tenants and projects that use most, by reason (`ok` or "
+    "a reason of the error table); others have `other` as tenant and project.",
+    ["tenant", "project", "reason"],
+)
+TEAM_TOKENS = Counter(
+    "baton_team_tokens_total",
+    "Tokens of these requests, by kind: `prompt`, `cached` (of the prompt's, those found in a "
+    "cache), `output`.",
+    ["tenant", "project", "kind"],
+)
 DURATION = Histogram(
     "gen_ai_server_request_duration_seconds",
     "Time from arrival to end, of requests that ran.",

@@ -19,6 +19,7 @@ from baton.settings.groups.frontend import (
     HttpSettings,
     KeepSettings,
     PublicSettings,
+    TeamSettings,
     TextSettings,
     WorkerConnectionSettings,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "StateSettings",
     "StoreLimits",
     "StoreSettings",
+    "TeamSettings",
     "TelemetrySettings",
     "TextSettings",
     "TlsSettings",

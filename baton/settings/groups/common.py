@@ -253,6 +253,13 @@ class TelemetrySettings(SettingsGroup):
         le=1,
         description="share of new traces that are sampled; a caller's decision is kept",
     )
+    tail_spans: int = Field(
+        10_000,
+        ge=0,
+        le=1_000_000,
+        description="maximum spans of traces that are not sampled, held until their request ends: "
+        "a frontend exports its spans of those that failed or were slow; 0: it does not",
+    )
 
 
 class EventSettings(SettingsGroup):

@@ -312,3 +312,15 @@ class KeepSettings(SettingsGroup):
         le=1,
         description="share of the requests to keep that neither failed nor were slow",
     )
+
+
+class TeamSettings(SettingsGroup):
+    """Metrics per team: a tenant's project."""
+
+    top: int = Field(
+        0,
+        ge=0,
+        le=200,
+        description="number of teams, those that use most tokens, with series of their own in the "
+        "metrics baton_team_*; the others are counted together; 0: there are no such metrics",
+    )

@@ -9,7 +9,8 @@ from opentelemetry import trace
 
 from baton.errors import BatonError, Reason
 from baton.request.prices import Price
-from baton.request.stream_events import Event, Finished
+from baton.request.stream_events import Event, Finished, Usage
+from baton.telemetry import tracing
 from baton.usage.path import RequestPath
 from baton.v1 import common_pb2
 from services.frontend.generation.accounting.metering import RequestMeter, cost_of
@@ -176,6 +177,16 @@ class Generation:
         )
 
     @property
+    def outcome(self) -> str:
+        """`ok` once it has finished, else the reason of the error that ended it."""
+        return self._outcome
+
+    @property
+    def usage(self) -> Usage:
+        """What it used so far."""
+        return self._progress.usage.total(self._progress.output_tokens)
+
+    @property
     def used_tokens(self) -> int:
         """Prompt and output tokens so far; 0 if no worker was found for it."""
         if not len(self._placements):
@@ -210,6 +221,8 @@ class Generation:
         on_closed(self)
         if self._meter is not None:
             self._meter.end(self._progress, self._outcome, self.cost, self.path, self._error)
+            if self._meter.notable:
+                tracing.keep(self._span)
         seconds = monotonic() - self._context.arrived
         record_generation(self._progress, self._operation, self._outcome, self._span, seconds)
 

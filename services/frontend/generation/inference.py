@@ -28,6 +28,7 @@ from services.frontend.models.registry import Registry
 from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import GenerationRequest
+from services.frontend.requests.teams import TeamMetrics
 from services.frontend.text.tokenizer import TokenizerThreads
 
 _STOP_SECONDS = 1.0
@@ -72,6 +73,7 @@ class Inference:
         self._suspects = suspects
         self._metering = metering
         self._prices = prices or PriceTable({})
+        self._teams = TeamMetrics(settings.teams.top) if settings.teams.top else None
         self._reservations = RequestReservations(request_limits)
         self.limits_of = self._reservations.limits_of
         """Returns the limits of a caller, and records them for the response's headers."""
@@ -181,4 +183,7 @@ class Inference:
     ) -> None:
         generation.add_to(record)
         self._reservations.settle(reservation, generation.used_tokens, generation.cost or 0)
+        if self._teams is not None:
+            who = record.principal
+            self._teams.count((who.tenant.id, who.project.id), generation.outcome, generation.usage)
         self._active.leave(generation)

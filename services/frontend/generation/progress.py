@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from time import monotonic
 
+from opentelemetry import trace
+
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import worker_pb2
 from baton.request.stream_events import (
@@ -13,6 +15,7 @@ from baton.request.stream_events import (
     Started,
     TokenLogprob,
 )
+from baton.telemetry.tracing import exemplar
 from baton.v1 import common_pb2
 from services.frontend.generation.assigned.assignments import GenerationContext, WorkerAssignments
 from services.frontend.generation.state.output import ChoiceOutput
@@ -47,6 +50,7 @@ class RequestProgress:
         self, request: ResolvedRequest, context: GenerationContext, buffer: EventBuffer
     ) -> None:
         self.request = request
+        self._exemplar = exemplar(trace.get_current_span(context.trace))
         self.outputs = [ChoiceOutput(request, choice) for choice in range(request.n)]
         self._scored_tokens = 1
         """Leading prompt tokens whose log probabilities were delivered; the first has none."""
@@ -112,7 +116,7 @@ class RequestProgress:
                 self.usage.first_token_at = stream.first_at
                 # Now, not at the end: streams may run for minutes.
                 seconds = self.usage.first_token_seconds or 0.0
-                FIRST_TOKEN.labels(self.request.model.name).observe(seconds)
+                FIRST_TOKEN.labels(self.request.model.name).observe(seconds, self._exemplar)
         delta = output.push(token_ids, logprobs)
         stream.tokens += len(delta.token_ids)
         events.append(delta)

@@ -81,7 +81,7 @@ def test_metrics_are_those_of_the_scope_with_its_labels():
 def test_metrics_are_rendered_once_for_all_that_ask_and_take_a_fifth_of_a_core(ops, monkeypatch):
     began: list[float] = []
 
-    def render() -> tuple[bytes, str]:
+    def render(*, openmetrics: bool) -> tuple[bytes, str]:
         began.append(time.monotonic())
         time.sleep(0.05)
         return b"", "text/plain"

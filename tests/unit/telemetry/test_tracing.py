@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
+from opentelemetry import trace
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
@@ -129,3 +130,50 @@ def test_shutdown_does_not_wait_for_a_stuck_collector(scope):
     watch = Stopwatch()
     tracing.shutdown(seconds=0.2)
     assert watch.seconds < 1.0
+
+
+def test_spans_of_a_slow_request_are_exported_though_it_was_not_sampled(scope):
+    memory = Memory()
+    tracing.configure("frontend", TelemetrySettings(sample_ratio=0), "f", memory)
+    for slow in (False, True):
+        root = tracing.tracer().start_span(f"root {slow}")
+        context = trace.set_span_in_context(root)
+        with tracing.current_span("route", context, trace.SpanKind.CLIENT):
+            assert not int(tracing.inject()[-2:], 16) & 1, "no other process records it"
+        if slow:
+            tracing.keep(root)
+        root.end()
+    tracing.shutdown()
+    assert [span.name for span in memory.spans] == ["route", "root True"]
+    assert {span.context.trace_id for span in memory.spans} == {root.get_span_context().trace_id}
+    assert memory.spans[0].parent.span_id == root.get_span_context().span_id
+
+
+def test_a_sampled_trace_is_exported_once_though_it_is_kept(scope):
+    memory = Memory()
+    tracing.configure("frontend", TelemetrySettings(), "f", memory)
+    root = tracing.tracer().start_span("root")
+    tracing.keep(root)
+    root.end()
+    tracing.shutdown()
+    assert [span.name for span in memory.spans] == ["root"]
+
+
+def test_a_callers_decision_and_the_bound_of_held_spans_are_kept(scope):
+    memory = Memory()
+    settings = TelemetrySettings(sample_ratio=0, tail_spans=3)
+    tracing.configure("frontend", settings, "f", memory)
+    decided = tracing.tracer().start_span("decided", tracing.extract(NOT_SAMPLED))
+    assert not decided.is_recording()
+    tracing.keep(decided)
+    decided.end()
+    root = tracing.tracer().start_span("root")
+    for number in range(5):  # its first two are dropped with its trace
+        with tracing.current_span(
+            f"{number}", trace.set_span_in_context(root), trace.SpanKind.CLIENT
+        ):
+            pass
+    tracing.keep(root)
+    root.end()
+    tracing.shutdown()
+    assert [span.name for span in memory.spans] == ["4", "root"]

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 
+from baton.history.kept import KeptKind
 from baton.history.rule import kind_of
 from baton.internal.v1 import router_pb2
 from baton.usage.record import UsageRecord, encode
@@ -31,8 +32,8 @@ class RequestKeeper:
         self._sample_ratio = sample_ratio
         self._draw = draw
 
-    def ended(self, record: UsageRecord, error: str) -> None:
-        """Send an ended request if it is to be kept.
+    def ended(self, record: UsageRecord, error: str) -> bool:
+        """Send an ended request if it is to be kept; return whether it failed or was slow.
 
         Args:
             record: the request.
@@ -40,7 +41,8 @@ class RequestKeeper:
         """
         kind = kind_of(record, sampled=self._draw() < self._sample_ratio)
         if kind is None:
-            return
+            return False
         ended = router_pb2.KeepRequest(kind=kind.value, record=encode(record), error=error)
         sent = self._send(ended, record.router)
         KEEPS.labels(kind.value if sent else "no_router").inc()
+        return kind is not KeptKind.SAMPLED

@@ -39,8 +39,9 @@ def cost_of(progress: RequestProgress, price: Price | None) -> int | None:
     return price.cost(usage.prompt_tokens, usage.cached_tokens, usage.output_tokens)
 
 
-OnEnded = Callable[[UsageRecord, str], object]
-"""Called with the record of each ended request, and the message of the error that ended it."""
+OnEnded = Callable[[UsageRecord, str], bool]
+"""Called with the record of each ended request, and the message of the error that ended it. Returns
+whether the request failed or was slow."""
 
 
 class Metering:
@@ -121,7 +122,7 @@ class Metering:
 class RequestMeter:
     """The record of one request, from start to end. Owned by its `Generation`."""
 
-    __slots__ = ("_arrived", "_on_ended", "_record", "_spool")
+    __slots__ = ("_arrived", "_on_ended", "_record", "_spool", "notable")
 
     def __init__(
         self, spool: Spool | None, on_ended: OnEnded, record: UsageRecord, arrived: float
@@ -131,6 +132,8 @@ class RequestMeter:
         self._record: UsageRecord | None = record
         """None once it has ended."""
         self._arrived = arrived
+        self.notable = False
+        """Whether it failed or was slow, once it has ended."""
 
     @property
     def recorded(self) -> bool:
@@ -183,4 +186,4 @@ class RequestMeter:
         )
         if self._spool is not None:
             self._spool.end(ended, on_written)
-        self._on_ended(ended, error)
+        self.notable = self._on_ended(ended, error)

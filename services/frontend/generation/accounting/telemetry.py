@@ -2,6 +2,7 @@
 
 from opentelemetry import trace
 
+from baton.telemetry.tracing import exemplar
 from services.frontend.generation.progress import RequestProgress
 from services.frontend.metrics import PER_TOKEN
 
@@ -23,7 +24,7 @@ def record_generation(
         per_choice = progress.output_tokens / request.n
         if per_choice > 1:
             mean = (seconds - usage.first_token_seconds) / (per_choice - 1)
-            PER_TOKEN.labels(operation, request.model.name).observe(mean)
+            PER_TOKEN.labels(operation, request.model.name).observe(mean, exemplar(span))
     if span.is_recording():
         span.set_attribute("gen_ai.operation.name", operation)
         span.set_attribute("gen_ai.provider.name", "baton")

@@ -782,6 +782,7 @@ class Meter:
     """Keeps how a request ended, and writes that when it is told to."""
 
     recorded = True
+    notable = False
 
     def __init__(self) -> None:
         self.outcomes: list[str] = []
