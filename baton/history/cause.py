@@ -97,7 +97,9 @@ def cause_of(record: UsageRecord, error: str = "") -> str:
             f"{seconds(worst.expected)} {worst.compared}."
         )
     elif slow:
-        sentences.append("Slow, but no part of it took longer than predicted.")
+        longest = max(phases, key=lambda phase: phase.seconds)
+        took = f"most of it, {seconds(longest.seconds)}, {longest.what}"
+        sentences.append(f"Slow, as was predicted: {took}.")
     elif record.outcome == "ok":
         sentences.append("Not slow.")
     sentences.append(_first_token(record))

@@ -57,8 +57,11 @@ def decode_limit(record: UsageRecord) -> float | None:
 
 
 def decode_excess(record: UsageRecord) -> float:
-    """Return the seconds by which decoding took longer than it may."""
+    """Return the seconds by which the tokens after the first came later than they may.
+
+    That is also because the decode worker waited for the KV of the prompt.
+    """
     limit = decode_limit(record)
-    if limit is None or record.decode_seconds is None:
+    if limit is None or record.seconds is None or record.first_token_seconds is None:
         return 0.0
-    return max(0.0, record.decode_seconds - limit)
+    return max(0.0, record.seconds - record.first_token_seconds - limit)

@@ -51,12 +51,12 @@ USUAL: dict[str, Any] = {
             "Slow because of prefill: 18 s computing the prompt on worker prefill-1; 300 ms",
         ),
         (
-            {"decode_seconds": 17.5},
+            {"seconds": 18.5, "decode_seconds": 17.5},
             "Slow because of decode: 18 s decoding 5 tokens on worker decode-2; 1.5 s three times "
             "its other streams' pace.",
         ),
         (
-            {"decode_seconds": 17.5, "target_token_seconds": 0.2},
+            {"seconds": 18.5, "decode_seconds": 17.5, "target_token_seconds": 0.2},
             "1.0 s allowed by its target.",
         ),
         (
@@ -70,7 +70,7 @@ USUAL: dict[str, Any] = {
         ({"outcome": "lost"}, "Its frontend was lost before it ended; only its start is known."),
         (
             {"first_token_seconds": 8.0, "transfer_seconds": 0.0, "queue_seconds": 0.0},
-            "Slow, but no part of it took longer than predicted.",
+            "Slow, as was predicted: most of it, 1.0 s, decoding 5 tokens on worker decode-2.",
         ),
     ],
 )

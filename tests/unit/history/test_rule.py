@@ -23,18 +23,14 @@ from tests.support.usage.records import begun, ended
         ({"first_token_seconds": 2.1, "predicted_queue_seconds": 9.0}, KeptKind.SLOW),
         ({"first_token_seconds": 2.1, "target_first_token_seconds": 3.0}, None),
         ({"first_token_seconds": 0.5, "target_first_token_seconds": 0.4}, KeptKind.SLOW),
-        ({"decode_seconds": 9.0}, None),  # nothing is known of its pace
-        ({"decode_seconds": 0.79, "predicted_token_seconds": 0.02}, None),
-        ({"decode_seconds": 0.81, "predicted_token_seconds": 0.02}, KeptKind.SLOW),
-        ({"decode_seconds": 0.81, "target_token_seconds": 0.1}, None),
-        ({"decode_seconds": 1.1, "target_token_seconds": 0.1}, KeptKind.SLOW),
+        ({"seconds": 9.5}, None),  # nothing is known of its pace
+        ({"seconds": 1.29, "predicted_token_seconds": 0.02}, None),
+        ({"seconds": 1.31, "predicted_token_seconds": 0.02}, KeptKind.SLOW),
+        ({"seconds": 1.31, "target_token_seconds": 0.1}, None),
+        ({"seconds": 1.6, "target_token_seconds": 0.1}, KeptKind.SLOW),
         # Of two choices each had half of the tokens.
         (
-            {
-                "decode_seconds": 0.8,
-                "target_token_seconds": 0.1,
-                "finish_reasons": ("stop", "stop"),
-            },
+            {"seconds": 1.3, "target_token_seconds": 0.1, "finish_reasons": ("stop", "stop")},
             KeptKind.SLOW,
         ),
     ],
