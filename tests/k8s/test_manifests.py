@@ -78,7 +78,7 @@ def test_every_rule_has_a_mistake_that_it_notices() -> None:
 @pytest.mark.parametrize("name", ["overlays/cpu", "overlays/gpu"])
 def test_overlays_for_others_have_certificates_and_policies(name: str) -> None:
     kinds = [one["kind"] for one in rendering(name)]
-    assert kinds.count("Certificate") == 8, "one per role, etcd's, and the authority's"
+    assert kinds.count("Certificate") == 9, "one per role, etcd's, and the authority's"
     assert "NetworkPolicy" in kinds
 
 

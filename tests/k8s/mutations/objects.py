@@ -145,6 +145,41 @@ OBJECTS = (
     # What gateways and Prometheus are told.
     Mutation(
         "routes_lead_to_services",
+        "HTTPRoute/inference",
+        "spec.rules.0.backendRefs.0.name",
+        "frontend",
+        "components/endpoint-picker",
+    ),
+    Mutation(
+        "pools_have_pods_and_a_picker",
+        "InferencePool/baton",
+        "spec.targetPorts.0.number",
+        80,
+        "components/endpoint-picker",
+    ),
+    Mutation(
+        "pools_have_pods_and_a_picker",
+        "InferencePool/baton",
+        "spec.selector.matchLabels",
+        {"app.kubernetes.io/name": "router"},
+        "components/endpoint-picker",
+    ),
+    Mutation(
+        "pools_have_pods_and_a_picker",
+        "InferencePool/baton",
+        "spec.endpointPickerRef.port.number",
+        9003,
+        "components/endpoint-picker",
+    ),
+    Mutation(
+        "schema_knows_it",
+        "InferencePool/baton",
+        "spec.endpointPickerRef.failureMode",
+        "Open",
+        "components/endpoint-picker",
+    ),
+    Mutation(
+        "routes_lead_to_services",
         "HTTPRoute/baton",
         "spec.rules.0.backendRefs.0.port",
         8000,

@@ -12,9 +12,10 @@ WORKERS = ("prefill", "decode")
 STORES = ("prefill", "decode", "kvstore")
 GRPC, STORE, HEALTH, HTTP, ETCD, ETCD_PEER, OTLP = 50051, 50052, 50053, 8000, 2379, 2380, 4317
 OPS = (9090, 9091, 2381)
-EVERYONE = ("frontend", "router", *STORES, "cli")
+EVERYONE = ("frontend", "router", *STORES, "picker", "cli")
 ARROWS = {
     *(("frontend", to, GRPC) for to in ("router", *WORKERS)),
+    ("picker", "router", GRPC),
     *(("router", to, GRPC) for to in WORKERS),
     *((source, to, STORE) for source in ("router", *STORES) for to in STORES),
     *((source, "etcd", ETCD) for source in (*EVERYONE, "etcd")),

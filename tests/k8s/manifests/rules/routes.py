@@ -18,10 +18,34 @@ def routes_lead_to_services(rendered: Rendered) -> Iterator[str]:
         for route in rendered.of(kind):
             for one in route["spec"]["rules"]:
                 for backend in one.get("backendRefs", []):
+                    if backend.get("kind") == "InferencePool":
+                        if rendered.named("InferencePool", backend["name"]) is None:
+                            yield f"{title(route)} leads to no pool {backend['name']}"
+                        continue
                     service = rendered.named("Service", backend.get("name", ""))
                     ports = service["spec"]["ports"] if service else []
                     if (name, backend.get("port")) not in [(p["name"], p["port"]) for p in ports]:
                         yield f"{title(route)} leads to {backend.get('name')}:{backend.get('port')}"
+
+
+@rule
+def pools_have_pods_and_a_picker(rendered: Rendered) -> Iterator[str]:
+    for pool in rendered.of("InferencePool"):
+        spec = pool["spec"]
+        chosen = rendered.selected(spec["selector"])
+        if [pod.role for pod in chosen] != ["frontend"]:
+            yield f"{title(pool)} is of the pods of {[pod.name for pod in chosen]}"
+        numbers = {
+            port["containerPort"] for pod in chosen for c in pod.containers for port in c.ports
+        }
+        for port in spec["targetPorts"]:
+            if port["number"] not in numbers:
+                yield f"{title(pool)}: nobody listens on {port['number']}"
+        picker = spec["endpointPickerRef"]
+        service = rendered.named("Service", picker["name"])
+        ports = service["spec"]["ports"] if service else []
+        if picker["port"]["number"] not in [port["port"] for port in ports]:
+            yield f"{title(pool)} asks {picker['name']}:{picker['port']['number']}, which is nobody"
 
 
 @rule

@@ -7,7 +7,7 @@ from tests.k8s.manifests.rules.registry import rule
 from tests.k8s.manifests.selectors import matches
 from tests.k8s.manifests.view import Pod, Rendered, name_of, title
 
-REPLICATED = ("etcd", "router", "frontend", "prefill", "decode")
+REPLICATED = ("etcd", "router", "frontend", "prefill", "decode", "picker")
 SPREAD = ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
 PROGRESS_SECONDS = 600  # what a Deployment has where it does not say
 
