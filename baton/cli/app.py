@@ -139,7 +139,17 @@ def usage(
 @expand_options
 def backup(
     options: SealedOptions,
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="The backup.", show_default=False)],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="The backup, or a directory, in which it is named by cluster and time.",
+            show_default=False,
+        ),
+    ],
+    keep: Annotated[
+        int, typer.Option(help="Latest backups to keep in the directory. Default: all.", min=0)
+    ] = 0,
     verify: Annotated[
         bool, typer.Option("--verify", help="Read all of an existing backup instead.")
     ] = False,
@@ -152,8 +162,10 @@ def backup(
     """
     from baton.cli.admin.backup import command
 
-    run = command.verify if verify else command.backup
-    run(options, path, _console(), json)
+    if verify:
+        command.verify(options, path, _console(), json)
+    else:
+        command.backup(options, path, keep, _console(), json)
 
 
 @app.command()

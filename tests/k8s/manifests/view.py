@@ -9,7 +9,9 @@ from baton.settings import SERVICE_SETTINGS
 from tests.k8s.manifests.render import Object
 from tests.k8s.manifests.selectors import matches
 
-WORKLOADS = ("DaemonSet", "Deployment", "Job", "StatefulSet")
+JOBS = ("CronJob", "Job")
+"""Workloads whose pods come to their end."""
+WORKLOADS = ("DaemonSet", "Deployment", "StatefulSet", *JOBS)
 OTHER_POOLS = {"model-prefill": "prefill", "model-decode": "decode"}
 """Roles of pods that serve another model than the base's, by their names in labels."""
 
@@ -89,7 +91,8 @@ class Pod:
 
     @property
     def template(self) -> Object:
-        found: Object = self.workload["spec"]["template"]
+        spec: Object = self.workload["spec"]
+        found: Object = spec.get("jobTemplate", {"spec": spec})["spec"]["template"]
         return found
 
     @property

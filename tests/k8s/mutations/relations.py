@@ -7,6 +7,7 @@ NAME = "app\\.kubernetes\\.io/name"
 _ROLLING = "spec.strategy.rollingUpdate"
 PART_OF = "app\\.kubernetes\\.io/part-of"
 PULL, JOB = "components/model-pull", "components/model-job"
+BACKUP = "components/backup"
 GPU = "components/gpu"
 _ALL = {"app.kubernetes.io/part-of": "baton"}
 _ALL_PODS = {"podSelector": {"matchLabels": _ALL}}
@@ -130,6 +131,20 @@ RELATIONS = (
             (FRONTEND, "postgres", "client"),
             (FRONTEND, "kafka", "client"),
         )
+    ),
+    Mutation(
+        "containers_are_restarted",
+        "CronJob/backup",
+        "spec.jobTemplate.spec.template.spec.restartPolicy",
+        "Always",
+        BACKUP,
+    ),
+    Mutation(
+        "labels_say_whose_it_is",
+        "CronJob/backup",
+        f"spec.jobTemplate.spec.template.metadata.labels.{NAME}",
+        "cli",
+        BACKUP,
     ),
     Mutation("containers_are_restarted", "Job/model-pull", f"{POD}.restartPolicy", "Always", JOB),
     Mutation(

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from baton.backup.layout import BackupHeader
 from baton.backup.sealing import KeyDerivation
 from baton.backup.writer import BackupWriter
+from baton.cli.admin.backup.command import remove_old
 from baton.cli.app import app
 from baton.cli.shared.errors import EXIT_FAILED, EXIT_USAGE, CommandError
 
@@ -97,3 +98,20 @@ def test_a_backup_goes_into_a_directory_that_exists(tmp_path: Path) -> None:
     variables = {"BATON_BACKUP_PASSPHRASE": PASSPHRASE}
     with pytest.raises(CommandError, match="none is not a directory"):
         run("backup", str(tmp_path / "none" / "backup"), **variables)
+
+
+def test_old_backups_of_the_same_cluster_are_removed(tmp_path: Path) -> None:
+    names = [f"blue-2026112{day}T010203Z.baton" for day in (4, 6, 5, 3)]
+    others = [
+        "blue-20261101T010203Z.baton.old",
+        "green-20261101T010203Z.baton",
+        "blue-monday.baton",
+    ]
+    for name in (*names, *others):
+        (tmp_path / name).touch()
+    remove_old(tmp_path, "blue", 2)
+    left = {one.name for one in tmp_path.iterdir()}
+    assert left == {*others, names[1], names[2]}
+    variables = {"BATON_BACKUP_PASSPHRASE": PASSPHRASE}
+    with pytest.raises(CommandError, match=r"--keep is for a directory of backups"):
+        run("backup", str(tmp_path / "file"), "--keep", "2", **variables)

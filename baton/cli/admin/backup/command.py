@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +27,8 @@ from baton.settings import StartupError
 
 T = TypeVar("T")
 
+SUFFIX = ".baton"
+"""Ends the names of backups in a directory."""
 POSTGRES = "postgres"
 """Names the database of usage records, instead of a path."""
 _MAX_NAMES = 20
@@ -39,8 +42,15 @@ _KINDS = {
 """What the records of each prefix are called."""
 
 
-def backup(options: SealedOptions, path: Path, console: Console, as_json: bool) -> None:
+def backup(options: SealedOptions, path: Path, keep: int, console: Console, as_json: bool) -> None:
     """Write a backup and print what it has.
+
+    Args:
+        options: the cluster, and the passphrase.
+        path: name of the backup, or a directory, in which it is named by its cluster and time.
+        keep: backups of the cluster to keep in that directory; 0: all.
+        console: to print to.
+        as_json: whether to print JSON.
 
     Raises:
         CommandError: it cannot be made.
@@ -48,8 +58,15 @@ def backup(options: SealedOptions, path: Path, console: Console, as_json: bool) 
     passphrase = options.passphrase()
     if not path.parent.is_dir():
         raise CommandError(f"{path.parent} is not a directory.")
+    if keep and not path.is_dir():
+        raise CommandError(f"--keep is for a directory of backups, and {path} is none.")
     address = options.resolve()
+    directory = path if path.is_dir() else None
+    if directory is not None:
+        path = directory / f"{address.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}{SUFFIX}"
     header, written = _ask(address, lambda etcd: back_up(etcd, address.name, path, passphrase))
+    if directory is not None and keep:
+        remove_old(directory, address.name, keep)
     if as_json:
         console.print_json(json.dumps({"path": str(path), "bytes": written, **_fields(header)}))
         return
@@ -152,6 +169,23 @@ def _tell(done: Restored, header: BackupHeader, cluster: str, console: Console) 
         _say(console, f"  {name} ({outcome})")
     if len(done.kept_out) > _MAX_NAMES:
         _say(console, f"  and {len(done.kept_out) - _MAX_NAMES} more; --json lists all")
+
+
+def remove_old(directory: Path, cluster: str, keep: int) -> None:
+    """Remove all but the latest backups of a cluster that are named by it and their time.
+
+    Raises:
+        CommandError: one cannot be removed.
+    """
+    named = re.compile(re.escape(cluster) + r"-\d{8}T\d{6}Z" + re.escape(SUFFIX))
+    found = sorted(one for one in directory.iterdir() if named.fullmatch(one.name))
+    for old in found[:-keep]:
+        try:
+            old.unlink()
+        except OSError as error:
+            raise CommandError(
+                f"{old} cannot be removed: {error.strerror}.", EXIT_FAILED
+            ) from error
 
 
 def _costs(source: str, header: BackupHeader, address: ClusterAddress) -> UsageSince:

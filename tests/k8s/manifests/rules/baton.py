@@ -27,7 +27,11 @@ NEED_EXTRAS = {
 """Settings whose clients are in localhost/baton-extras."""
 KINDS = {"nixl", "vllm", "cuda"}
 """Ends of tags: what else an image contains."""
-SECRETS_OF_PEOPLE = {"baton-state": {"url"}, "baton-kafka": {"password"}}
+SECRETS_OF_PEOPLE = {
+    "baton-state": {"url"},
+    "baton-kafka": {"password"},
+    "baton-backup": {"passphrase"},
+}
 """Secrets that docs/kubernetes.md says how to make, and their keys."""
 
 

@@ -18,7 +18,7 @@ ARROWS = {
     ("picker", "router", GRPC),
     *(("router", to, GRPC) for to in WORKERS),
     *((source, to, STORE) for source in ("router", *STORES) for to in STORES),
-    *((source, "etcd", ETCD) for source in (*EVERYONE, "etcd")),
+    *((source, "etcd", ETCD) for source in (*EVERYONE, "backup", "etcd")),
     ("etcd", "etcd", ETCD_PEER),
     *(("cli", to, GRPC) for to in ("frontend", "router", *WORKERS)),
     *(("cli", to, STORE) for to in STORES),

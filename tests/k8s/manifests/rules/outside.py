@@ -32,7 +32,7 @@ def those_who_use_others_reach_them(rendered: Rendered) -> Iterator[str]:
 
 
 def _used(pod: Pod, own_etcd: bool) -> Iterator[int]:
-    if not own_etcd and (pod.baton or pod.name == "cli"):
+    if not own_etcd and (pod.baton or pod.name in ("cli", "backup")):
         yield ETCD
     for container in pod.baton:
         if container.process != "frontend":

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tests.k8s.manifests.render import Object
 from tests.k8s.manifests.rules.registry import rule
-from tests.k8s.manifests.view import Container, Rendered
+from tests.k8s.manifests.view import JOBS, Container, Rendered
 
 _PORT_NAME = re.compile(r"^(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*$")
 _VARIABLE = re.compile(r"^[A-Z_][A-Z0-9_]*$")
@@ -102,7 +102,7 @@ def _shared(container: Container) -> Iterator[str]:
 @rule
 def containers_are_restarted(rendered: Rendered) -> Iterator[str]:
     for pod in rendered.pods:
-        job = pod.workload["kind"] == "Job"
+        job = pod.workload["kind"] in JOBS
         if pod.spec.get("restartPolicy", "Always") != ("OnFailure" if job else "Always"):
             yield f"{pod.name} is not restarted"
         if "activeDeadlineSeconds" in pod.spec or "ephemeralContainers" in pod.spec:

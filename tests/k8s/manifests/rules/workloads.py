@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tests.k8s.manifests.quantity import count_or_share
 from tests.k8s.manifests.rules.registry import rule
 from tests.k8s.manifests.selectors import matches
-from tests.k8s.manifests.view import Pod, Rendered, name_of, title
+from tests.k8s.manifests.view import JOBS, Pod, Rendered, name_of, title
 
 REPLICATED = ("etcd", "router", "frontend", "prefill", "decode", "picker")
 SPREAD = ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
@@ -15,7 +15,7 @@ PROGRESS_SECONDS = 600  # what a Deployment has where it does not say
 @rule
 def selectors_choose_their_own_pods(rendered: Rendered) -> Iterator[str]:
     for pod in rendered.pods:
-        if pod.workload["kind"] == "Job":
+        if pod.workload["kind"] in JOBS:
             continue  # the API server gives it a selector of its own
         selector = pod.workload["spec"].get("selector")
         if not selector or not matches(selector, pod.labels):
@@ -30,7 +30,7 @@ def rollouts_lose_nobody(rendered: Rendered) -> Iterator[str]:
     for pod in rendered.pods:
         spec = pod.workload["spec"]
         kind = pod.workload["kind"]
-        if kind == "Job":
+        if kind in JOBS:
             continue
         strategy = spec.get("strategy" if kind == "Deployment" else "updateStrategy", {})
         rolling = strategy.get("rollingUpdate", {})
