@@ -43,6 +43,15 @@ def test_two_in_either_order(pair: tuple[str, str]) -> None:
     _assert_same(pair, pair[::-1])
 
 
+def test_the_namespace_follows() -> None:
+    """In names of objects, and inside of queries and names of certificates."""
+    text = str(together(*OTHERS, MODELS[0], GPUS[0], SCALERS[1], namespace="team-a"))
+    assert text.count('{namespace="team-a"') == 3
+    assert "*.etcd.team-a.svc'" in text
+    for left in ('namespace="baton"', ".baton.svc", "'namespace': 'baton'"):
+        assert left not in text
+
+
 def _broken(components: tuple[str, ...]) -> dict[str, list[str]]:
     rendered = Rendered(together(*components))
     excused = {rule for name in components for rule in EXCEPTIONS.get(name, {})}

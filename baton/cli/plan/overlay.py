@@ -25,6 +25,7 @@ _TEXT = """\
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 namespace: {namespace}
+transformers: [{transformers}]
 resources: [{base}]
 components:
 {components}
@@ -96,6 +97,7 @@ def write_overlay(options: PlanOptions, made: Plan, load: Load, product: str) ->
         ranks=made.ranks,
         namespace=options.namespace,
         base=json.dumps(f"{up}/base"),
+        transformers=json.dumps(f"{up}/parts/namespace"),
         components="\n".join(f"  - {json.dumps(f'{up}/components/{one}')}" for one in used),
         version=baton.__version__,
         literals="\n".join(

@@ -23,8 +23,9 @@ RENDER_SECONDS = 60
 _TOGETHER = """\
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
-namespace: baton
-resources: [{base}]
+namespace: {namespace}
+transformers: [{up}/parts/namespace]
+resources: [{up}/base]
 components: [{components}]
 """
 
@@ -38,12 +39,12 @@ def rendering(name: str) -> tuple[Object, ...]:
 
 
 @cache
-def together(*components: str) -> tuple[Object, ...]:
-    """Return the objects of the base with these components, in their order."""
+def together(*components: str, namespace: str = "baton") -> tuple[Object, ...]:
+    """Return the objects of the base with these components, in their order, in a namespace."""
     with tempfile.TemporaryDirectory() as directory:
         up = os.path.relpath(K8S, Path(directory).resolve())
         paths = ", ".join(f"{up}/{component}" for component in components)
-        text = _TOGETHER.format(base=f"{up}/base", components=paths)
+        text = _TOGETHER.format(up=up, components=paths, namespace=namespace)
         (Path(directory) / "kustomization.yaml").write_text(text)
         return render(Path(directory))
 

@@ -54,6 +54,27 @@ def test_it_writes_an_overlay(model: Path, tmp_path: Path) -> None:
         assert part in text
 
 
+def test_a_model_that_was_downloaded_is_downloaded_again(model: Path, tmp_path: Path) -> None:
+    record = {
+        "format": "baton.model/1",
+        "source": "hf://meta-llama/Llama-3.1-8B",
+        "revision": "c0ffee",
+        "files": [
+            {
+                "path": "config.json",
+                "size": (model / "config.json").stat().st_size,
+                "sha256": "0" * 64,
+            }
+        ],
+    }
+    (model / "baton-model.json").write_text(json.dumps(record))
+    target = tmp_path / "overlay"
+    run(model, "--gpu", "h100", "--write", target, "--manifests", K8S)
+    text = (target / "kustomization.yaml").read_text()
+    assert "MODEL_SOURCE=hf://meta-llama/Llama-3.1-8B@c0ffee" in text
+    assert "components/model-pull" in text
+
+
 BAD = {
     ("--gpu", "tpu"): "No GPU 'tpu' is known. Known are a10, ",
     ("--gpu", "l4", "--tensor-parallel", "1"): "KV has room for",
