@@ -108,6 +108,24 @@ async def test_completions_and_streams_pass(gateway: Setup) -> None:
     await eventually(lambda: gateway.picker.sample("baton_picker_streams") == 0)
 
 
+async def test_a_stream_counts_until_it_ends_or_its_client_leaves(gateway: Setup) -> None:
+    picker, asked = gateway.picker, {**COMPLETION, "max_tokens": 200, "stream": True}
+    for leaves in (False, True):
+        counted, events, done = [], 0, False
+        async with gateway.client.stream("POST", "/v1/completions", json=asked) as response:
+            async for line in response.aiter_lines():
+                done = line == "data: [DONE]"
+                events += line.startswith("data: {")
+                if events == 3 and not counted:
+                    counted.append(picker.sample("baton_picker_streams"))
+                    if leaves:
+                        break
+                if done:
+                    break
+        assert (counted, done) == ([1.0], not leaves)
+        await eventually(lambda: picker.sample("baton_picker_streams") == 0)
+
+
 async def test_both_frontends_are_used_and_one_that_drains_is_not(gateway: Setup) -> None:
     async def ask() -> None:
         answer = await gateway.client.post("/v1/completions", json=COMPLETION)
