@@ -20,6 +20,7 @@ from baton.cli.shared.errors import EXIT_FAILED, CommandError
 from baton.cli.shared.reach import certificate_hint
 from baton.cli.shared.render import size
 from baton.cli.shared.table import TextTable, show
+from baton.cluster.etcd.client import NO_SPACE
 from baton.cluster.members.membership import health_address
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2, kvstore_pb2, worker_pb2
@@ -101,8 +102,10 @@ def status(cluster: ClusterAddress, console: Console, metrics: bool, as_json: bo
             certificate.
     """
     logs.configure("status", "status", level="error")
-    rows = asyncio.run(_rows(cluster.endpoints, cluster.name))
+    rows, alarms = asyncio.run(_rows(cluster.endpoints, cluster.name))
     _print(rows, cluster, console, metrics, as_json)
+    for alarm in () if as_json else alarms:
+        console.print(alarm_line(alarm), style="red", soft_wrap=True, highlight=False)
     if rows and all(row.health == UNREACHABLE for row in rows):
         raise CommandError(f"no process is reachable. {certificate_hint()}", EXIT_FAILED)
     if denials := [row.denial for row in rows if row.denial]:
@@ -198,7 +201,13 @@ def _versions(rows: Sequence[StatusRow]) -> set[str]:
     return {row.version for row in rows}
 
 
-async def _rows(endpoints: tuple[str, ...], cluster: str) -> list[StatusRow]:
+def alarm_line(alarm: str) -> str:
+    """Return an alarm of etcd as a sentence."""
+    what = NO_SPACE if alarm == "NOSPACE" else "etcd has an alarm"
+    return f"{what} (alarm {alarm}): docs/backup.md says what to do."
+
+
+async def _rows(endpoints: tuple[str, ...], cluster: str) -> tuple[list[StatusRow], Sequence[str]]:
     async with watch_cluster(endpoints, cluster) as view, ChannelPool() as channels:
         if not view.synced:
             raise CommandError(
@@ -208,7 +217,7 @@ async def _rows(endpoints: tuple[str, ...], cluster: str) -> list[StatusRow]:
             )
         members = sorted(view.instances.values(), key=lambda member: (member.role, member.id))
         rows = (_row(member, channels.get(health_address(member))) for member in members)
-        return list(await asyncio.gather(*rows))
+        return list(await asyncio.gather(*rows)), await view.alarms()
 
 
 async def _row(member: cluster_pb2.Instance, channel: Channel) -> StatusRow:

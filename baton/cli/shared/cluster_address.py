@@ -107,7 +107,7 @@ def ask(endpoints: Sequence[str], question: "Callable[[Etcd], Awaitable[T]]") ->
         CommandError: it does not respond.
     """
     from baton.cluster.etcd import certificate
-    from baton.cluster.etcd.client import Etcd, EtcdError
+    from baton.cluster.etcd.client import Etcd, EtcdError, NoSpaceError
 
     async def read() -> T:
         async with Etcd(tuple(endpoints), certificate=certificate.current()) as etcd:
@@ -115,6 +115,8 @@ def ask(endpoints: Sequence[str], question: "Callable[[Etcd], Awaitable[T]]") ->
 
     try:
         return asyncio.run(read())
+    except NoSpaceError as error:
+        raise CommandError(f"{error}.", EXIT_FAILED) from error
     except EtcdError as error:
         raise CommandError(
             f"etcd is unreachable at {', '.join(endpoints)}: {error}. {certificate_hint()}",

@@ -1,14 +1,14 @@
 """A cluster as commands see it: its instances as listed in etcd, and their health."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from baton.cli.shared.errors import CommandError
 from baton.cluster.etcd import certificate as etcd_certificate
-from baton.cluster.etcd.client import Etcd
+from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.cluster.members.discovery import Discovery
 from baton.cluster.members.membership import MembershipChange, health_address
 from baton.errors import BatonError
@@ -25,7 +25,8 @@ _POLL_SECONDS = 0.05
 class ClusterView:
     """A cluster's instances, and whether they serve. One loop owns it."""
 
-    def __init__(self, discovery: Discovery, channels: ChannelPool) -> None:
+    def __init__(self, etcd: Etcd, discovery: Discovery, channels: ChannelPool) -> None:
+        self._etcd = etcd
         self._discovery = discovery
         self._channels = channels
 
@@ -55,6 +56,13 @@ class ClusterView:
     def synced(self) -> bool:
         """Whether etcd responded at least once."""
         return self._discovery.synced
+
+    async def alarms(self) -> Sequence[str]:
+        """Return the alarms of etcd, as `Etcd.alarms`; none if it does not respond."""
+        try:
+            return await self._etcd.alarms()
+        except EtcdError:
+            return []
 
     def incarnation(self, instance_id: str) -> str:
         """Return the incarnation of the instance with this ID; empty if there is none."""
@@ -102,7 +110,7 @@ async def watch_cluster(endpoints: Iterable[str], cluster: str) -> AsyncIterator
     """Watch a cluster; the view is empty until etcd responds."""
     etcd = Etcd(tuple(endpoints), certificate=etcd_certificate.current())
     async with etcd, Discovery(etcd, cluster) as discovery, ChannelPool() as channels:
-        yield ClusterView(discovery, channels)
+        yield ClusterView(etcd, discovery, channels)
 
 
 def role_name(role: Role.ValueType) -> str:

@@ -19,6 +19,8 @@ MAX_BATCH = 128
 Pairs = list[tuple[str, bytes]]
 """Keys and their values."""
 _COMPACTED = "required revision has been compacted"
+_NO_SPACE = "database space exceeded"
+NO_SPACE = "etcd has no space left and refuses all writes"
 _EOF: object = grpc.aio.EOF  # type: ignore[attr-defined]  # not in the stubs
 
 
@@ -35,6 +37,7 @@ _TXN = _method("KV/Txn", pb.TxnRequest, pb.TxnResponse)
 _GRANT = _method("Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse)
 _REVOKE = _method("Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
 _KEEP_ALIVE = _method("Lease/LeaseKeepAlive", pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse)
+_ALARM = _method("Maintenance/Alarm", pb.AlarmRequest, pb.AlarmResponse)
 _WATCH = _method("Watch/Watch", pb.WatchRequest, pb.WatchResponse)
 
 
@@ -45,6 +48,10 @@ class EtcdError(Exception):
 class Compacted(EtcdError):  # noqa: N818  # a condition to act on: list again
     """The revision that a watch starts at, or that a list reads, was compacted: list again, and
     watch from the new revision."""
+
+
+class NoSpaceError(EtcdError):
+    """etcd has used up its quota: it refuses all writes until an operator frees space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +306,11 @@ class Etcd:
                 return
             raise
 
+    async def alarms(self) -> Sequence[str]:
+        """Return the alarms that members have raised: `NOSPACE`, `CORRUPT`."""
+        response = await self._call(_ALARM, pb.AlarmRequest())  # GET, of all members
+        return sorted({pb.ALARMS.get(one.alarm, str(one.alarm)) for one in response.alarms})
+
     async def watch(
         self, prefix: str, from_revision: int, end: str = ""
     ) -> AsyncGenerator[Sequence[WatchEvent], None]:
@@ -371,5 +383,7 @@ def _error(error: Exception) -> EtcdError:
     if isinstance(error, grpc.aio.AioRpcError):
         if error.code() == grpc.StatusCode.OUT_OF_RANGE and _COMPACTED in (error.details() or ""):
             return Compacted(error.details())
+        if _NO_SPACE in (error.details() or ""):
+            return NoSpaceError(f"{NO_SPACE}: free some as docs/backup.md says ({error.details()})")
         return EtcdError(f"{error.code().name}: {error.details()}")
     return EtcdError(f"etcd did not respond ({type(error).__name__})")

@@ -89,9 +89,11 @@ class LocalEtcd:
         peer_port: int = 0,
         log_path: Path | None = None,
         durable: bool = True,
+        quota_bytes: int = 0,
     ) -> None:
         self._data_dir = data_dir
         self._durable = durable
+        self._quota_bytes = quota_bytes
         self._log_path = log_path or data_dir / "etcd.log"
         self._client_port = client_port or hold_port(self)
         self._peer_port = peer_port or hold_port(self)
@@ -197,6 +199,7 @@ class LocalEtcd:
             "log-level": "warn",
             "log-outputs": "stderr",
             "auto-compaction-retention": "1h",
+            "quota-backend-bytes": str(self._quota_bytes),
         }
         if not self._durable:
             options["unsafe-no-fsync"] = "true"

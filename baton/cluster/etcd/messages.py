@@ -59,6 +59,10 @@ LeaseRevokeRequest = _message("etcdserverpb.LeaseRevokeRequest")
 LeaseRevokeResponse = _message("etcdserverpb.LeaseRevokeResponse")
 LeaseKeepAliveRequest = _message("etcdserverpb.LeaseKeepAliveRequest")
 LeaseKeepAliveResponse = _message("etcdserverpb.LeaseKeepAliveResponse")
+AlarmRequest = _message("etcdserverpb.AlarmRequest")
+AlarmResponse = _message("etcdserverpb.AlarmResponse")
 
 WATCH_DELETE = 1
 """`mvccpb.Event.EventType.DELETE`."""
+ALARMS = {1: "NOSPACE", 2: "CORRUPT"}
+"""`etcdserverpb.AlarmType`."""

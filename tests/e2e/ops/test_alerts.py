@@ -38,6 +38,8 @@ baton_usage_records_refused_total{{sink="postgres"}} {grows}
 baton_state_database_available 0
 baton_frontend_limit_refusals_total{{limit="unanswered",subject=""}} {grows}
 baton_router_queue_oldest_seconds{{model="m"}} 100
+etcd_mvcc_db_total_size_in_bytes 90
+etcd_server_quota_backend_bytes 100
 baton_router_refusals_total{{class="batch",reason="overloaded"}} {grows}
 baton_router_ttft_targets_total{{class="batch",outcome="kept"}} 1
 baton_router_ttft_targets_total{{class="batch",outcome="missed"}} {grows}

@@ -171,6 +171,18 @@ RELATIONS = (
     ),
     Mutation("etcd_is_where_settings_say", ETCD, "spec.replicas", 5),
     Mutation(
+        "etcd_stays_within_its_disk",
+        ETCD,
+        f"{POD}.containers.0.env.ETCD_QUOTA_BACKEND_BYTES.value",
+        str(2 << 30),
+    ),
+    Mutation(
+        "etcd_stays_within_its_disk",
+        ETCD,
+        f"{POD}.containers.0.env.ETCD_AUTO_COMPACTION_RETENTION.value",
+        "0",
+    ),
+    Mutation(
         "etcd_is_where_settings_say",
         ETCD,
         f"{POD}.containers.0.env.ETCD_LISTEN_PEER_URLS.value",

@@ -18,7 +18,7 @@ SCRAPED = {"namespace", "pod", "instance", "app_kubernetes_io_name"}
 """Labels that a PodMonitor gives every series."""
 SUFFIXES = {"counter": [""], "gauge": [""], "histogram": ["_bucket", "_sum", "_count"]}
 FAMILY = re.compile(r"^\| `([\w:]+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
-SERIES = re.compile(r"\b((?:baton|gen_ai|vllm)[\w:]+)(?:\{(.*?)\})?")
+SERIES = re.compile(r"\b((?:baton|gen_ai|vllm|etcd)[\w:]+)(?:\{(.*?)\})?")
 GROUPING = re.compile(r"\b(?:by|without|on|ignoring)\s*\(([^)]*)\)")
 MATCHER = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"')
 
@@ -33,7 +33,12 @@ def families() -> dict[str, set[str]]:
     return found
 
 
-KNOWN = families()
+OF_ETCD: dict[str, set[str]] = {
+    "etcd_mvcc_db_total_size_in_bytes": set(),
+    "etcd_server_quota_backend_bytes": set(),
+}
+"""Of etcd's own port; tests/integration/cluster/test_no_space.py reads them."""
+KNOWN = families() | OF_ETCD
 
 
 def panels() -> list[dict[str, Any]]:

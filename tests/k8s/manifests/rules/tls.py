@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from tests.k8s.manifests.quantity import seconds
+from tests.k8s.manifests.quantity import quantity, seconds
 from tests.k8s.manifests.rules.registry import rule
 from tests.k8s.manifests.view import Container, Rendered, name_of, title
 
 FILES = {"CERT": "tls.crt", "KEY": "tls.key", "CA": "ca.crt"}
-ROLE_OF = {"cli": "operator"}
+ROLE_OF = {"backup": "operator", "cli": "operator"}
 
 
 @rule
@@ -41,12 +41,28 @@ def etcd_is_where_settings_say(rendered: Rendered) -> Iterator[str]:
 
 
 @rule
+def etcd_stays_within_its_disk(rendered: Rendered) -> Iterator[str]:
+    """Its quota is at most half of the volume, and its history is compacted."""
+    for one in rendered.of("StatefulSet"):
+        if one["metadata"]["name"] != "etcd":
+            continue
+        (container,) = (c for c in rendered.containers if c.pod.workload is one)
+        quota = int(container.environment.get("ETCD_QUOTA_BACKEND_BYTES", "0"))
+        (claim,) = one["spec"].get("volumeClaimTemplates") or [{}]
+        size = claim.get("spec", {}).get("resources", {}).get("requests", {}).get("storage")
+        if size is not None and not 0 < 2 * quota <= quantity(size):
+            yield f"etcd may grow to {quota} bytes on a volume of {size}"
+        if container.environment.get("ETCD_AUTO_COMPACTION_RETENTION", "0") in ("0", ""):
+            yield "etcd keeps its history forever"
+
+
+@rule
 def certificates_name_roles(rendered: Rendered) -> Iterator[str]:
     made = {one["spec"]["secretName"]: one for one in rendered.of("Certificate")}
     if not made:
         return
     for container in rendered.containers:
-        if not container.process and container.pod.name != "cli":
+        if not container.process and container.pod.name not in ROLE_OF:
             continue
         role = container.process or ROLE_OF[container.pod.name]
         secrets = {container.environment.get(f"BATON_TLS_{name}", "") for name in FILES}
