@@ -180,16 +180,6 @@ class AdmissionController:
         """Return `Lateness.factor` of each model."""
         return {name: model.lateness.factor for name, model in self._models.items()}
 
-    def targets(self, waiting: WaitingRequest) -> tuple[float, float]:
-        """Return a request's targets, in seconds: to the first token, and between tokens; 0: none.
-
-        Args:
-            waiting: the request, whose turn has come.
-        """
-        first = waiting.due - waiting.arrival
-        own = self._policy.of(waiting.priority_class).itl_target
-        return first if first < math.inf else 0.0, own
-
     def take_targets(self) -> Mapping[tuple[int, bool], int]:
         """Return the counts, since the last call, of first tokens that had a target.
 

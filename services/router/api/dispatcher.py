@@ -333,7 +333,9 @@ class QueryDispatcher:
         answer = pending.asker.frame().placement
         answer.correlation_id = pending.correlation_id
         fill_placement(answer, placed, self.placements)
-        answer.ttft_target_seconds, answer.itl_target_seconds = self._controller.targets(waiting)
+        answer.ttft_target_seconds, answer.itl_target_seconds = self._controller.policy.targets(
+            waiting.priority_class, waiting.ttft_target
+        )
         since_epoch = time.time() - time.monotonic()
         rank, lead = admitted.rank, admitted.tenant_lead
         fill_order(answer.order, waiting, rank, lead, self._age, since_epoch)

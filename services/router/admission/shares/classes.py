@@ -73,6 +73,19 @@ class AdmissionPolicy:
         """The strictest target of all classes for the first token; infinite: none has one."""
         return min((one.ttft_target for one in self.classes.values()), default=math.inf)
 
+    def targets(self, priority_class: int, own: float) -> tuple[float, float]:
+        """Return a request's targets, in seconds: to the first token, and between tokens; 0: none.
+
+        Deadlines are no targets: they are far longer.
+
+        Args:
+            priority_class: its class.
+            own: its own target of the first token; infinite: its class's applies.
+        """
+        policy = self.of(priority_class)
+        first = own if own < math.inf else policy.ttft_target
+        return first if first < math.inf else 0.0, policy.itl_target
+
     def itl_target(self, priority_class: int) -> float | None:
         """Return the target of a class's streams; 0: it has none; None: no class has one.
 

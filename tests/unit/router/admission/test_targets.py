@@ -73,6 +73,10 @@ def test_a_class_has_times_for_requests_that_name_none() -> None:
     queue.add(own, workers, 3.0)
     assert (plain.due, plain.bound) == (8.0, 10.0)
     assert (own.due, own.bound) == (33.0, 50.0)
+    # Slow requests are told by targets, not by deadlines.
+    assert policy.targets(0, plain.ttft_target) == (5.0, 0.0)
+    assert policy.targets(0, own.ttft_target) == (30.0, 0.0)
+    assert policy.targets(1, plain.ttft_target) == (0.0, 0.0)
 
 
 def test_time_waited_elsewhere_counts() -> None:

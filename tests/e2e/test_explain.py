@@ -1,0 +1,104 @@
+"""A frozen store, a throttled worker and a queue are named as causes after their requests ended."""
+
+import asyncio
+from typing import Any
+
+from baton.history.cause import cause_of
+from baton.history.kept import kept_of
+from baton.internal.v1 import router_pb2
+from baton.internal.v1.router_pb2_grpc import RouterServiceStub
+from baton.rpc.channels import open_channel
+from baton.usage.record import UsageRecord, decode
+from tests.support.engine.model import MODEL
+from tests.support.processes.freeze import freeze, thaw
+from tests.support.services.cluster import LocalCluster
+from tests.support.wait import eventually
+
+RATE = 20_000
+"""Prompt tokens per second of the engines."""
+ENGINE = {
+    "engine.sim_prefill_tokens_per_second": RATE,
+    "engine.sim_decode_step_seconds": 0.001,
+    "history.sample_ratio": 0,
+}
+
+
+async def ask(cluster: LocalCluster, request_id: str, tokens: int, first: int) -> None:
+    """Send a prompt that is not cached."""
+    prompt = [first, *(number % 100 + 3 for number in range(tokens - 1))]
+    stream = cluster.client.generate(
+        prompt, model=MODEL, max_tokens=4, ignore_eos=True, request_id=request_id
+    )
+    async for _ in stream:
+        pass
+
+
+async def kept(cluster: LocalCluster, request_id: str) -> router_pb2.KeptRequest:
+    channel = open_channel(cluster.router.address)
+    asked = router_pb2.ExplainRequest(request_id=request_id)
+    try:
+
+        async def found() -> router_pb2.KeptRequest | None:
+            response = await RouterServiceStub(channel).Explain(asked)
+            return response.kept[0] if response.kept else None
+
+        return await eventually(found)
+    finally:
+        await channel.close(None)
+
+
+async def slow(cluster: LocalCluster, request_id: str) -> tuple[UsageRecord, str]:
+    one = await kept(cluster, request_id)
+    assert one.ended.kind == "slow"
+    record = decode(one.ended.record)
+    return record, cause_of(record, one.ended.error)
+
+
+async def test_a_queue_is_the_cause(local_cluster: Any, tmp_path: Any) -> None:
+    cluster = await local_cluster(own=True, settings={**ENGINE, "history.path": tmp_path})
+    await ask(cluster, "usual", 1000, 3)
+    # Each takes a fifth of a second.
+    await asyncio.gather(*(ask(cluster, f"q{n}", 4000, 10 + n) for n in range(30)))
+    path = await eventually(lambda: next(tmp_path.glob("slow-*"), None))
+    await eventually(lambda: path.stat().st_size)
+    found = kept_of(path.read_bytes().splitlines()[0])
+    assert found is not None
+    record, cause = await slow(cluster, found.record.request_id)
+    assert "Slow because of router queue: " in cause, (cause, record)
+    assert "in the queue of router-0, class interactive" in cause
+
+
+async def test_a_frozen_store_is_the_cause(local_cluster: Any, tmp_path: Any) -> None:
+    settings = {**ENGINE, "history.path": tmp_path, "liveness.ping_seconds": 60}
+    cluster = await local_cluster(own=True, far=True, processes=("kvstore-0",), settings=settings)
+    for number in range(4):  # rates are learned
+        await ask(cluster, f"usual{number}", 2000, 3 + number)
+    freeze(cluster["kvstore-0"].pid)
+    try:
+        asking = asyncio.create_task(ask(cluster, "slow", 4000, 50))
+        await asyncio.sleep(4)
+    finally:
+        thaw(cluster["kvstore-0"].pid)
+    await asking
+    record, cause = await slow(cluster, "slow")
+    assert "Slow because of transfer: " in cause, (cause, record)
+    assert "from store kvstore-0 at worker prefill-0" in cause
+
+
+async def test_a_throttled_worker_is_the_cause(local_cluster: Any, tmp_path: Any) -> None:
+    slower = {**ENGINE, "engine.sim_prefill_tokens_per_second": RATE / 5}
+    settings = {**slower, "history.path": tmp_path, "liveness.ping_seconds": 60}
+    cluster = await local_cluster(own=True, far=True, processes=("prefill-0",), settings=settings)
+    for number in range(3):
+        await ask(cluster, f"usual{number}", 1000, 3 + number)
+    asking = asyncio.create_task(ask(cluster, "slow", 4000, 50))
+    await asyncio.sleep(0.5)  # of the second that it computes
+    freeze(cluster["prefill-0"].pid)
+    try:
+        await asyncio.sleep(6)
+    finally:
+        thaw(cluster["prefill-0"].pid)
+    await asking
+    record, cause = await slow(cluster, "slow")
+    assert "Slow because of prefill: " in cause, (cause, record)
+    assert "computing the prompt on worker prefill-0" in cause
