@@ -210,6 +210,12 @@ dist: $(DEV) ## Release: build a release into dist/: wheels, sdist, constraints,
 image: $(DEV) $(GENERATED) ## Release: build the container images and their SBOMs with buildah; EXTRAS=server,nixl BASE=python@sha256:...
 	@PYTHON="$(CURDIR)/$(BIN)/python" scripts/image/build.sh
 
+# The tag of the images that `make image` builds of this commit.
+TAG ?= $(shell $(BIN)/python -c 'from baton.version import full_version; print(full_version().replace("+", "-"))')
+.PHONY: manifests
+manifests: $(RUNTIME) $(GENERATED) ## Release: write k8s/ with the images of a registry into dist/; REGISTRY=registry.example.com/team
+	@$(BIN)/python scripts/publish_manifests.py dist "$(TAG)" "$(or $(REGISTRY),localhost)"
+
 .PHONY: k8s-test
 k8s-test: $(DEV) $(GENERATED) ## Test: run the pods of the manifests with podman, under load; as root, half an hour
 	@scripts/k8s_packages.sh

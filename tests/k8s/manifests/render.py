@@ -32,25 +32,28 @@ components: [{components}]
 
 @cache
 def rendering(name: str) -> tuple[Object, ...]:
-    """Return the objects of one of RENDERINGS. Nobody may change them: copy first."""
+    """Return the objects of one of RENDERINGS, or of components joined by `+`.
+
+    Nobody may change them: copy first.
+    """
     if name.startswith("overlays/"):
         return render(K8S / name)
-    return together(name)
+    return together(*name.split("+"))
 
 
 @cache
-def together(*components: str, namespace: str = "baton") -> tuple[Object, ...]:
+def together(*components: str, namespace: str = "baton", k8s: Path = K8S) -> tuple[Object, ...]:
     """Return the objects of the base with these components, in their order, in a namespace."""
     with tempfile.TemporaryDirectory() as directory:
-        up = os.path.relpath(K8S, Path(directory).resolve())
+        up = os.path.relpath(k8s, Path(directory).resolve())
         paths = ", ".join(f"{up}/{component}" for component in components)
         text = _TOGETHER.format(up=up, components=paths, namespace=namespace)
         (Path(directory) / "kustomization.yaml").write_text(text)
         return render(Path(directory))
 
 
-def render(directory: Path) -> tuple[Object, ...]:
-    """Return the objects that `kubectl kustomize` makes of a directory, without a warning."""
+def render(directory: Path | str) -> tuple[Object, ...]:
+    """Return the objects that `kubectl kustomize` makes of a directory or a URL: no warning."""
     kubectl = Path(sys.executable).with_name("kubectl")
     done = subprocess.run(
         [kubectl, "kustomize", directory],
