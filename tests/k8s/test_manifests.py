@@ -55,6 +55,18 @@ def test_teams_have_all_of_it_behind_policies() -> None:
     assert ports == {53, 2379, 4317, 50051, 5432, 9092, 9093}
 
 
+def test_a_frontend_with_a_volume_is_a_member_of_a_set() -> None:
+    """The claim takes the place of the temporary volume, and the scaler scales the set."""
+    names = ("usage", "autoscaling", "spool-volume")
+    rendered = Rendered(together(*(f"components/{name}" for name in names)))
+    assert not _broken(rendered)
+    (frontend,) = (pod for pod in rendered.pods if pod.role == "frontend")
+    assert frontend.workload["kind"] == "StatefulSet" and "spec" in frontend.volumes["spool"]
+    scaler = rendered.named("ScaledObject", "frontend")
+    assert scaler is not None
+    assert scaler["spec"]["scaleTargetRef"]["kind"] == "StatefulSet"
+
+
 def test_people_are_told_how_to_make_their_secrets() -> None:
     text = (K8S.parent / "docs" / "kubernetes.md").read_text()
     for name, keys in SECRETS_OF_PEOPLE.items():

@@ -113,7 +113,8 @@ class Pod:
     def volumes(self) -> Mapping[str, Object]:
         claims = self.workload["spec"].get("volumeClaimTemplates", [])
         templates = {claim["metadata"]["name"]: claim for claim in claims}
-        return templates | {v.get("name", ""): v for v in self.spec.get("volumes", [])}
+        # A claim takes the place of a volume of its name.
+        return {v.get("name", ""): v for v in self.spec.get("volumes", [])} | templates
 
     @cached_property
     def containers(self) -> Sequence[Container]:

@@ -8,6 +8,7 @@ ROUTER = "Deployment/router"
 SERVER = f"{POD}.containers.frontend"
 USAGE = "components/usage"
 LOG = "components/request-log"
+KEPT = "components/usage+components/spool-volume"
 _LIMITS = f"{POD}.containers.0.securityContext"
 
 PODS = (
@@ -255,6 +256,13 @@ PODS = (
     ),
     Mutation(
         "spools_fit_their_volumes", "ConfigMap/baton", "data.BATON_USAGE_KAFKA_BROKERS", GONE, LOG
+    ),
+    Mutation(
+        "spools_fit_their_volumes",
+        "StatefulSet/frontend",
+        "spec.volumeClaimTemplates.0.spec.resources.requests.storage",
+        "256Mi",
+        KEPT,
     ),
     Mutation(
         "containers_are_restarted",

@@ -16,7 +16,14 @@ ENDED_SECONDS = 5
 """What a process takes beyond its own limits: the interpreter, the kernel, the kubelet."""
 _PROBES = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
 _NOT_SETTINGS = {"BATON_CONFIG", "BATON_SECRETS_DIR"}
-OF_COMPONENTS = {"MODEL_SOURCE", "SCALED_MODEL", "GPU_PRODUCT", "WORKER_MEMORY", "SHM_MEMORY"}
+OF_COMPONENTS = {
+    "MODEL_SOURCE",
+    "SCALED_MODEL",
+    "FRONTEND_KIND",
+    "GPU_PRODUCT",
+    "WORKER_MEMORY",
+    "SHM_MEMORY",
+}
 """Variables of the ConfigMap model that components use."""
 EXTRAS = "-extras"
 NEED_EXTRAS = {

@@ -139,14 +139,16 @@ def spools_fit_their_volumes(rendered: Rendered) -> Iterator[str]:
         mounts = {m["mountPath"]: container.pod.volumes[m["name"]] for m in container.mounts}
         above = [str(path) for path in (usage.spool_path, *usage.spool_path.parents)]
         volume = next((mounts[path] for path in above if path in mounts), {})
-        temporary = volume.get("emptyDir")
-        if (temporary is None and "spec" not in volume) or volume.get("name") == "tmp":
+        temporary = volume.get("emptyDir", {})
+        if not {"emptyDir", "spec"} & set(volume) or volume.get("name") == "tmp":
             yield f"{container.name} has its spool in {usage.spool_path}, where no volume is for it"
-        elif temporary is not None and temporary.get("medium"):
+        elif temporary.get("medium"):
             yield f"{container.name} has its spool in memory"
-        elif temporary is not None:
+        else:
+            claimed = volume.get("spec", {}).get("resources", {}).get("requests", {})
             try:
-                if quantity(temporary.get("sizeLimit")) < usage.spool_bytes * Decimal("1.5"):
-                    yield f"{container.name} is evicted before its spool is full"
+                size = quantity(claimed.get("storage", temporary.get("sizeLimit")))
             except ValueError:
                 continue  # another rule says so
+            if size < usage.spool_bytes * Decimal("1.5"):
+                yield f"{container.name} loses its volume before its spool is full"

@@ -90,9 +90,9 @@ class Workload:
             for claim in self.spec.get("volumeClaimTemplates", ()):
                 volume = claim["metadata"]["name"]
                 source = {"claimName": f"{volume}-{name}"}
-                spec.setdefault("volumes", []).append(
-                    {"name": volume, "persistentVolumeClaim": source}
-                )
+                others = [one for one in spec.get("volumes", ()) if one["name"] != volume]
+                # As Kubernetes has it: a claim takes the place of a volume of its name.
+                spec["volumes"] = [*others, {"name": volume, "persistentVolumeClaim": source}]
         return PodIdentity(
             name,
             secrets.token_hex(4),
