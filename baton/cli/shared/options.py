@@ -170,6 +170,13 @@ class ClusterOptions(WorkerOptions):
             help="Enable gRPC server reflection on frontends, for tools such as grpcurl.",
         ),
     ] = False
+    autoscale: Annotated[
+        str,
+        typer.Option(
+            metavar="MIN:MAX",
+            help="Start and drain workers of each role as the router needs them. MIN may be 0.",
+        ),
+    ] = ""
     pin: Annotated[bool, typer.Option("--pin", help="Pin each engine to separate CPU cores.")] = (
         False
     )

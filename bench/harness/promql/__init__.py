@@ -1,1 +1,1 @@
-"""Series in memory, the PromQL of Baton's manifests and alerts, and an HPA's formula."""
+"""Series in memory, and the PromQL of Baton's manifests and alerts."""

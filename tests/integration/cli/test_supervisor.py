@@ -252,3 +252,23 @@ def test_a_second_ctrl_c_kills(clusters: Any) -> None:
     run.process.send_signal(signal.SIGINT)
     assert run.ends(20) is not None
     assert run.left(pids, 5.0) == {}
+
+
+def test_pools_go_to_zero_and_a_request_brings_them_back(baton: Start) -> None:
+    run = baton(
+        "up",
+        "--autoscale",
+        "0:2",
+        BATON_SCALING_IDLE_SECONDS="1",
+        BATON_SCALING_ARRIVAL_SECONDS="5",
+    )
+    run.until_up()
+    for role in ("prefill", "decode"):
+        assert run.says(f"Scaling {role} from 1 to 0: routers need 0.", 60), run.stderr
+    assert run.call("models").returncode == 0, "it is known without workers"
+    asked = run.call("chat", "Hello", "--max-tokens", "4")
+    assert asked.returncode == 0, asked.stderr
+    assert "4 tokens in" in asked.stdout
+    assert "Scaling decode from 0 to 1: routers need 1." in run.stderr
+    run.process.send_signal(signal.SIGINT)
+    assert run.ends(30) == 0, run.stderr

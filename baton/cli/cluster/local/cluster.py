@@ -4,7 +4,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -21,15 +21,23 @@ from baton.cli.cluster.local.output.report import Reporter
 from baton.cli.cluster.local.output.running_requests import running_requests, waiting_sentence
 from baton.cli.cluster.local.plan import (
     HOST,
+    MAX_WORKERS,
     ProcessSpec,
     available_cores,
     plan,
+    pools_of,
     shared_niceness,
     small_memory,
 )
 from baton.cli.cluster.local.ports import require_free
 from baton.cli.cluster.local.processes.child import Child, ServiceProcess
 from baton.cli.cluster.local.processes.supervisor import ETCD, Supervisor
+from baton.cli.cluster.local.scaling.autoscaler import Autoscaler
+from baton.cli.cluster.local.scaling.bounds import (
+    parse_bounds,
+    router_settings,
+    worker_settings,
+)
 from baton.cli.shared.config_file import given_variables
 from baton.cli.shared.errors import CommandError
 from baton.cli.shared.options import ClusterOptions
@@ -146,10 +154,11 @@ async def _run(
             else LocalEtcd(directory.etcd_data, log_path=directory.logs / f"{ETCD}.log")
         )
         endpoints = own_etcd.endpoints if own_etcd is not None else options.etcd_endpoints
-        memory = {}
+        bounds = parse_bounds(options.autoscale, MAX_WORKERS)
+        memory = worker_settings(bounds, given_variables(options.config, "decode"))
         if options.model is None:
             services = ("prefill", "decode", "kvstore")
-            memory = small_memory(
+            memory |= small_memory(
                 set().union(*(given_variables(options.config, service) for service in services))
             )
         drain_seconds, patience, tls = 0.0, 0.0, False
@@ -164,7 +173,13 @@ async def _run(
             memory,
             {**frontends, **state},
             shared_niceness(given_variables(options.config, "decode")),
+            router_settings(bounds, given_variables(options.config, "router")),
         )
+        pools = pools_of(specs)
+        parked: set[str] = set()
+        if bounds is not None:
+            parked = {name for names in pools.values() for name in names[bounds.first :]}
+        first = tuple(spec for spec in specs if spec.id not in parked)
         children: dict[str, Child] = {} if own_etcd is None else {ETCD: own_etcd}
         if database is not None:
             children[POSTGRES] = database
@@ -198,7 +213,9 @@ async def _run(
                 settings.drain_seconds + settings.close_seconds + STOP_SLACK_SECONDS,
             )
         compile_router(reporter)
-        supervisor = Supervisor(children, specs, endpoints, options.cluster, reporter, patience)
+        supervisor = Supervisor(
+            children, specs, endpoints, options.cluster, reporter, patience, parked
+        )
         interrupted = _SignalHandler(supervisor, reporter)
         view = None
         try:
@@ -207,7 +224,7 @@ async def _run(
             front = view.instances["frontend-0"]
             name = options.model_name or model.name
             cluster = RunningCluster(
-                specs,
+                first,
                 options.cluster,
                 name,
                 endpoints,
@@ -215,9 +232,9 @@ async def _run(
                 front.http_address,
                 directory.logs,
                 directory.metric_targets,
-                {spec.id: view.instances[spec.id].metrics_address for spec in specs},
+                {spec.id: view.instances[spec.id].metrics_address for spec in first},
                 view.card(name),
-                options.decode + options.combined,
+                sum(spec.service == "decode" for spec in first),
                 time.monotonic() - begun,
                 tls,
                 database.url if database is not None else "",
@@ -232,7 +249,15 @@ async def _run(
                     demo=demo,
                 )
             )
-            async with keep_targets(view, directory.metric_targets, options.cluster):
+            async with AsyncExitStack() as stack:
+                await stack.enter_async_context(
+                    keep_targets(view, directory.metric_targets, options.cluster)
+                )
+                if bounds is not None:
+                    scaler = Autoscaler(
+                        supervisor, pools, name, bounds, view.instances.values, reporter
+                    )
+                    await stack.enter_async_context(scaler)
                 await body(cluster)
         except asyncio.CancelledError:
             if not interrupted:

@@ -7,11 +7,13 @@ from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
 
+from baton.cli.cluster.local.scaling.bounds import parse_bounds
 from baton.cli.shared.errors import CommandError
 from baton.cli.shared.options import ClusterOptions
 from baton.host.priority import can_add_niceness
 
 MAX_WORKERS = 64
+WORKER_ROLES = ("prefill", "decode", "combined")
 HOST = "127.0.0.1"
 WILDCARDS = ("0.0.0.0", "::")
 """Addresses that stand for all addresses of the machine."""
@@ -50,6 +52,7 @@ def plan(
     memory: Mapping[str, str] = MappingProxyType({}),
     frontend: Mapping[str, str] = MappingProxyType({}),
     on_shared_cores: Mapping[str, str] = MappingProxyType({}),
+    router: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[ProcessSpec, ...]:
     """Return the processes of a cluster, except etcd.
 
@@ -61,11 +64,13 @@ def plan(
         memory: settings for the memory of engines and stores, as `small_memory` returns.
         frontend: settings of the frontends.
         on_shared_cores: settings of decode workers that compute on the cores of prefill workers.
+        router: settings of the router.
 
     Raises:
         CommandError: the options describe no working cluster.
     """
     _check(options)
+    options = scaled_options(options)
     name = options.model_name or model.name
     shared = {
         "BATON_ETCD_ENDPOINTS": ",".join(etcd),
@@ -148,10 +153,38 @@ def plan(
         engines = _pinned(engines, cores, threads)
     return (
         *_several("kvstore", 1, "kvstore", StopOrder.STORES, store),
-        *_several("router", 1, "router", StopOrder.WORKERS, inner),
+        *_several("router", 1, "router", StopOrder.WORKERS, inner | dict(router)),
         *engines,
         *_several("frontend", options.frontends, "frontend", StopOrder.FRONTENDS, front),
     )
+
+
+def scaled_options(options: ClusterOptions) -> ClusterOptions:
+    """Return options with as many workers of each role as the cluster may have.
+
+    Raises:
+        CommandError: --autoscale has no such value.
+    """
+    bounds = parse_bounds(options.autoscale, MAX_WORKERS)
+    if bounds is None:
+        return options
+    most = bounds.most
+    return replace(
+        options,
+        prefill=options.prefill and most,
+        decode=options.decode and most,
+        combined=options.combined and most,
+    )
+
+
+def pools_of(specs: Sequence[ProcessSpec]) -> dict[str, list[str]]:
+    """Return the ids of the workers of each role, in their order."""
+    pools: dict[str, list[str]] = {}
+    for spec in specs:
+        role = spec.id.rpartition("-")[0]
+        if role in WORKER_ROLES:
+            pools.setdefault(role, []).append(spec.id)
+    return pools
 
 
 def small_memory(given: Collection[str]) -> dict[str, str]:
@@ -227,7 +260,7 @@ def _several(
 
 
 def _check(options: ClusterOptions) -> None:
-    for role in ("prefill", "decode", "combined"):
+    for role in WORKER_ROLES:
         count = getattr(options, role)
         if not 0 <= count <= MAX_WORKERS:
             raise CommandError(f"--{role} is {count}: it must be from 0 to {MAX_WORKERS}.")

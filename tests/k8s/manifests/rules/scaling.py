@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from baton.autoscaling.hpa import desired_replicas
 from bench.harness.promql.evaluate import PromQLError, evaluate
-from bench.harness.promql.hpa import desired_replicas
 from bench.harness.promql.series import SeriesStore
 from tests.k8s.manifests.rules.registry import rule
 from tests.k8s.manifests.view import Pod, Rendered, title

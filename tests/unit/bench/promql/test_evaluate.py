@@ -3,7 +3,6 @@
 import pytest
 
 from bench.harness.promql.evaluate import PromQLError, evaluate
-from bench.harness.promql.hpa import desired_replicas
 from bench.harness.promql.series import SeriesStore
 
 NOW = 100.0
@@ -86,23 +85,3 @@ def test_an_exposition_becomes_samples() -> None:
     text = '# TYPE a gauge\na{x="1"} 4\n# TYPE b counter\nb_total 2\n'
     store.scrape(text, 1.0, pod="p")
     assert evaluate('sum(a{pod="p",x="1"}) + sum(b_total)', store, 2.0) == {frozenset(): 6}
-
-
-@pytest.mark.parametrize(
-    ("value", "target", "replicas", "wanted"),
-    [
-        (7, 1, 2, 7),
-        (2.1, 1, 2, 2),  # within 10 %
-        (2.3, 1, 2, 3),
-        (11, 1, 10, 10),
-        (12, 1, 10, 12),
-        (9, 1, 10, 10),
-        (8, 1, 10, 8),
-        (46, 8, 2, 6),
-        (0, 1, 3, 1),
-        (1, 1, 0, 1),
-        (99, 1, 4, 16),
-    ],
-)
-def test_the_formula_of_an_hpa(value: float, target: float, replicas: int, wanted: int) -> None:
-    assert desired_replicas(value, target, replicas, 1, 16) == wanted

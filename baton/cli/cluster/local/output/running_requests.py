@@ -40,12 +40,16 @@ def waiting_sentence(running: Mapping[str, int], seconds: float) -> str:
     )
 
 
-async def _count(metrics_address: str) -> int:
+async def read_metrics(metrics_address: str) -> str:
+    """Return the metrics of an instance in Prometheus' text format; empty: it hangs or is gone."""
     try:
-        text = await asyncio.to_thread(_read, f"http://{metrics_address}/metrics")
-    except OSError:  # it hangs or is gone: there is nothing to report
-        return 0
-    families = text_string_to_metric_families(text)
+        return await asyncio.to_thread(_read, f"http://{metrics_address}/metrics")
+    except OSError:
+        return ""
+
+
+async def _count(metrics_address: str) -> int:
+    families = text_string_to_metric_families(await read_metrics(metrics_address))
     return int(sum(s.value for family in families for s in family.samples if s.name == _METRIC))
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from contextlib import AsyncExitStack, suppress
 
 from baton.cli.cluster.local.database import POSTGRES
@@ -38,6 +38,7 @@ class Supervisor:
         cluster: the cluster's name.
         reporter: prints what happens.
         patience: seconds for which a process may be frozen; then it is killed and restarted.
+        parked: ids of processes that run only after `add`.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Supervisor:
         cluster: str,
         reporter: Reporter,
         patience: float,
+        parked: Collection[str] = (),
     ) -> None:
         self._children = children
         self._specs = specs
@@ -57,7 +59,9 @@ class Supervisor:
         self._patience = patience
         self._stack = AsyncExitStack()
         self._view: ClusterView | None = None
-        self._keep_tasks: list[asyncio.Task[None]] = []
+        self._parked = frozenset(parked)
+        self._keep_tasks: dict[str, asyncio.Task[None]] = {}
+        self._stop_tasks: dict[str, asyncio.Task[None]] = {}
         self._recovery_tasks: set[asyncio.Task[None]] = set()
         self._serving = False
 
@@ -76,15 +80,16 @@ class Supervisor:
         """
         if ETCD not in self._children:
             await self._check_cluster()
-        self._keep_tasks = [
-            asyncio.create_task(self._keep(name, child), name=f"keep-{name}")
-            for name, child in self._children.items()
-        ]
-        missing = {spec.id for spec in self._specs}
+        for name in self._children:
+            if name not in self._parked:
+                self.add(name)
+        missing = {spec.id for spec in self._specs} - self._parked
         serving = asyncio.create_task(self._wait_serving(missing), name="until-serving")
         try:
             done, _ = await asyncio.wait(
-                (serving, *self._keep_tasks), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                (serving, *self._keep_tasks.values()),
+                timeout=seconds,
+                return_when=asyncio.FIRST_COMPLETED,
             )
             if not done:
                 raise CommandError(
@@ -97,15 +102,39 @@ class Supervisor:
             await _cancel([serving])
         self._serving = True
 
+    def is_wanted(self, name: str) -> bool:
+        """Return whether a process runs, starts, or will be restarted."""
+        return name in self._keep_tasks
+
+    def add(self, name: str) -> bool:
+        """Start a process that does not run; False: it is still being stopped."""
+        if name in self._stop_tasks:
+            return False
+        task = asyncio.create_task(self._keep(name, self._children[name]), name=f"keep-{name}")
+        self._keep_tasks[name] = task
+        return True
+
+    def remove(self, name: str) -> None:
+        """Drain a process and stop it, in the background."""
+        task = asyncio.create_task(self._remove(name, self._keep_tasks.pop(name)))
+        self._stop_tasks[name] = task
+        task.add_done_callback(lambda _: self._stop_tasks.pop(name))
+
+    async def _remove(self, name: str, keep: asyncio.Task[None]) -> None:
+        recovering = [task for task in self._recovery_tasks if task.get_name() == name]
+        await _cancel([keep, *recovering])
+        await self._children[name].stop()
+
     async def stop(self) -> None:
         """Drain and stop all processes: frontends, workers, stores, then Postgres and etcd."""
         self._serving = False
-        await _cancel([*self._keep_tasks, *self._recovery_tasks])
+        await _cancel([*self._keep_tasks.values(), *self._recovery_tasks])
         groups: dict[int, list[Awaitable[None]]] = {}
         for spec in self._specs:
             groups.setdefault(spec.stop, []).append(self._children[spec.id].stop())
         for _, stops in sorted(groups.items()):
             await asyncio.gather(*stops)
+        await asyncio.gather(*self._stop_tasks.values())
         await self._stack.aclose()
         for name in _SERVERS:
             if name in self._children:

@@ -16,7 +16,7 @@ def desired_replicas(value: float, target: float, replicas: int, least: int, mos
     Args:
         value: of the metric.
         target: value per replica.
-        replicas: those there.
+        replicas: those there, or starting.
         least: of the scaler.
         most: of the scaler.
     """

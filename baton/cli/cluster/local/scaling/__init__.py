@@ -1,0 +1,1 @@
+"""`baton up --autoscale`: pools of local workers that follow the routers' needed replicas."""
