@@ -123,6 +123,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     suspects.on_refused = refusals.add
     availability = Availability(registry, loader, pool, router_client, waiting, readiness)
     process.spawn(availability.follow(discovery), "follow-cluster")
+    process.spawn(availability.keep_asking(), "ask for workers again")
     database = await stack.enter_async_context(open_database(settings.state))
     spool = await stack.enter_async_context(recording(settings.usage, database))
     cache_salts = CacheSalts(etcd, cluster)

@@ -1,6 +1,7 @@
 """Which models can be used, and what depends on it."""
 
 import asyncio
+from typing import NoReturn
 
 from baton.cluster.members.discovery import Discovery
 from baton.internal.v1 import cluster_pb2
@@ -12,6 +13,8 @@ from services.frontend.placement.router_client import RouterClient
 from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.workers.pool import WorkerPool
 
+ASK_AGAIN_SECONDS = 5.0
+"""Less than the time over which routers count arrivals."""
 MODELS_PART = "models"
 """Readiness: no request is rejected for a model that will be available in a moment."""
 
@@ -58,6 +61,12 @@ class Availability:
                     # It is to learn of the requests that wait for a worker to be started.
                     self._waiting.wake(self._registry.is_starting)
             self._update()
+
+    async def keep_asking(self) -> NoReturn:
+        """Have routers know of requests that wait for a worker to be started, until cancelled."""
+        while True:
+            await asyncio.sleep(ASK_AGAIN_SECONDS)
+            self._waiting.ask_again()
 
     async def wait_first(self) -> None:
         """Return once a model has been available."""

@@ -42,6 +42,7 @@ class WorkerWait:
         error: BatonError,
         on_worker: Callable[[], None],
         on_failed: Callable[[BatonError], None],
+        began: float,
     ) -> None:
         self.queue: WorkerWaitQueue | None = queue
         """None once it has left."""
@@ -50,9 +51,9 @@ class WorkerWait:
         self.error = error
         self.on_worker = on_worker
         self.on_failed = on_failed
-        self.began = queue.loop.time()
+        self.began = began
         self.seconds = queue.longest(model)
-        self.timer = queue.loop.call_later(self.seconds, self._too_long)
+        self.timer = queue.loop.call_at(began + self.seconds, self._too_long)
 
     def leave(self) -> None:
         """Stop waiting. Idempotent."""
@@ -115,6 +116,7 @@ class WorkerWaitQueue:
         on_worker: Callable[[], None],
         on_failed: Callable[[BatonError], None],
         changes: int,
+        began: float | None = None,
     ) -> WorkerWait:
         """Wait for a worker. Exactly one of the callbacks is called, later, unless it leaves.
 
@@ -126,6 +128,7 @@ class WorkerWaitQueue:
             on_failed: called with `error`, to which the time waited is added.
             changes: `self.changes` from before the search for a worker. If it has changed since,
                 the wait ends immediately: a worker may have been missed.
+            began: when its wait began, in the loop's time, if it waited before; None: now.
 
         Raises:
             BatonError: `error`, with the limit that is reached.
@@ -137,13 +140,14 @@ class WorkerWaitQueue:
             )
         if self._bytes + size > limits.max_waiting_bytes:
             raise _failure(error, "waiting requests have too many bytes (limits.max_waiting_bytes)")
-        entry = WorkerWait(self, model, size, error, on_worker, on_failed)
+        since = self.loop.time() if began is None else began
+        entry = WorkerWait(self, model, size, error, on_worker, on_failed, since)
         if changes != self.changes:
             self._woken.append(entry)
             self._turn_soon()
         else:
             waiting = self._waiting.setdefault(model, {})
-            if not waiting:
+            if not waiting and began is None:
                 reason = error.reason.name
                 log.warning("request.wait.began", model=model, reason=reason, error=error.message)
             waiting[entry] = None
@@ -180,6 +184,21 @@ class WorkerWaitQueue:
             seconds = self.loop.time() - next(iter(entries)).began
             count, longest = len(entries), round(seconds, 3)
             log.info("request.wait.ended", model=model, requests=count, longest_seconds=longest)
+        self._turn_soon()
+
+    def ask_again(self) -> None:
+        """Wake the request that waits for longest of each model whose worker is to be started.
+
+        It asks a router again: a pool is started only while requests come for it, and starting may
+        take longer than routers remember one.
+        """
+        for model in [model for model in self._waiting if self.is_starting(model)]:
+            entries = self._waiting[model]
+            oldest = min(entries, key=lambda one: one.began)
+            del entries[oldest]
+            if not entries:
+                del self._waiting[model]
+            self._woken.append(oldest)
         self._turn_soon()
 
     def fail_all(self, error: BatonError) -> None:

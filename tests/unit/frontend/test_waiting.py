@@ -169,3 +169,42 @@ def test_a_request_waits_longer_while_a_worker_is_started_for_its_model() -> Non
     assert list(failed) == ["gone"]
     loop.advance(2)
     assert failed["kept"] - began >= 60
+
+
+def test_the_oldest_request_asks_again_and_waits_no_longer_for_that() -> None:
+    loop: Any = ManualLoop()
+    queue = WorkerWaitQueue(FrontendLimits(wait_for_worker_seconds=5), 60, loop)
+    queue.is_starting = {"kept"}.__contains__
+    woken: list[str] = []
+    failed: dict[str, float] = {}
+
+    def enter(name: str, model: str, began: float | None = None) -> WorkerWait:
+        return queue.enter(
+            model,
+            1,
+            NONE,
+            lambda: woken.append(name),
+            lambda _: failed.update({name: loop.time()}),
+            queue.changes,
+            began,
+        )
+
+    began = loop.time()
+    first = enter("first", "kept")
+    enter("other", "gone")
+    loop.advance(1)
+    enter("second", "kept")
+    queue.ask_again()
+    loop.advance(0)
+    assert woken == ["first"]
+    assert len(queue) == 2
+    enter("first", "kept", first.began)
+    queue.ask_again()
+    loop.advance(0)
+    assert woken == ["first", "first"], "it is still the oldest"
+    enter("first", "kept", first.began)
+    loop.advance(59)
+    assert failed["first"] == began + 60
+    assert "second" not in failed
+    loop.advance(1)
+    assert failed["second"] == began + 61

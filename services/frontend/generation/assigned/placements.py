@@ -97,6 +97,8 @@ class RequestPlacements:
         self._search: asyncio.Task[Placement] | None = None
         self._worker_wait: WorkerWait | None = None
         """Set while no worker is available."""
+        self._waiting_since: float | None = None
+        """When the wait for a worker began, in the loop's time; None: since a placement."""
         self._longest_pause = FIRST_PAUSE_SECONDS
         """Longest pause before the next search for streams that found no space."""
         self._handed_back = 0
@@ -246,6 +248,7 @@ class RequestPlacements:
         self._attempt_tokens = self._progress.output_tokens
         self._failed = attempt.failed
         self._count += 1
+        self._waiting_since = None
         self._placements.append(placement)
         self._progress.usage.add_placement(placement, attempt.began, monotonic())
         self._on_placed(placement)
@@ -262,7 +265,9 @@ class RequestPlacements:
                 self._worker_appeared,
                 self._on_failed,
                 changes,
+                self._waiting_since,
             )
+            self._waiting_since = self._worker_wait.began
         except BatonError as full:
             self._on_failed(full)
         else:
