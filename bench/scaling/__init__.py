@@ -1,0 +1,1 @@
+"""Pools of real processes that follow the manifests' queries while the load changes."""
