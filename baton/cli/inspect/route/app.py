@@ -31,7 +31,7 @@ def route_explain(
     router: Annotated[str, typer.Option(help="Query only this router, by id.")] = "",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Explain why a request was slow or failed, where it ran, or where one would run now.
+    """Explain why a request failed, was slow, or runs where it does.
 
     Name the id that the client received, or describe a request with
     --prompt, --prompt-file or --prompt-tokens. The router does not place
