@@ -10,7 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from baton.cli.inspect.route import records
-from baton.cli.inspect.route.records import RecordOptions, in_files, recorded
+from baton.cli.inspect.route.record_options import RecordOptions
+from baton.cli.inspect.route.records import in_files, recorded
 from baton.cli.shared.errors import CommandError
 from baton.usage.record import encode
 from tests.support.usage.records import begun, ended

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from baton.cli.inspect.route.described_request import DescribedRequest
-from baton.cli.inspect.route.records import RecordOptions
+from baton.cli.inspect.route.record_options import RecordOptions
 from baton.cli.shared.options import EtcdOptions, expand_options
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from rich.console import Console
 from baton.cli.inspect.route.describe import query_of
 from baton.cli.inspect.route.described_request import DescribedRequest
 from baton.cli.inspect.route.ended import EndedRequest, print_ended
-from baton.cli.inspect.route.records import RecordOptions, recorded
+from baton.cli.inspect.route.record_options import RecordOptions
+from baton.cli.inspect.route.records import recorded
 from baton.cli.inspect.route.tables import print_explanation
 from baton.cli.shared.cluster_view import ClusterView, watch_cluster
 from baton.cli.shared.errors import EXIT_FAILED, CommandError

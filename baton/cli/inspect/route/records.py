@@ -4,13 +4,11 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
-import typer
 
+from baton.cli.inspect.route.record_options import RecordOptions
 from baton.cli.shared.errors import EXIT_FAILED, CommandError
 from baton.history.kept import needle_of
 from baton.history.segments import lines_with
@@ -24,27 +22,6 @@ QUERY = (
 )
 _SECONDS = 30.0
 _CHUNK_BYTES = 16 * 1024 * 1024
-
-
-@dataclass(frozen=True)
-class RecordOptions:
-    """Where usage records are, besides what routers keep."""
-
-    path: Annotated[
-        Path | None,
-        typer.Option(
-            help="Directory of usage records as JSONL files.",
-            envvar="BATON_USAGE_JSONL_PATH",
-        ),
-    ] = None
-    clickhouse_url: Annotated[
-        str,
-        typer.Option(
-            help="ClickHouse's HTTP address with the tables of clickhouse.sql; user and password "
-            "may be in it.",
-            envvar="BATON_CLICKHOUSE_URL",
-        ),
-    ] = ""
 
 
 def recorded(options: RecordOptions, request_id: str) -> list[UsageRecord]:
