@@ -27,6 +27,7 @@ from baton.cluster.etcd.local import LocalEtcd
 from baton.postgres.local.programs import remove_data
 from baton.postgres.local.server import LocalPostgres
 from baton.telemetry.scope import PROCESS, current
+from tests.support.accepted import close_what_a_closed_server_accepts
 from tests.support.clock import DEADLINE_SECONDS
 from tests.support.host import take_own_host
 from tests.support.hung_tests import HungTests
@@ -148,6 +149,14 @@ def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     path.write_text("".join(certifi.contents().partition(_END)[:2]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SSL_CERT_FILE", str(path))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def accepted_connections_closed() -> Iterator[None]:
+    """Close what asyncio's servers accept while they are being closed."""
+    with pytest.MonkeyPatch.context() as patch:
+        close_what_a_closed_server_accepts(patch)
         yield
 
 
