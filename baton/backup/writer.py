@@ -14,6 +14,7 @@ from baton.backup.layout import (
     encode_header,
 )
 from baton.backup.sealing import Seal
+from baton.host.flush import flush_to_disk
 
 
 class BackupWriter:
@@ -73,11 +74,7 @@ class BackupWriter:
         os.fsync(self._file.fileno())
         self._file.close()
         self._unfinished.replace(self._path)
-        directory = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        flush_to_disk(self._path.parent)
         return size
 
     def _close_chunk(self, *, last: bool = False) -> None:

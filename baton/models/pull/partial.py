@@ -25,6 +25,7 @@ from baton.engine.checkpoint.record import (
 )
 from baton.engine.support.documents import CheckpointError
 from baton.host.file_locks import try_lock, unlock
+from baton.host.flush import flush_to_disk
 from baton.models.errors import PullError
 from baton.models.limits import MIB, PullLimits
 from baton.models.sources.source import ModelListing, RemoteFile
@@ -112,11 +113,11 @@ class PartialDirectory:
             _write_file(self._path / RECORD, encode_record(record))
             folders = {self._path} | {(self._path / file.path).parent for file in record.files}
             for folder in folders:
-                _flush(folder)
+                flush_to_disk(folder)
             (self._path / JOURNAL).unlink()
-            _flush(self._path)
+            flush_to_disk(self._path)
             self._path.rename(self._target)  # also onto an empty directory
-            _flush(self._target.parent)
+            flush_to_disk(self._target.parent)
         except OSError as error:
             raise _unwritable(self._target, error) from error
 
@@ -201,14 +202,6 @@ def _write_file(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)
-
-
-def _flush(directory: Path) -> None:
-    file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _size(path: Path) -> int:

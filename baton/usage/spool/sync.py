@@ -1,12 +1,11 @@
 """Syncs the segments of a run to the disk, off the event loop."""
 
 import asyncio
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
+from baton.host.flush import flush_to_disk
 from baton.process.io_thread import IoThread
 from baton.telemetry.logs import get_logger
 from baton.usage.spool.run import START, Position, Run
@@ -78,13 +77,5 @@ class SegmentSync:
         """Sync segments to the disk, and the names of new ones; on the thread."""
         for segment in range(max(1, first), last + 1):
             with suppress(FileNotFoundError):  # all sinks have acknowledged it
-                _fsync(self._run.path(segment))
-        _fsync(self._run.directory)
-
-
-def _fsync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+                flush_to_disk(self._run.path(segment))
+        flush_to_disk(self._run.directory)

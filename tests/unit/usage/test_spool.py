@@ -351,7 +351,7 @@ async def test_what_a_sink_has_was_on_the_disk_before(
             done.append("sink")
             await super().write(records)
 
-    monkeypatch.setattr("baton.usage.spool.sync._fsync", lambda path: done.append(path.name))
+    monkeypatch.setattr("baton.usage.spool.sync.flush_to_disk", lambda path: done.append(path.name))
     record = begun("one")
     async with opened(tmp_path, Watched(), fsync_seconds=3600) as spool:
         spool.begin(record)
