@@ -2,6 +2,7 @@
 
 import hashlib
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from baton.kv.keys import (
     token_bytes,
     unpack,
 )
-from baton.kv.layout import Layout
+from baton.kv.layout import GroupKind, KvGroup, Layout
 
 LAYOUT = Layout("torch/1", "cpu", "", "float32", 2, 2, 16, 16)
 
@@ -87,9 +88,41 @@ def test_fields_of_a_root_do_not_run_into_each_other() -> None:
 def test_each_field_of_a_layout_changes_its_id() -> None:
     values = dict(vars(LAYOUT))
     values.pop("layout_id", None)
+    values.pop("groups")
     for name, value in values.items():
         changed = {**values, name: value + 1 if isinstance(value, int) else value + "x"}
         assert Layout(**changed).layout_id != LAYOUT.layout_id, name
+
+
+def test_groups_change_the_id_of_a_layout_that_has_them() -> None:
+    groups = (KvGroup(GroupKind.FULL, 64), KvGroup(GroupKind.WINDOW, 64, 128))
+    layouts = [
+        replace(LAYOUT, groups=groups),
+        replace(LAYOUT, groups=groups[:1]),
+        replace(LAYOUT, groups=groups[::-1]),
+        replace(LAYOUT, groups=(groups[0], KvGroup(GroupKind.WINDOW, 64, 129))),
+        replace(LAYOUT, groups=(groups[0], KvGroup(GroupKind.CHUNK, 64, 128))),
+        replace(LAYOUT, groups=(groups[0], KvGroup(GroupKind.WINDOW, 65, 128))),
+    ]
+    assert len({layout.layout_id for layout in (LAYOUT, *layouts)}) == 7
+    assert layouts[0].layout_id.hex() == "5d249ed1c61c5cf492e75095d58b0080"
+
+
+@pytest.mark.parametrize(
+    ("kind", "block_bytes", "span_tokens", "text"),
+    [
+        (GroupKind.FULL, 64, 1, "span_tokens of a full group must be 0"),
+        (GroupKind.STATE, 64, -1, "span_tokens of a state group must be 0"),
+        (GroupKind.WINDOW, 64, 0, "span_tokens of a window group must be above 0"),
+        (GroupKind.CHUNK, 64, -2, "span_tokens of a chunk group must be above 0"),
+        (GroupKind.FULL, 0, 0, "block_bytes of a full group must be above 0"),
+    ],
+)
+def test_a_group_has_what_its_kind_needs(
+    kind: GroupKind, block_bytes: int, span_tokens: int, text: str
+) -> None:
+    with pytest.raises(ValueError, match=text):
+        KvGroup(kind, block_bytes, span_tokens)
 
 
 def test_token_ids_outside_of_u32_are_refused() -> None:
