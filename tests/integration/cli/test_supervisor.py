@@ -263,6 +263,7 @@ def test_pools_go_to_zero_and_a_request_brings_them_back(baton: Start) -> None:
         BATON_SCALING_ARRIVAL_SECONDS="5",
     )
     run.until_up()
+    assert "  scaling  prefill 0 to 2, decode 0 to 2, as many as the router needs\n" in run.stdout
     for role in ("prefill", "decode"):
         assert run.says(f"Scaling {role} from 1 to 0: routers need 0.", 60), run.stderr
     assert run.call("models").returncode == 0, "it is known without workers"

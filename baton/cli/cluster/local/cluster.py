@@ -34,6 +34,7 @@ from baton.cli.cluster.local.processes.child import Child, ServiceProcess
 from baton.cli.cluster.local.processes.supervisor import ETCD, Supervisor
 from baton.cli.cluster.local.scaling.autoscaler import Autoscaler
 from baton.cli.cluster.local.scaling.bounds import (
+    PoolBounds,
     parse_bounds,
     router_settings,
     worker_settings,
@@ -91,6 +92,8 @@ class RunningCluster:
     """Whether clients use TLS."""
     state_url: str = ""
     """URL of its own Postgres; empty: it runs none."""
+    bounds: PoolBounds | None = None
+    """Of its pools, which are scaled; None: they are not."""
 
     @property
     def scheme(self) -> str:
@@ -238,6 +241,7 @@ async def _run(
                 time.monotonic() - begun,
                 tls,
                 database.url if database is not None else "",
+                bounds,
             )
             directory.publish(
                 LocalCluster(

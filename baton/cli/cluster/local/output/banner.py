@@ -3,14 +3,15 @@
 import json
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from textwrap import wrap
 
 from rich.text import Text
 
 from baton.cli.cluster.local.cluster import RunningCluster
-from baton.cli.cluster.local.plan import summary
+from baton.cli.cluster.local.plan import pools_of, summary
+from baton.cli.cluster.local.scaling.bounds import PoolBounds
 from baton.internal.v1.cluster_pb2 import (
     CONTEXT_LIMIT_CHECKPOINT,
     CONTEXT_LIMIT_KV_MEMORY,
@@ -49,6 +50,7 @@ def banner(cluster: RunningCluster, key: str, width: int | None) -> list[Text]:
         f"  model    {model}",
         *_wrapped("engine", engine(cluster.card) if cluster.card else "", width),
         *_wrapped("context", context(cluster.card) if cluster.card else "", width),
+        *_wrapped("scaling", scaling(cluster.bounds, pools_of(cluster.specs)), width),
         f"  OpenAI   {cluster.scheme}://{cluster.http}/v1",
         f"  gRPC     {cluster.grpc}",
         f"  etcd     {', '.join(cluster.etcd)}",
@@ -89,6 +91,14 @@ def context(card: ModelCard) -> str:
         CONTEXT_LIMIT_KV_MEMORY: f" of the checkpoint's {own}, limited by BATON_ENGINE_KV_BYTES",
     }
     return f"{tokens} tokens{reasons.get(card.context_limit, '')}"
+
+
+def scaling(bounds: PoolBounds | None, roles: Iterable[str]) -> str:
+    """Return how many workers of each role may run; empty: their number does not change."""
+    if bounds is None:
+        return ""
+    ranges = ", ".join(f"{role} {bounds.least} to {bounds.most}" for role in roles)
+    return f"{ranges}, as many as the router needs"
 
 
 def metrics(addresses: Mapping[str, str]) -> str:

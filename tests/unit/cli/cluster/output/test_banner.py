@@ -7,6 +7,8 @@ import pytest
 
 from baton.cli.cluster.local.cluster import RunningCluster
 from baton.cli.cluster.local.output.banner import banner, context, engine, metrics
+from baton.cli.cluster.local.plan import ProcessSpec, StopOrder
+from baton.cli.cluster.local.scaling.bounds import PoolBounds
 from baton.internal.v1 import cluster_pb2
 from baton.internal.v1.cluster_pb2 import ModelCard
 
@@ -63,6 +65,16 @@ def test_it_is_told_where_tokens_depend_on_the_batch() -> None:
     card = ModelCard(engine="torch", dtype="bfloat16", inexact_reason="this CPU has AMX")
     lines = [line.plain for line in banner(replace(CLUSTER, card=card), "", None)]
     assert "  engine   torch, bfloat16: this CPU has AMX" in lines
+
+
+def test_pools_that_scale_are_told_with_their_bounds() -> None:
+    ids = ("router-0", "prefill-0", "decode-0", "decode-1", "frontend-0")
+    specs = tuple(ProcessSpec(name, name.rpartition("-")[0], StopOrder.WORKERS) for name in ids)
+    scaled = replace(CLUSTER, specs=specs, bounds=PoolBounds(0, 4))
+    lines = [line.plain for line in banner(scaled, "", None)]
+    assert "  scaling  prefill 0 to 4, decode 0 to 4, as many as the router needs" in lines
+    lines = [line.plain for line in banner(replace(scaled, bounds=None), "", None)]
+    assert not [line for line in lines if line.startswith("  scaling")]
 
 
 def test_metrics_are_ports_on_one_host_and_urls_on_several() -> None:
