@@ -97,7 +97,7 @@ def _environment() -> dict[str, str]:
 def _arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m scripts.verdict", description=__doc__)
     ways = ", ".join(
-        f"{name} ({about.__doc__.rstrip('.').lower()})" for name, about in KINDS.items()
+        f"{name} ({(about.__doc__ or '').rstrip('.').lower()})" for name, about in KINDS.items()
     )
     parser.add_argument(
         "--runs",

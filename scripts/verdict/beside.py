@@ -1,40 +1,20 @@
 """A cluster of the same user next to the tests, which other commands would find."""
 
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+from scripts.verdict import session
 from scripts.verdict.clone import ROOT, VENV
 
 NAME = ("--cluster", f"verdict-{os.getpid()}")
 """A name of its own: the user may already run a cluster."""
 COMMAND = ("up", "--engine", "sim", "--prefill", "1", "--decode", "1")
 PORTS = ("--http-port", "0", "--grpc-port", "0")
-START_SECONDS, STOP_SECONDS = 120.0, 30.0
-
-
-def end(process: "subprocess.Popen[bytes]") -> None:
-    """End a process, even if it ignores SIGTERM."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-
-
-def end_session(leader: "subprocess.Popen[bytes]") -> None:
-    """End the leader of a session, and the processes left there: pytest outlives its make."""
-    if leader.poll() is None:
-        os.killpg(leader.pid, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            leader.wait(STOP_SECONDS)
-    with suppress(ProcessLookupError):
-        os.killpg(leader.pid, signal.SIGKILL)
+START_SECONDS = 120.0
 
 
 @contextmanager
@@ -42,7 +22,7 @@ def baton_up(log: Path) -> Iterator[None]:
     """Run `baton up` until the context exits; its output goes to a file."""
     command = [str(ROOT / VENV / "bin" / "baton"), *COMMAND, *NAME, *PORTS]
     with log.open("wb") as out:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out)
+        process = session.start(command, ROOT, out, os.environ)
     try:
         until = time.monotonic() + START_SECONDS
         while not _is_found():
@@ -53,7 +33,7 @@ def baton_up(log: Path) -> Iterator[None]:
         if process.poll() is not None:
             raise SystemExit(f"baton up ended while the tests ran: see {log}")
     finally:
-        end(process)
+        session.end(process)
 
 
 def _is_found() -> bool:

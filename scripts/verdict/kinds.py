@@ -1,14 +1,14 @@
 """The conditions under which the suite runs."""
 
 import os
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.verdict.beside import baton_up, end_session
+from scripts.verdict import session
+from scripts.verdict.beside import baton_up
 from scripts.verdict.other_user import other_user
 from scripts.verdict.slowing import Pauser, burners
 from tests.support.clock import PAUSED_ENV
@@ -87,16 +87,10 @@ def run(
         for kind in kinds:
             stack.enter_context(KINDS[kind](around))
         out = stack.enter_context(around.log.open("wb"))
-        process = subprocess.Popen(
-            [*around.command, *command],
-            cwd=around.checkout,
-            env={**base, **around.environment},
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
+        process = session.start(
+            [*around.command, *command], around.checkout, out, {**base, **around.environment}
         )
-        stack.callback(end_session, process)
+        stack.callback(session.end, process)
         ended = around.on_start(process.pid)
         try:
             return process.wait()

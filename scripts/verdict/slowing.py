@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from scripts.verdict.session import descendants
+
 BURN = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
@@ -98,19 +100,6 @@ class Pauser:
             for pid in reversed(stopped):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
-
-
-def descendants(root: int) -> list[int]:
-    """Return the pids of all descendants of a process, parents first."""
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            after = path.read_text().rpartition(")")[2].split()
-            children.setdefault(int(after[1]), []).append(int(path.parent.name))
-    found = list(children.get(root, ()))
-    for pid in found:
-        found += children.get(pid, ())
-    return found
 
 
 def _state(pid: int) -> str:
