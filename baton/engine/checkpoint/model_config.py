@@ -2,28 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import msgspec
 
+from baton.engine.checkpoint.rope_config import LACKS, LongRope, Rope, read_rope
 from baton.engine.support.architectures import TORCH_FAMILIES
 from baton.engine.support.check import EngineKind, check_architecture
 from baton.engine.support.documents import CONFIG, CheckpointError, read_document
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
-Scaling = Literal["default", "linear", "llama3"]
-
-
-@dataclass(frozen=True, slots=True)
-class Rope:
-    """Rotary position embedding (arXiv:2104.09864) and how it is stretched over long contexts."""
-
-    theta: float
-    scaling: Scaling = "default"
-    factor: float = 1.0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_context_tokens: int = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +46,7 @@ class _ModelConfigJson(msgspec.Struct):
     num_hidden_layers: int
     num_attention_heads: int
     max_position_embeddings: int
+    original_max_position_embeddings: int | None = None
     num_key_value_heads: int | None = None
     head_dim: int | None = None
     rms_norm_eps: float = 1e-6
@@ -76,21 +65,6 @@ class _Ends(msgspec.Struct):
     """Tokens that end a text, in config.json and generation_config.json."""
 
     eos_token_id: int | list[int] | None = None
-
-
-class _RopeDocument(msgspec.Struct):
-    rope_theta: float = 10_000.0
-    rope_type: str | None = None
-    type: str | None = None
-    factor: float = 1.0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_max_position_embeddings: int = 8192
-    partial_rotary_factor: float = 1.0
-
-
-_LACKS = "which the torch engine does not support (try --engine vllm)"
-_SCALINGS: tuple[Scaling, ...] = get_args(Scaling)
 
 
 def read_config(
@@ -112,7 +86,7 @@ def read_config(
     document = read_document(path, _ModelConfigJson)
     family = next(TORCH_FAMILIES[name] for name in document.architectures if name in TORCH_FAMILIES)
     _refuse_unknown(path, document)
-    rope = _rope(path, document)
+    rope = _rope(path, document, context_tokens)
     dtype = (document.dtype or document.torch_dtype or "float32").removeprefix("torch.")
     if dtype not in DTYPES:
         raise CheckpointError(
@@ -129,7 +103,7 @@ def read_config(
         head_size=document.head_dim or document.hidden_size // document.num_attention_heads,
         norm_epsilon=document.rms_norm_eps,
         rope=rope,
-        context_tokens=document.max_position_embeddings,
+        context_tokens=_context_tokens(document, rope, context_tokens),
         tied_embeddings=document.tie_word_embeddings,
         dtype=dtype,
         eos_token_ids=read_eos_token_ids(directory),
@@ -159,7 +133,7 @@ def _refuse_unknown(path: Path, document: _ModelConfigJson) -> None:
     }
     for what, present in unknown.items():
         if present:
-            raise CheckpointError(f"{path} requires {what}, {_LACKS}.")
+            raise CheckpointError(f"{path} requires {what}, {LACKS}.")
     positive = (
         document.vocab_size,
         document.hidden_size,
@@ -171,30 +145,23 @@ def _refuse_unknown(path: Path, document: _ModelConfigJson) -> None:
         raise CheckpointError(f"{path} has inconsistent sizes.")
 
 
-def _rope(path: Path, document: _ModelConfigJson) -> Rope:
+def _rope(path: Path, document: _ModelConfigJson, context_tokens: int) -> Rope:
     # transformers 5 writes rope_parameters; earlier releases wrote rope_theta and optionally
-    # rope_scaling.
+    # rope_scaling. Phi-3 has the original context outside of both.
     fields = dict(document.rope_parameters or document.rope_scaling or {})
     if document.rope_theta is not None:
         fields.setdefault("rope_theta", document.rope_theta)
-    fields.setdefault("original_max_position_embeddings", document.max_position_embeddings)
-    try:
-        found = msgspec.convert(fields, _RopeDocument)
-    except msgspec.ValidationError as error:
-        raise CheckpointError(f"{path} is damaged: {error} (rope).") from error
-    asked = found.rope_type or found.type or "default"
-    scaling = next((name for name in _SCALINGS if name == asked), None)
-    if scaling is None:
-        raise CheckpointError(
-            f"{path} requires rope scaling {asked}, {_LACKS}. Supported: {', '.join(_SCALINGS)}."
-        )
-    if found.partial_rotary_factor != 1.0:
-        raise CheckpointError(f"{path} requires partial_rotary_factor, {_LACKS}.")
-    return Rope(
-        theta=found.rope_theta,
-        scaling=scaling,
-        factor=found.factor,
-        low_freq_factor=found.low_freq_factor,
-        high_freq_factor=found.high_freq_factor,
-        original_context_tokens=found.original_max_position_embeddings,
-    )
+    if document.original_max_position_embeddings is not None:
+        fields["original_max_position_embeddings"] = document.original_max_position_embeddings
+    if fields.get("partial_rotary_factor", 1.0) != 1.0:
+        raise CheckpointError(f"{path} requires partial_rotary_factor, {LACKS}.")
+    rotary = document.head_dim or document.hidden_size // document.num_attention_heads
+    return read_rope(path, fields, document.max_position_embeddings, context_tokens, rotary)
+
+
+def _context_tokens(document: _ModelConfigJson, rope: Rope, context_tokens: int) -> int:
+    """Return the longest sequence for which the model is stretched."""
+    longest = document.max_position_embeddings
+    if isinstance(rope, LongRope) and context_tokens <= rope.original_context_tokens:
+        return min(longest, rope.original_context_tokens)  # short factors
+    return longest

@@ -11,7 +11,7 @@ from baton.engine.torch.attention import AttentionStep
 from baton.engine.torch.checkpoint import Weights
 from baton.engine.torch.kernels import Heads
 from baton.engine.torch.pages import PagedKv
-from baton.engine.torch.rope import inverse_frequencies, rotations
+from baton.engine.torch.rope import Rotary, make_rotary, rotations
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +20,13 @@ class TransformerModel:
 
     config: ModelConfig
     weights: Weights
-    frequencies: Tensor
-    """Frequencies of rotary position embedding, float32 [head_size / 2]."""
+    rotary: Rotary
 
 
 def make_model(config: ModelConfig, weights: Weights) -> TransformerModel:
     """Return a model on the weights' device."""
-    frequencies = inverse_frequencies(config.rope, config.head_size)
-    return TransformerModel(config, weights, frequencies.to(weights.norm.device))
+    rotary = make_rotary(config.rope, config.head_size, weights.norm.device)
+    return TransformerModel(config, weights, rotary)
 
 
 def last_hidden(
@@ -47,7 +46,7 @@ def last_hidden(
     """
     config, weights, kernels = model.config, model.weights, kv.kernels
     hidden = embedding(tokens, weights.embedding)
-    rotation = rotations(model.frequencies, step.positions, hidden.dtype)
+    rotation = rotations(model.rotary, step.positions, hidden.dtype)
     delta: Tensor | None = None
     for index, layer in enumerate(weights.layers):
         normed = kernels.add_norm(hidden, delta, layer.attention_norm, config.norm_epsilon)

@@ -1,6 +1,7 @@
 """Checkpoints are read in every spelling, or refused with a sentence that says what is wrong."""
 
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,8 @@ from jinja2 import TemplateError
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
-from baton.engine.checkpoint.model_config import Rope, read_config
+from baton.engine.checkpoint.model_config import read_config
+from baton.engine.checkpoint.rope_config import LongRope, Rope, YarnRope
 from baton.engine.support.documents import CheckpointError
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from baton.engine.testing.random_tokenizer import SPECIAL_TOKENS
@@ -53,6 +55,56 @@ def test_the_stretching_of_older_checkpoints_is_read(edited_checkpoint: EditedCh
     assert read_config(path).rope == Rope(5e5, "llama3", 32.0, 1.0, 4.0, 2048)
 
 
+def test_yarn_is_read_as_qwen_deepseek_and_gpt_oss_write_it(
+    edited_checkpoint: EditedCheckpoint,
+) -> None:
+    plain = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
+    for fields, expected in (
+        ({}, YarnRope(1e4, "yarn", 4.0, 1.0, 4.0, 1024, 0.1 * math.log(4) + 1)),
+        (
+            {"mscale": 1.0, "mscale_all_dim": 0.707, "beta_fast": 16, "beta_slow": 2},
+            YarnRope(
+                1e4,
+                "yarn",
+                4.0,
+                1.0,
+                4.0,
+                1024,
+                (0.1 * math.log(4) + 1) / (0.0707 * math.log(4) + 1),
+                16.0,
+                2.0,
+            ),
+        ),
+        (
+            {"attention_factor": 1.5, "truncate": False},
+            YarnRope(1e4, "yarn", 4.0, 1.0, 4.0, 1024, 1.5, truncate=False),
+        ),
+        ({"factor": None}, YarnRope(1e4, "yarn", 4.0, 1.0, 4.0, 1024, 0.1 * math.log(4) + 1)),
+    ):
+        path = edited_checkpoint(rope_parameters=plain | fields)
+        assert read_config(path).rope == expected
+        assert read_config(path).context_tokens == 4096
+
+
+@pytest.mark.parametrize("spelling", ["longrope", "su", "yarn"])
+def test_longrope_has_short_factors_unless_the_engines_context_needs_long_ones(
+    edited_checkpoint: EditedCheckpoint, spelling: str
+) -> None:
+    short, long = (1.0,) * 8, (1.0, 1.5, 2.0, 3.0, 5.0, 9.0, 17.0, 33.0)
+    path = edited_checkpoint(
+        rope_parameters=None,
+        rope_scaling={"type": spelling, "short_factor": short, "long_factor": long},
+        original_max_position_embeddings=1024,
+    )
+    for context, pairs, tokens in ((0, short, 1024), (1024, short, 1024), (1025, long, 4096)):
+        config = read_config(path, context)
+        assert config.context_tokens == tokens
+        assert isinstance(config.rope, LongRope)
+        assert config.rope.pair_factors == pairs
+        assert config.rope.attention_factor == math.sqrt(1 + math.log(4) / math.log(1024))
+    assert weights_digest(path, read_config(path)) != weights_digest(path, read_config(path, 1025))
+
+
 def test_ends_of_sequence_come_from_generation_config_first(
     edited_checkpoint: EditedCheckpoint,
 ) -> None:
@@ -72,7 +124,10 @@ def test_what_this_engine_does_not_have_is_refused_by_name(
 ) -> None:
     for fields, name in [
         ({"architectures": ["GemmaForCausalLM"]}, "GemmaForCausalLM"),
-        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0}}, "yarn"),
+        ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope scaling dynamic"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 0.0}}, "not positive"),
+        ({"rope_parameters": {"rope_type": "yarn", "beta_fast": "x"}}, "beta_fast"),
+        ({"rope_parameters": {"rope_type": "longrope", "factor": 2.0}}, "need 8 numbers each"),
         ({"rope_parameters": {"rope_theta": 1.0, "partial_rotary_factor": 0.5}}, "partial_rotary"),
         ({"hidden_act": "gelu"}, "gelu"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),

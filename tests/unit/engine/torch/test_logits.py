@@ -13,6 +13,7 @@ from baton.engine.torch.checkpoint import read_weights
 from baton.engine.torch.kernels import Kernels, PlainKernels
 from baton.engine.torch.model import last_hidden, make_model
 from baton.engine.torch.pages import PagedKv, Query
+from baton.engine.torch.rope import make_rotary
 
 LENGTHS = (1, 15, 16, 17, 33, 500, 3000)
 CPU = torch.device("cpu")
@@ -31,10 +32,15 @@ def kernels(request: pytest.FixtureRequest) -> Kernels:
 
 
 def logits(
-    path: Path, tokens: list[int], dtype: torch.dtype, chunk: int, kernels: Kernels | None = None
+    path: Path,
+    tokens: list[int],
+    dtype: torch.dtype,
+    chunk: int,
+    kernels: Kernels | None = None,
+    context_tokens: int = 0,
 ) -> Tensor:
     """Logits after every token, computed in chunks over pages in no particular order."""
-    config = read_config(path)
+    config = read_config(path, context_tokens)
     model = make_model(config, read_weights(path, config, dtype, CPU))
     pages = torch.randperm(200, generator=torch.Generator().manual_seed(2)).tolist()
     kv = PagedKv(
@@ -83,28 +89,78 @@ def test_in_bfloat16_logits_are_as_good_as_those_of_transformers(
         assert (ours - exact).pow(2).mean() < 1.5 * (theirs - exact).pow(2).mean()
 
 
-@pytest.mark.parametrize(
-    "scaling",
-    [
-        {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0},
-        {
-            "rope_type": "llama3",
-            "rope_theta": 500000.0,
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 256,
-        },
-    ],
-    ids=["linear", "llama3"],
-)
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 16.0}
+LONG = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0, 1.02, 1.03, 1.05, 1.1, 1.2, 1.5, 2.0],
+    "long_factor": [1.05, 1.2, 1.5, 2.5, 5.0, 12.0, 24.0, 40.0],
+    "original_max_position_embeddings": 256,
+}
+SCALINGS: dict[str, dict[str, object]] = {
+    "linear": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0},
+    "llama3": {
+        "rope_type": "llama3",
+        "rope_theta": 500000.0,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 256,
+    },
+    "yarn": YARN | {"original_max_position_embeddings": 256},
+    "yarn-whole-context": YARN,
+    "yarn-gpt-oss": YARN
+    | {
+        "original_max_position_embeddings": 256,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "truncate": False,
+        "rope_theta": 150000.0,
+    },
+    "yarn-deepseek": YARN
+    | {"original_max_position_embeddings": 64, "mscale": 1.0, "mscale_all_dim": 0.7},
+    "longrope": LONG,
+    "longrope-factors": LONG | {"factor": 32.0, "attention_factor": 1.3},
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scaling", SCALINGS)
 def test_stretched_positions_equal_those_of_transformers(
-    edited_checkpoint: Callable[..., Path], scaling: dict[str, object]
+    edited_checkpoint: Callable[..., Path], scaling: str, dtype: torch.dtype
 ) -> None:
-    path = edited_checkpoint(rope_parameters=scaling)
-    expected = reference(path, ids(900), torch.float32)
-    found = logits(path, ids(900), torch.float32, chunk=512)
+    path = edited_checkpoint(rope_parameters=SCALINGS[scaling])
+    expected = reference(path, ids(900), dtype)
+    found = logits(path, ids(900), dtype, chunk=512, context_tokens=4096)
     assert (found - expected).abs().max().item() < 1e-4
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_frequencies_have_the_bits_of_those_of_transformers(
+    edited_checkpoint: Callable[..., Path], scaling: str
+) -> None:
+    from transformers import AutoConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    path = edited_checkpoint(rope_parameters=SCALINGS[scaling])
+    theirs = AutoConfig.from_pretrained(path)
+    compute = ROPE_INIT_FUNCTIONS[theirs.rope_parameters["rope_type"]]
+    for context in (0, 4096):
+        rotary = make_rotary(read_config(path, context).rope, 16, CPU)
+        frequencies, factor = compute(theirs, CPU, seq_len=context)
+        assert torch.equal(rotary.frequencies, frequencies)
+        assert rotary.attention_factor == factor
+
+
+def test_a_prompt_within_the_original_context_of_longrope_has_short_factors(
+    edited_checkpoint: Callable[..., Path],
+) -> None:
+    path = edited_checkpoint(rope_parameters=LONG)
+    expected = reference(path, ids(256), torch.float32)
+    found = logits(path, ids(256), torch.float32, chunk=100)
+    assert (found - expected).abs().max().item() < 1e-4
+    stretched = logits(path, ids(256), torch.float32, chunk=100, context_tokens=257)
+    assert (stretched - expected).abs().max().item() > 1e-2
 
 
 def test_a_checkpoint_that_transformers_saved_gives_the_same(
