@@ -26,7 +26,8 @@ ARGS ?=
 # (tests/support/clock.py).
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 5 ? cores + 2 : 6)))
 # What so many tests fail of is one thing, such as etcd; each may take its two minutes to say so.
-ENOUGH := --maxfail 20
+# A process that dies ends the run: xdist would start another, which then waits for ever for a second test.
+ENOUGH := --maxfail 20 --max-worker-restart 0
 
 # Bytecode is written where it is first needed, here and not by each of a cluster's processes at
 # once. pip would write all of torch's, for half a minute.

@@ -29,6 +29,7 @@ from baton.postgres.local.server import LocalPostgres
 from baton.telemetry.scope import PROCESS, current
 from tests.support.accepted import close_what_a_closed_server_accepts
 from tests.support.clock import DEADLINE_SECONDS
+from tests.support.environ import change_only_between_agents
 from tests.support.host import take_own_host
 from tests.support.hung_tests import HungTests
 from tests.support.order import ordered, repeat
@@ -157,6 +158,14 @@ def accepted_connections_closed() -> Iterator[None]:
     """Close what asyncio's servers accept while they are being closed."""
     with pytest.MonkeyPatch.context() as patch:
         close_what_a_closed_server_accepts(patch)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def environment_changed_between_agents() -> Iterator[None]:
+    """Change no variable while a NIXL agent is created."""
+    with pytest.MonkeyPatch.context() as patch:
+        change_only_between_agents(patch)
         yield
 
 
