@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from baton.engine.checkpoint.model_options import LLAMA, ModelOptions, read_options
 from baton.engine.checkpoint.rope_config import LACKS, LongRope, Rope, read_rope
 from baton.engine.support.architectures import TORCH_FAMILIES
 from baton.engine.support.check import EngineKind, check_architecture
@@ -16,7 +17,7 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The shape of a model of the Llama, Qwen2 or Qwen3 family."""
+    """The shape of a model, and what it computes differently from Llama."""
 
     family: str
     vocab_tokens: int
@@ -34,6 +35,7 @@ class ModelConfig:
     dtype: str
     """The weights' element type in the checkpoint."""
     eos_token_ids: tuple[int, ...]
+    options: ModelOptions = LLAMA
 
 
 class _ModelConfigJson(msgspec.Struct):
@@ -58,7 +60,6 @@ class _ModelConfigJson(msgspec.Struct):
     torch_dtype: str | None = None
     dtype: str | None = None
     quantization_config: dict[str, Any] | None = None
-    partial_rotary_factor: float = 1.0
 
 
 class _Ends(msgspec.Struct):
@@ -86,7 +87,15 @@ def read_config(
     document = read_document(path, _ModelConfigJson)
     family = next(TORCH_FAMILIES[name] for name in document.architectures if name in TORCH_FAMILIES)
     _refuse_unknown(path, document)
-    rope = _rope(path, document, context_tokens)
+    options = read_options(path, family)
+    head_size = document.head_dim or document.hidden_size // document.num_attention_heads
+    rotated = int(head_size * options.rotary_share)
+    if rotated % 2:
+        raise CheckpointError(
+            f"{path} has a partial_rotary_factor of {options.rotary_share}, which is not an even "
+            f"number of a head's {head_size} values: they are rotated in pairs."
+        )
+    rope = _rope(path, document, context_tokens, rotated)
     dtype = (document.dtype or document.torch_dtype or "float32").removeprefix("torch.")
     if dtype not in DTYPES:
         raise CheckpointError(
@@ -100,13 +109,14 @@ def read_config(
         layers=document.num_hidden_layers,
         heads=document.num_attention_heads,
         kv_heads=document.num_key_value_heads or document.num_attention_heads,
-        head_size=document.head_dim or document.hidden_size // document.num_attention_heads,
+        head_size=head_size,
         norm_epsilon=document.rms_norm_eps,
         rope=rope,
         context_tokens=_context_tokens(document, rope, context_tokens),
         tied_embeddings=document.tie_word_embeddings,
         dtype=dtype,
         eos_token_ids=read_eos_token_ids(directory),
+        options=options,
     )
 
 
@@ -129,7 +139,6 @@ def _refuse_unknown(path: Path, document: _ModelConfigJson) -> None:
     unknown = {
         f"hidden_act {document.hidden_act}": document.hidden_act != "silu",
         "quantization_config": document.quantization_config is not None,
-        "partial_rotary_factor": document.partial_rotary_factor != 1.0,
     }
     for what, present in unknown.items():
         if present:
@@ -145,7 +154,7 @@ def _refuse_unknown(path: Path, document: _ModelConfigJson) -> None:
         raise CheckpointError(f"{path} has inconsistent sizes.")
 
 
-def _rope(path: Path, document: _ModelConfigJson, context_tokens: int) -> Rope:
+def _rope(path: Path, document: _ModelConfigJson, context_tokens: int, rotated: int) -> Rope:
     # transformers 5 writes rope_parameters; earlier releases wrote rope_theta and optionally
     # rope_scaling. Phi-3 has the original context outside of both.
     fields = dict(document.rope_parameters or document.rope_scaling or {})
@@ -153,10 +162,7 @@ def _rope(path: Path, document: _ModelConfigJson, context_tokens: int) -> Rope:
         fields.setdefault("rope_theta", document.rope_theta)
     if document.original_max_position_embeddings is not None:
         fields["original_max_position_embeddings"] = document.original_max_position_embeddings
-    if fields.get("partial_rotary_factor", 1.0) != 1.0:
-        raise CheckpointError(f"{path} requires partial_rotary_factor, {LACKS}.")
-    rotary = document.head_dim or document.hidden_size // document.num_attention_heads
-    return read_rope(path, fields, document.max_position_embeddings, context_tokens, rotary)
+    return read_rope(path, fields, document.max_position_embeddings, context_tokens, rotated)
 
 
 def _context_tokens(document: _ModelConfigJson, rope: Rope, context_tokens: int) -> int:

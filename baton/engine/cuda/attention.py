@@ -99,7 +99,13 @@ def _attend(  # type: ignore[no-untyped-def]  # Triton's language
 
 
 def attend(
-    q: Tensor, pool: Tensor, layer: int, spans: Tensor, table: Tensor, block_tokens: int
+    q: Tensor,
+    pool: Tensor,
+    layer: int,
+    spans: Tensor,
+    table: Tensor,
+    block_tokens: int,
+    scale: float,
 ) -> Tensor:
     """Return the attention of queries over pages that already hold the batch's KV.
 
@@ -110,6 +116,7 @@ def attend(
         spans: [sequences, 3]: a sequence's first token, number of tokens, and first position.
         table: [sequences, blocks]: pages.
         block_tokens: of a page.
+        scale: factor of scores.
 
     Returns:
         [tokens, heads, head_size]
@@ -131,7 +138,7 @@ def attend(
         spans,
         table,
         found,
-        size**-0.5,
+        scale,
         layer * pool.stride(1),
         pool.stride(0),
         table.shape[1],

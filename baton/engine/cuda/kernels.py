@@ -35,5 +35,6 @@ class TritonKernels(PlainKernels):
     def attend(self, kv: KvPool, step: AttentionStep, heads: Heads, qkv: Tensor) -> Tensor:
         q, k, v = rotated(kv, heads, qkv)
         kv.write(heads.layer, step, k, v)
-        found = attend(q, kv.pool, heads.layer, step.spans, step.table, kv.block_tokens)
+        scale = heads.score_scale(kv.head_size)
+        found = attend(q, kv.pool, heads.layer, step.spans, step.table, kv.block_tokens, scale)
         return found.view(q.shape[0], -1)

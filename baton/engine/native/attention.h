@@ -312,14 +312,14 @@ struct Task {
 
 template <class T>
 Attention<T> attention_of(const Tensor& qkv, const Tensor& pool, int64_t layer, const Tensor& spans,
-                          const Tensor& table, const Shape& shape, Tensor& out) {
+                          const Tensor& table, const Shape& shape, double scale, Tensor& out) {
   constexpr double kLog2E = 1.4426950408889634;
   return {shape,
           qkv.const_data_ptr<T>(),
           pool.const_data_ptr<T>(),
           out.mutable_data_ptr<T>(),
           layer,
-          typename Attention<T>::C(kLog2E / std::sqrt(double(shape.size))),
+          typename Attention<T>::C(kLog2E * scale),
           reinterpret_cast<const Span*>(spans.const_data_ptr<int64_t>()),
           table.const_data_ptr<int64_t>(),
           table.size(1)};
@@ -327,9 +327,9 @@ Attention<T> attention_of(const Tensor& qkv, const Tensor& pool, int64_t layer, 
 
 template <class T>
 void attend(const Tensor& qkv, const Tensor& pool, int64_t layer, const Tensor& spans,
-            const Tensor& table, const Shape& shape, Tensor& out) {
+            const Tensor& table, const Shape& shape, double scale, Tensor& out) {
   using A = Attention<T>;
-  const A attention = attention_of<T>(qkv, pool, layer, spans, table, shape, out);
+  const A attention = attention_of<T>(qkv, pool, layer, spans, table, shape, scale, out);
   const int64_t rows = A::W, sequences = spans.size(0);
   int64_t singles = 0;
   for (int64_t i = 0; i < sequences; ++i) singles += attention.spans[i].count == 1;

@@ -122,6 +122,7 @@ class NativeKernels(Kernels):
             heads.q_norm,
             heads.k_norm,
             heads.epsilon,
+            heads.score_scale(kv.head_size),
             kv.pool,
             heads.layer,
             kv.heads,

@@ -49,7 +49,7 @@ Tensor gate_op(const Tensor& both, int64_t threads) {
 
 Tensor attend_op(Tensor& qkv, const Tensor& cosines, const Tensor& sines,
                  const std::optional<Tensor>& q_norm, const std::optional<Tensor>& k_norm,
-                 double epsilon, Tensor& pool, int64_t layer, int64_t heads, int64_t block,
+                 double epsilon, double scale, Tensor& pool, int64_t layer, int64_t heads, int64_t block,
                  const Tensor& slots, const Tensor& spans, const Tensor& table,
                  int64_t threads) {
   Threads::use(threads);
@@ -70,7 +70,7 @@ Tensor attend_op(Tensor& qkv, const Tensor& cosines, const Tensor& sines,
   by_type(qkv, [&](auto t) {
     using T = decltype(t);
     rotate_store<T>(qkv, cosines, sines, q_norm, k_norm, epsilon, pool, slots, shape);
-    attend<T>(qkv, pool, layer, spans, table, shape, out);
+    attend<T>(qkv, pool, layer, spans, table, shape, scale, out);
   });
   return out;
 }
@@ -141,7 +141,7 @@ TORCH_LIBRARY(baton_native, library) {
   library.def("gate(Tensor both, int threads) -> Tensor");
   library.def(
       "attend(Tensor(a!) qkv, Tensor cosines, Tensor sines, Tensor? q_norm, Tensor? k_norm, "
-      "float epsilon, Tensor(b!) pool, int layer, int heads, int block, Tensor slots, "
+      "float epsilon, float scale, Tensor(b!) pool, int layer, int heads, int block, Tensor slots, "
       "Tensor spans, Tensor table, int threads) -> Tensor");
   library.def("mask_logits(Tensor(a!) logits, Tensor rows, Tensor words, int threads) -> ()");
 }

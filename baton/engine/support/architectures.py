@@ -52,6 +52,11 @@ _ROWS: Mapping[str, Architecture] = {
     "MistralForCausalLM": Architecture("llama", default_window=4096),
     "Qwen2ForCausalLM": Architecture("qwen2", windows=Windows.UPPER_LAYERS),
     "Qwen3ForCausalLM": Architecture("qwen3", windows=Windows.UPPER_LAYERS),
+    "Phi3ForCausalLM": Architecture("phi3"),
+    "Olmo2ForCausalLM": Architecture("olmo2"),
+    "GraniteForCausalLM": Architecture("granite"),
+    "Glm4ForCausalLM": Architecture("glm4"),
+    "SmolLM3ForCausalLM": Architecture("smollm3", windows=Windows.FLAGGED),
     "Qwen2MoeForCausalLM": _FLAGGED,
     "Qwen3MoeForCausalLM": _FLAGGED,
     "GptOssForCausalLM": Architecture(default_window=128),
@@ -63,10 +68,10 @@ _FULL_ATTENTION = """
 ApertusForCausalLM BailingMoeForCausalLM BailingMoeV2ForCausalLM BloomForCausalLM ChatGLMModel
 CohereForCausalLM DbrxForCausalLM DeepseekForCausalLM Ernie4_5ForCausalLM Ernie4_5_MoeForCausalLM
 ExaoneForCausalLM FalconForCausalLM GPT2LMHeadModel GPTJForCausalLM GemmaForCausalLM
-Glm4ForCausalLM Glm4MoeForCausalLM GraniteForCausalLM GraniteMoeForCausalLM
+Glm4MoeForCausalLM GraniteMoeForCausalLM
 GraniteMoeSharedForCausalLM HyperCLOVAXForCausalLM InternLM2ForCausalLM InternLM3ForCausalLM
 MiMoForCausalLM MiniCPMForCausalLM MiniMaxM2ForCausalLM MixtralForCausalLM NemotronForCausalLM
-OPTForCausalLM OlmoeForCausalLM OrionForCausalLM Phi3ForCausalLM PhiMoEForCausalLM SolarForCausalLM
+OPTForCausalLM OlmoeForCausalLM OrionForCausalLM PhiMoEForCausalLM SolarForCausalLM
 StableLmForCausalLM TeleChat2ForCausalLM TeleFLMForCausalLM
 """
 """One kind of KV, of the whole context, unless config.json sets `sliding_window`."""

@@ -1,1 +1,1 @@
-"""The default engine, built in: Llama and Qwen checkpoints in plain torch, on CPU and CUDA."""
+"""The default engine, built in: Hugging Face checkpoints in plain torch, on CPU and CUDA."""

@@ -83,7 +83,9 @@ class KvPool:
         self._heads_per_kv_head = heads // kv_heads
         self._workspace = torch.empty(0, dtype=dtype, device=device)
 
-    def attend(self, layer: int, step: AttentionStep, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(
+        self, layer: int, step: AttentionStep, q: Tensor, k: Tensor, v: Tensor, scale: float
+    ) -> Tensor:
         """Write K and V [tokens, kv_heads, head_size] of the batch; return the attention of q.
 
         Args:
@@ -92,6 +94,7 @@ class KvPool:
             q: [tokens, heads, head_size]
             k: rotated.
             v: as projected.
+            scale: factor of scores.
 
         Returns:
             [tokens, heads · head_size]
@@ -102,7 +105,9 @@ class KvPool:
         for group in step.groups:
             keys, values = self._gather(group, layer)
             rows = self._rows(q[group.first : group.last], group.sequences)
-            found = scaled_dot_product_attention(rows, keys, values, attn_mask=group.mask)
+            found = scaled_dot_product_attention(
+                rows, keys, values, attn_mask=group.mask, scale=scale
+            )
             shape = (group.sequences, self.kv_heads, self._heads_per_kv_head, -1, self.head_size)
             out[group.first : group.last] = (
                 found.view(shape).permute(0, 3, 1, 2, 4).reshape(-1, *q.shape[1:])

@@ -13,24 +13,29 @@ from torch import Tensor
 
 from baton.engine.checkpoint.files import files_digest, weight_files
 from baton.engine.checkpoint.model_config import ModelConfig
+from baton.engine.checkpoint.model_options import LLAMA
 from baton.engine.support.documents import CheckpointError
-from baton.engine.torch.linear import Linear, MakeLinear, make_linear
+from baton.engine.torch.linear import Linear, MakeLinear, ScaledHead, make_linear
+from baton.engine.torch.rotary_order import head_order, reordered
 
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One transformer block. Norms are weights [size]; q_norm and k_norm only in Qwen3."""
+    """One transformer block. Norms are weights [size]; None: the model has no such norm."""
 
-    attention_norm: Tensor
+    attention_norm: Tensor | None
     qkv: Linear
     """Queries, keys and values, concatenated."""
     o: Linear
     q_norm: Tensor | None
+    """[head_size], or [heads · head_size] with `ModelOptions.wide_head_norms`."""
     k_norm: Tensor | None
-    mlp_norm: Tensor
+    attention_out_norm: Tensor | None
+    mlp_norm: Tensor | None
     gate_up: Linear
     """Gates and the values that they scale, concatenated."""
     down: Linear
+    mlp_out_norm: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,10 @@ def weights_digest(directory: Path, config: ModelConfig) -> bytes:
     Raises:
         CheckpointError: a file is missing.
     """
-    begin = b"baton.weights.1\0" + msgspec.json.encode(config)
+    fields = msgspec.to_builtins(config)
+    if config.options == LLAMA:
+        del fields["options"]  # digests are older than options
+    begin = b"baton.weights.1\0" + msgspec.json.encode(fields)
     return files_digest(begin, weight_files(directory))
 
 
@@ -126,8 +134,16 @@ class _Reader:
     def optional(self, name: str, *shape: int) -> Tensor | None:
         return self.tensor(name, *shape) if name in self else None
 
+    def norm(self, name: str, size: int) -> Tensor | None:
+        """Return the weight of a norm; an empty name ends in a dot: the model has no such norm."""
+        return None if name.endswith(".") else self.tensor(f"{name}.weight", size)
+
     def linear(self, inputs: int, outputs: Mapping[str, int]) -> Linear:
         """Return the maps of these names, each with its number of outputs, concatenated."""
+        return self.make_linear(*self.joined(inputs, outputs))
+
+    def joined(self, inputs: int, outputs: Mapping[str, int]) -> tuple[Tensor, Tensor | None]:
+        """Return weight and bias of the maps of these names, each with its number of outputs."""
         weights = [self.tensor(f"{name}.weight", size, inputs) for name, size in outputs.items()]
         biases = [self.optional(f"{name}.bias", size) for name, size in outputs.items()]
         found = [bias for bias in biases if bias is not None]
@@ -135,7 +151,7 @@ class _Reader:
             raise CheckpointError(
                 f"{self._directory} has a bias for some of {', '.join(outputs)} and not for others."
             )
-        return self.make_linear(_joined(weights), _joined(found) if found else None)
+        return _joined(weights), _joined(found) if found else None
 
     def drop(self, name: str) -> None:
         """Ignore a tensor that may exist and is not needed."""
@@ -163,30 +179,57 @@ def _weights(reader: _Reader, config: ModelConfig) -> Weights:
         reader.drop("lm_head.weight")
     else:
         head = reader.tensor("lm_head.weight", config.vocab_tokens, hidden)
+    output = reader.make_linear(head, None)
+    if config.options.logits_divisor != 1.0:
+        output = ScaledHead(output, config.options.logits_divisor)
     return Weights(
         embedding,
         tuple(_layers(reader, config)),
         reader.tensor("model.norm.weight", hidden),
-        reader.make_linear(head, None),
+        output,
     )
 
 
 def _layers(reader: _Reader, config: ModelConfig) -> Iterator[LayerWeights]:
     hidden, mlp, head = config.hidden_size, config.mlp_size, config.head_size
-    queries, keys = config.heads * head, config.kv_heads * head
+    norms = config.options.norms
+    order = head_order(config)
     for i in range(config.layers):
         at = f"model.layers.{i}"
         heads = f"{at}.self_attn"
-        yield LayerWeights(
-            attention_norm=reader.tensor(f"{at}.input_layernorm.weight", hidden),
-            qkv=reader.linear(
-                hidden,
-                {f"{heads}.q_proj": queries, f"{heads}.k_proj": keys, f"{heads}.v_proj": keys},
-            ),
-            o=reader.linear(queries, {f"{heads}.o_proj": hidden}),
-            q_norm=reader.optional(f"{heads}.q_norm.weight", head),
-            k_norm=reader.optional(f"{heads}.k_norm.weight", head),
-            mlp_norm=reader.tensor(f"{at}.post_attention_layernorm.weight", hidden),
-            gate_up=reader.linear(hidden, {f"{at}.mlp.gate_proj": mlp, f"{at}.mlp.up_proj": mlp}),
-            down=reader.linear(mlp, {f"{at}.mlp.down_proj": hidden}),
+        widths = (config.heads, config.kv_heads) if config.options.wide_head_norms else (1, 1)
+        q_norm, k_norm = (
+            reader.optional(f"{heads}.{name}_norm.weight", width * head)
+            for name, width in zip("qk", widths, strict=True)
         )
+        yield LayerWeights(
+            attention_norm=reader.norm(f"{at}.{norms.before_attention}", hidden),
+            qkv=_qkv(reader, config, heads, order),
+            o=reader.linear(config.heads * head, {f"{heads}.o_proj": hidden}),
+            q_norm=None if q_norm is None else reordered(q_norm, order),
+            k_norm=None if k_norm is None else reordered(k_norm, order),
+            attention_out_norm=reader.norm(f"{at}.{norms.after_attention}", hidden),
+            mlp_norm=reader.norm(f"{at}.{norms.before_mlp}", hidden),
+            gate_up=reader.linear(
+                hidden,
+                {f"{at}.mlp.gate_up_proj": 2 * mlp}
+                if f"{at}.mlp.gate_up_proj.weight" in reader
+                else {f"{at}.mlp.gate_proj": mlp, f"{at}.mlp.up_proj": mlp},
+            ),
+            down=reader.linear(mlp, {f"{at}.mlp.down_proj": hidden}),
+            mlp_out_norm=reader.norm(f"{at}.{norms.after_mlp}", hidden),
+        )
+
+
+def _qkv(reader: _Reader, config: ModelConfig, heads: str, order: Tensor | None) -> Linear:
+    """Return a layer's projections, with queries and keys in the order of `head_order`."""
+    queries, keys = config.heads * config.head_size, config.kv_heads * config.head_size
+    joined = f"{heads}.qkv_proj"
+    names = {f"{heads}.q_proj": queries, f"{heads}.k_proj": keys, f"{heads}.v_proj": keys}
+    if f"{joined}.weight" in reader:
+        names = {joined: queries + 2 * keys}
+    weight, bias = reader.joined(config.hidden_size, names)
+    for part in (weight, bias) if order is not None else ():
+        if part is not None:
+            part[: queries + keys] = reordered(part[: queries + keys], order)
+    return reader.make_linear(weight, bias)

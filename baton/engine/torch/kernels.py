@@ -23,6 +23,12 @@ class Heads:
     q_norm: Tensor | None
     k_norm: Tensor | None
     epsilon: float
+    scale: float | None = None
+    """Factor of attention scores; None: 1 / √head_size."""
+
+    def score_scale(self, head_size: int) -> float:
+        """Return the factor of attention scores."""
+        return head_size**-0.5 if self.scale is None else self.scale
 
 
 class Kernels(ABC):
@@ -119,7 +125,7 @@ class PlainKernels(Kernels):
 
     def attend(self, kv: KvPool, step: AttentionStep, heads: Heads, qkv: Tensor) -> Tensor:
         q, k, v = rotated(kv, heads, qkv)
-        return kv.attend(heads.layer, step, q, k, v)
+        return kv.attend(heads.layer, step, q, k, v, heads.score_scale(kv.head_size))
 
     def mask_logits(self, logits: Tensor, rows: Sequence[int], words: Words) -> None:
         mask_logits(logits, rows, words)

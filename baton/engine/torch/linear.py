@@ -40,6 +40,19 @@ class TorchLinear:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class ScaledHead:
+    """A model's head whose logits are divided by a number."""
+
+    head: Linear
+    divisor: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[tokens, hidden] → [tokens, vocab], in float32 or more."""
+        logits = self.head(x)
+        return logits.to(torch.promote_types(logits.dtype, torch.float32)) / self.divisor
+
+
 def make_linear(weight: Tensor, bias: Tensor | None) -> TorchLinear:
     """Return torch's linear map with weight [out, in], packed where that is faster.
 

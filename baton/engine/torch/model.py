@@ -1,4 +1,4 @@
-"""The forward pass of Llama, Qwen2 and Qwen3: one path, with biases and q/k norms if any."""
+"""The forward pass of decoder-only transformers: one path. `ModelOptions` says what differs."""
 
 from dataclasses import dataclass
 
@@ -8,10 +8,11 @@ from torch.nn.functional import embedding
 
 from baton.engine.checkpoint.model_config import ModelConfig
 from baton.engine.torch.attention import AttentionStep
-from baton.engine.torch.checkpoint import Weights
-from baton.engine.torch.kernels import Heads
+from baton.engine.torch.checkpoint import LayerWeights, Weights
+from baton.engine.torch.kernels import Heads, Kernels
 from baton.engine.torch.pages import PagedKv
 from baton.engine.torch.rope import Rotary, make_rotary, rotations
+from baton.engine.torch.rotary_order import padded, rotary_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +21,19 @@ class TransformerModel:
 
     config: ModelConfig
     weights: Weights
-    rotary: Rotary
+    rotaries: tuple[Rotary, ...]
+    rotary_of: tuple[int, ...]
+    """Which of them each layer uses."""
 
 
 def make_model(config: ModelConfig, weights: Weights) -> TransformerModel:
     """Return a model on the weights' device."""
-    rotary = make_rotary(config.rope, config.head_size, weights.norm.device)
-    return TransformerModel(config, weights, rotary)
+    rotaries = [make_rotary(config.rope, rotary_size(config), weights.norm.device)]
+    unrotated = config.options.unrotated_layers
+    if unrotated:
+        rotaries.append(Rotary(torch.zeros_like(rotaries[0].frequencies), 1.0))
+    uses = tuple(int(layer in unrotated) for layer in range(config.layers))
+    return TransformerModel(config, weights, tuple(rotaries), uses)
 
 
 def last_hidden(
@@ -45,21 +52,73 @@ def last_hidden(
         Hidden states [rows, hidden] after the last norm, in the weights' dtype.
     """
     config, weights, kernels = model.config, model.weights, kv.kernels
-    hidden = embedding(tokens, weights.embedding)
-    rotation = rotations(model.rotary, step.positions, hidden.dtype)
+    options, epsilon = config.options, config.norm_epsilon
+    hidden = _scaled(embedding(tokens, weights.embedding), options.embedding_multiplier)
+    turns = [
+        padded(rotations(each, step.positions, hidden.dtype), config.head_size)
+        for each in model.rotaries
+    ]
     delta: Tensor | None = None
     for index, layer in enumerate(weights.layers):
-        normed = kernels.add_norm(hidden, delta, layer.attention_norm, config.norm_epsilon)
-        heads = Heads(index, rotation, layer.q_norm, layer.k_norm, config.norm_epsilon)
-        attended = kernels.attend(kv, step, heads, layer.qkv(normed))
+        normed = _add_norm(kernels, hidden, delta, layer.attention_norm, epsilon)
+        turn = turns[model.rotary_of[index]]
+        attended = _attend(model, kv, step, index, turn, layer.qkv(normed))
         if index == config.layers - 1:
             # After the last layer's KV only these rows are needed.
             hidden, attended = hidden[rows], attended[rows]
             if not rows.numel():
                 return hidden
-        normed = kernels.add_norm(hidden, layer.o(attended), layer.mlp_norm, config.norm_epsilon)
+        delta = _add_norm(kernels, layer.o(attended), None, layer.attention_out_norm, epsilon)
+        delta = _scaled(delta, options.residual_multiplier)
+        normed = _add_norm(kernels, hidden, delta, layer.mlp_norm, epsilon)
         delta = layer.down(kernels.gate(layer.gate_up(normed)))
-    return kernels.add_norm(hidden, delta, weights.norm, config.norm_epsilon)
+        delta = _add_norm(kernels, delta, None, layer.mlp_out_norm, epsilon)
+        delta = _scaled(delta, options.residual_multiplier)
+    return kernels.add_norm(hidden, delta, weights.norm, epsilon)
+
+
+def _attend(
+    model: TransformerModel,
+    kv: PagedKv,
+    step: AttentionStep,
+    index: int,
+    rotation: tuple[Tensor, Tensor],
+    qkv: Tensor,
+) -> Tensor:
+    """Write a layer's KV and return its attention, as of `Kernels.attend`."""
+    config, layer = model.config, model.weights.layers[index]
+    q_norm, k_norm = layer.q_norm, layer.k_norm
+    if config.options.wide_head_norms:
+        _norm_across_heads(kv.kernels, layer, qkv, config.norm_epsilon)
+        q_norm = k_norm = None
+    scale = config.options.attention_scale
+    heads = Heads(index, rotation, q_norm, k_norm, config.norm_epsilon, scale)
+    return kv.kernels.attend(kv, step, heads, qkv)
+
+
+def _norm_across_heads(kernels: Kernels, layer: LayerWeights, qkv: Tensor, epsilon: float) -> None:
+    """Normalize a token's queries together, and its keys, in place."""
+    at = 0
+    for weight in (layer.q_norm, layer.k_norm):
+        if weight is not None:
+            part = qkv[:, at : at + weight.numel()]
+            part.copy_(kernels.add_norm(part.contiguous(), None, weight, epsilon))
+            at += weight.numel()
+
+
+def _add_norm(
+    kernels: Kernels, hidden: Tensor, delta: Tensor | None, weight: Tensor | None, epsilon: float
+) -> Tensor:
+    """Add delta to hidden in place; return it, normalized if there is a weight."""
+    if weight is not None:
+        return kernels.add_norm(hidden, delta, weight, epsilon)
+    if delta is not None:
+        hidden += delta
+    return hidden
+
+
+def _scaled(x: Tensor, factor: float) -> Tensor:
+    return x if factor == 1.0 else x * factor
 
 
 def element_type(name: str) -> torch.dtype:

@@ -28,6 +28,24 @@ _SHAPE: dict[str, Any] = {
     "pad_token_id": None,
 }
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "phi3": (
+        "Phi3",
+        {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.75}},
+    ),
+    "olmo2": ("Olmo2", {}),
+    "granite": (
+        "Granite",
+        {
+            "attention_multiplier": 0.2,
+            "embedding_multiplier": 4.0,
+            "residual_multiplier": 0.6,
+            "logits_scaling": 3.0,
+            "attention_bias": True,
+            "mlp_bias": True,
+        },
+    ),
+    "glm4": ("Glm4", {"attention_bias": True}),
+    "smollm3": ("SmolLM3", {}),
     "qwen3-moe": ("Qwen3Moe", _EXPERTS),
     "mixtral": ("Mixtral", {"num_local_experts": 4, "sliding_window": None}),
     "glm4-moe": (
@@ -78,12 +96,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 """Prefix of transformers' class names, and fields of the configuration."""
 
 
-def write_family(path: Path, name: str, seed: int = 0) -> Path:
-    """Write a checkpoint of a family without a tokenizer; takes a second.
-
-    Returns:
-        The path.
-    """
+def make_family(name: str, seed: int = 0) -> Any:
+    """Return transformers' model of a family, with random weights in float32."""
     import transformers
 
     prefix, fields = FAMILIES[name]
@@ -91,6 +105,14 @@ def write_family(path: Path, name: str, seed: int = 0) -> Path:
     config_type = getattr(transformers, f"{prefix}{text}Config")
     config = config_type(**(_SHAPE | fields))
     torch.manual_seed(seed)
-    model = getattr(transformers, f"{prefix}ForCausalLM")(config).float()
-    model.save_pretrained(path)
+    return getattr(transformers, f"{prefix}ForCausalLM")(config).float()
+
+
+def write_family(path: Path, name: str, seed: int = 0) -> Path:
+    """Write a checkpoint of a family without a tokenizer; takes a second.
+
+    Returns:
+        The path.
+    """
+    make_family(name, seed).save_pretrained(path)
     return path

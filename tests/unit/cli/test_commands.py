@@ -121,7 +121,7 @@ async def test_half_a_model_is_refused_before_anything_starts(
 
 
 UNSERVED = [
-    ("Phi3ForCausalLM", "serve it with --engine vllm"),
+    ("CohereForCausalLM", "serve it with --engine vllm"),
     ("DeepseekV3ForCausalLM", "which is not supported yet: it has latent attention"),
 ]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from baton.engine.checkpoint.model_options import FAMILIES
 from baton.engine.support.architectures import ARCHITECTURES, TORCH_FAMILIES
 from baton.engine.support.check import EngineKind, check_architecture
 from baton.engine.support.documents import CheckpointError
@@ -55,13 +56,19 @@ NEITHER = {
 VLLM_ALONE = (
     "mixtral-8x7b",
     "qwen3-30b-a3b",
-    "glm-4-9b",
     "glm-4.5-air",
-    "phi-3-mini-128k",
     "phi-3.5-moe",
     "gemma-2b",
 )
-BOTH = ("llama-3.1-8b", "mistral-7b-v0.3", "qwen2.5-0.5b", "qwen3-0.6b")
+BOTH = (
+    "llama-3.1-8b",
+    "mistral-7b-v0.3",
+    "qwen2.5-0.5b",
+    "qwen3-0.6b",
+    "glm-4-9b",
+    "phi-3-mini-128k",
+)
+TORCH_WINDOWED = ("mistral-7b-v0.1", "phi-3-mini-4k")
 
 
 def written(directory: Path, name: str, **fields: object) -> Path:
@@ -90,7 +97,7 @@ def test_what_no_engine_serves_is_not_supported_yet(
     assert "not supported yet" in said
     assert str(tmp_path / "config.json") in said
     covered = "to serve it with --engine vllm, with contexts that the window covers" in said
-    assert covered == ("sliding window" in said and name != MISTRAL)
+    assert covered == ("sliding window" in said and name not in TORCH_WINDOWED)
     assert ("--engine vllm" in said) == covered
 
 
@@ -171,7 +178,7 @@ def test_what_the_torch_engine_lacks_beside_the_architecture_is_found_before_it_
 
 
 def test_the_table_knows_each_family_of_the_torch_engine() -> None:
-    assert set(TORCH_FAMILIES.values()) == {"llama", "qwen2", "qwen3"}
+    assert set(TORCH_FAMILIES.values()) == set(FAMILIES)
     assert not any(ARCHITECTURES[name].needs for name in TORCH_FAMILIES)
 
 

@@ -191,9 +191,9 @@ struct TileAttention {
 
 template <>
 void attend<BFloat16>(const Tensor& qkv, const Tensor& pool, int64_t layer, const Tensor& spans,
-                      const Tensor& table, const Shape& shape, Tensor& out) {
+                      const Tensor& table, const Shape& shape, double scale, Tensor& out) {
   allow_tiles();
-  const auto attention = attention_of<BFloat16>(qkv, pool, layer, spans, table, shape, out);
+  const auto attention = attention_of<BFloat16>(qkv, pool, layer, spans, table, shape, scale, out);
   const int64_t tokens = std::max<int64_t>(1, kChunkRows / shape.group);
   std::vector<Task> tasks;
   for (int64_t i = 0; i < spans.size(0); ++i)

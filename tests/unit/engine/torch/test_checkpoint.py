@@ -128,7 +128,7 @@ def test_what_this_engine_does_not_have_is_refused_by_name(
         ({"rope_parameters": {"rope_type": "yarn", "factor": 0.0}}, "not positive"),
         ({"rope_parameters": {"rope_type": "yarn", "beta_fast": "x"}}, "beta_fast"),
         ({"rope_parameters": {"rope_type": "longrope", "factor": 2.0}}, "need 8 numbers each"),
-        ({"rope_parameters": {"rope_theta": 1.0, "partial_rotary_factor": 0.5}}, "partial_rotary"),
+        ({"rope_parameters": {"rope_theta": 1.0, "partial_rotary_factor": 0.45}}, "partial_rotary"),
         ({"hidden_act": "gelu"}, "gelu"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
         ({"dtype": "float8"}, "float8"),

@@ -1,0 +1,127 @@
+"""What a model computes differently from Llama: by its family, and by its config.json.
+
+A family is one row of `FAMILIES`. Fields that config.json sets override those of the row.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from baton.engine.support.documents import read_document
+
+
+@dataclass(frozen=True, slots=True)
+class NormNames:
+    """Names of a layer's norms in the checkpoint; empty: the layer has no such norm."""
+
+    before_attention: str = "input_layernorm"
+    after_attention: str = ""
+    """Of attention's output, before it is added to the residual stream."""
+    before_mlp: str = "post_attention_layernorm"
+    after_mlp: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """Differences from Llama; the defaults are Llama's."""
+
+    norms: NormNames = NormNames()
+    wide_head_norms: bool = False
+    """Norms of queries and keys span all heads, instead of one head each."""
+    rotary_share: float = 1.0
+    """Share of a head's values that are rotated: the first ones."""
+    interleaved_rotary: bool = False
+    """Pairs are adjacent values, instead of the halves of what is rotated."""
+    unrotated_every: int = 0
+    """The last of so many layers has no position embedding, unless config.json lists them; 0: all
+    layers have."""
+    unrotated_layers: tuple[int, ...] = ()
+    attention_scale: float | None = None
+    """Factor of attention scores; None: 1 / √head_size."""
+    embedding_multiplier: float = 1.0
+    residual_multiplier: float = 1.0
+    """Factor of what attention and MLP add to the residual stream."""
+    logits_divisor: float = 1.0
+
+
+LLAMA = ModelOptions()
+
+FAMILIES: Mapping[str, ModelOptions] = MappingProxyType(
+    {
+        "llama": LLAMA,
+        "qwen2": LLAMA,
+        "qwen3": LLAMA,
+        "phi3": LLAMA,
+        "olmo2": ModelOptions(
+            norms=NormNames("", "post_attention_layernorm", "", "post_feedforward_layernorm"),
+            wide_head_norms=True,
+        ),
+        "granite": ModelOptions(attention_scale=1.0),
+        "glm4": ModelOptions(
+            norms=NormNames(
+                "input_layernorm",
+                "post_self_attn_layernorm",
+                "post_attention_layernorm",
+                "post_mlp_layernorm",
+            ),
+            rotary_share=0.5,
+            interleaved_rotary=True,
+        ),
+        "smollm3": ModelOptions(unrotated_every=4),
+    }
+)
+"""Families of the torch engine. Biases, and weights that are stored joined, need no row: tensors of
+the checkpoint show them."""
+
+
+class _OptionsDocument(msgspec.Struct):
+    """Fields of config.json that change a model's options."""
+
+    num_hidden_layers: int
+    partial_rotary_factor: float | None = None
+    rope_parameters: dict[str, Any] | None = None
+    no_rope_layers: list[int] | None = None
+    no_rope_layer_interval: int | None = None
+    attention_multiplier: float | None = None
+    embedding_multiplier: float | None = None
+    residual_multiplier: float | None = None
+    logits_scaling: float | None = None
+
+
+def read_options(path: Path, family: str) -> ModelOptions:
+    """Return the options of a model.
+
+    Args:
+        path: of its config.json.
+        family: a name in `FAMILIES`.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+    document = read_document(path, _OptionsDocument)
+    base = FAMILIES[family]
+    rope = document.rope_parameters or {}
+    given: dict[str, Any] = {
+        "rotary_share": rope.get("partial_rotary_factor", document.partial_rotary_factor),
+        "attention_scale": document.attention_multiplier,
+        "embedding_multiplier": document.embedding_multiplier,
+        "residual_multiplier": document.residual_multiplier,
+        "logits_divisor": document.logits_scaling,
+        "unrotated_layers": _unrotated(document, base),
+    }
+    return replace(base, **{name: value for name, value in given.items() if value is not None})
+
+
+def _unrotated(document: _OptionsDocument, base: ModelOptions) -> tuple[int, ...]:
+    layers = range(document.num_hidden_layers)
+    if not base.unrotated_every:
+        return ()
+    if document.no_rope_layers:
+        # Named for the layers without, the list has a 1 for each layer with rotation.
+        return tuple(i for i in layers if not document.no_rope_layers[i])
+    every = document.no_rope_layer_interval or base.unrotated_every
+    return tuple(i for i in layers if (i + 1) % every == 0)
