@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from baton.engine.checkpoint.model_config import ModelConfig, read_config
 from baton.engine.torch.checkpoint import Weights, read_weights
-from baton.engine.torch.linear import MakeLinear, make_linear
+from baton.engine.torch.linear import Linear, MakeLinear, make_linear
+from baton.engine.torch.mlp import ExpertsMlp, GatedMlp
 from baton.engine.torch.model import element_type
 from bench.engine.case import CHUNK_TOKENS, CLOCKS, WARM_UP_STEPS, Case
 
@@ -54,27 +56,43 @@ class Chain:
     """The linear maps of a model, one after the other, with nothing between them."""
 
     def __init__(self, config: ModelConfig, weights: Weights) -> None:
-        self._head = weights.head
-        self._maps = [(layer.qkv, layer.o, layer.gate_up, layer.down) for layer in weights.layers]
-        self._inputs = (config.hidden_size, config.heads * config.head_size, config.mlp_size)
+        self._weights = weights
+        experts = config.options.experts
+        size = config.mlp_size if experts is None else experts.size
+        self._inputs = (config.hidden_size, config.heads * config.head_size, size)
         self._embedding = weights.embedding
         hidden, queries, mlp = self._inputs
         keys = config.kv_heads * config.head_size
-        per_layer = hidden * (queries + 2 * keys) + queries * hidden + 3 * hidden * mlp
+        mlps = 1 if experts is None else experts.per_token
+        per_layer = hidden * (queries + 2 * keys) + queries * hidden + mlps * 3 * hidden * mlp
         self.layer_values = config.layers * per_layer
 
     def seconds(self, tokens: int, rows: int, clock: str) -> float:
-        """Return the seconds of one pass over some tokens, with the head over some rows."""
+        """Return the seconds of one pass over some tokens, with the head over some rows.
+
+        Experts share the tokens equally.
+        """
         like = self._embedding
         hidden, queries, mlp = (
             torch.randn(tokens, size).to(like.device, like.dtype) for size in self._inputs
         )
-        last = hidden[:rows].contiguous()
+        maps: list[tuple[Linear, Tensor]] = []
+        for layer in self._weights.layers:
+            maps += [(layer.qkv, hidden), (layer.o, queries)]
+            parts: tuple[GatedMlp, ...] = ()
+            count = tokens
+            if isinstance(layer.mlp, GatedMlp):
+                parts = (layer.mlp,)
+            elif isinstance(layer.mlp, ExpertsMlp):
+                parts = layer.mlp.experts[: tokens * layer.mlp.per_token]
+                count = tokens * layer.mlp.per_token // len(parts)
+            for part in parts:
+                maps += [(part.gate_up, hidden[:count]), (part.down, mlp[:count])]
+        maps.append((self._weights.head, hidden[:rows].contiguous()))
 
         def run() -> None:
-            for qkv, o, gate_up, down in self._maps:
-                qkv(hidden), o(queries), gate_up(hidden), down(mlp)
-            self._head(last)
+            for by, x in maps:
+                by(x)
 
         return seconds(run, like.device, clock)
 

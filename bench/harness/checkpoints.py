@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from bench.harness import ROOT
 
@@ -10,7 +10,7 @@ VOCAB = 8192
 
 
 class Shape(TypedDict):
-    """Dimensions from which a Llama's parameters are counted."""
+    """Dimensions from which a model's parameters are counted; a Llama, unless it has experts."""
 
     layers: int
     hidden: int
@@ -18,6 +18,9 @@ class Shape(TypedDict):
     heads: int
     kv_heads: int
     head_size: int
+    family: NotRequired[str]
+    experts: NotRequired[int]
+    experts_per_token: NotRequired[int]
 
 
 _NARROW: Shape = {
@@ -30,10 +33,29 @@ _NARROW: Shape = {
 }
 SIZES: dict[str, Shape] = {
     "6M": {"layers": 2, "hidden": 256, "mlp": 704, "heads": 4, "kv_heads": 2, "head_size": 64},
+    "4M-A2M": {
+        "layers": 2,
+        "hidden": 256,
+        "mlp": 128,
+        "heads": 4,
+        "kv_heads": 2,
+        "head_size": 64,
+        "family": "qwen3_moe",
+        "experts": 8,
+        "experts_per_token": 2,
+    },
     "64M": _NARROW,
     "154M": {**_NARROW, "layers": 12},
     "292M": {**_NARROW, "layers": 24},
     "1B": {**_NARROW, "layers": 16, "hidden": 2048, "mlp": 8192, "heads": 32},
+    "1B-A300M": {
+        **_NARROW,
+        "layers": 18,
+        "mlp": 512,
+        "family": "qwen3_moe",
+        "experts": 32,
+        "experts_per_token": 8,
+    },
     "8B": {
         "layers": 32,
         "hidden": 4096,
@@ -47,13 +69,14 @@ SIZES: dict[str, Shape] = {
 
 
 def random_llama(size: str, vocab: int = VOCAB) -> Path:
-    """Return the directory of a Llama with random weights in bfloat16.
+    """Return the directory of a Llama, or of a model with experts, with random bfloat16 weights.
 
     Args:
         size: one of `SIZES`, whose parameter counts assume a vocabulary of `VOCAB`.
         vocab: number of tokens.
     """
-    name = f"llama-{size}" if vocab == VOCAB else f"llama-{size}-{vocab}"
+    name = f"{SIZES[size].get('family', 'llama')}-{size}"
+    name = name if vocab == VOCAB else f"{name}-{vocab}"
     return _written(name, vocab=vocab, dtype="bfloat16", context=8192, **SIZES[size])
 
 

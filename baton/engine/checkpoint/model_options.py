@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from baton.engine.support.documents import read_document
+from baton.engine.support.documents import CheckpointError, read_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,33 @@ class NormNames:
     """Of attention's output, before it is added to the residual stream."""
     before_mlp: str = "post_attention_layernorm"
     after_mlp: str = ""
+
+
+GATED = ("gate_proj", "up_proj", "down_proj")
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertNames:
+    """Names of a mixture of experts in the checkpoint."""
+
+    block: str = "mlp"
+    router: str = "gate"
+    maps: tuple[str, str, str] = GATED
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertOptions:
+    """A layer's experts. Numbers of 0 are given by config.json."""
+
+    names: ExpertNames = ExpertNames()
+    count: int = 0
+    per_token: int = 0
+    size: int = 0
+    """Values inside each expert."""
+    normalized: bool = True
+    """Whether the weights of a token's experts add up to one."""
+    dense_layers: tuple[int, ...] = ()
+    """Layers that have one MLP instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +73,7 @@ class ModelOptions:
     residual_multiplier: float = 1.0
     """Factor of what attention and MLP add to the residual stream."""
     logits_divisor: float = 1.0
+    experts: ExpertOptions | None = None
 
 
 LLAMA = ModelOptions()
@@ -55,6 +83,11 @@ FAMILIES: Mapping[str, ModelOptions] = MappingProxyType(
         "llama": LLAMA,
         "qwen2": LLAMA,
         "qwen3": LLAMA,
+        "qwen3_moe": ModelOptions(experts=ExpertOptions(normalized=False)),
+        "mixtral": ModelOptions(
+            experts=ExpertOptions(ExpertNames("block_sparse_moe", maps=("w1", "w3", "w2")))
+        ),
+        "olmoe": ModelOptions(wide_head_norms=True, experts=ExpertOptions(normalized=False)),
         "phi3": LLAMA,
         "olmo2": ModelOptions(
             norms=NormNames("", "post_attention_layernorm", "", "post_feedforward_layernorm"),
@@ -82,6 +115,7 @@ class _OptionsDocument(msgspec.Struct):
     """Fields of config.json that change a model's options."""
 
     num_hidden_layers: int
+    intermediate_size: int
     partial_rotary_factor: float | None = None
     rope_parameters: dict[str, Any] | None = None
     no_rope_layers: list[int] | None = None
@@ -90,6 +124,13 @@ class _OptionsDocument(msgspec.Struct):
     embedding_multiplier: float | None = None
     residual_multiplier: float | None = None
     logits_scaling: float | None = None
+    num_experts: int | None = None
+    num_local_experts: int | None = None
+    num_experts_per_tok: int | None = None
+    moe_intermediate_size: int | None = None
+    norm_topk_prob: bool | None = None
+    decoder_sparse_step: int = 1
+    mlp_only_layers: list[int] | None = None
 
 
 def read_options(path: Path, family: str) -> ModelOptions:
@@ -112,6 +153,7 @@ def read_options(path: Path, family: str) -> ModelOptions:
         "residual_multiplier": document.residual_multiplier,
         "logits_divisor": document.logits_scaling,
         "unrotated_layers": _unrotated(document, base),
+        "experts": _experts(path, document, base.experts),
     }
     return replace(base, **{name: value for name, value in given.items() if value is not None})
 
@@ -125,3 +167,30 @@ def _unrotated(document: _OptionsDocument, base: ModelOptions) -> tuple[int, ...
         return tuple(i for i in layers if not document.no_rope_layers[i])
     every = document.no_rope_layer_interval or base.unrotated_every
     return tuple(i for i in layers if (i + 1) % every == 0)
+
+
+def _experts(
+    path: Path, document: _OptionsDocument, base: ExpertOptions | None
+) -> ExpertOptions | None:
+    if base is None:
+        return None
+    count = document.num_local_experts or document.num_experts or 0
+    per_token = document.num_experts_per_tok or 0
+    if not 0 < per_token <= count or document.decoder_sparse_step < 1:
+        raise CheckpointError(
+            f"{path} has inconsistent numbers of experts: {per_token} of {count} for each token."
+        )
+    normalized = document.norm_topk_prob
+    dense = set(document.mlp_only_layers or ())
+    return ExpertOptions(
+        base.names,
+        count,
+        per_token,
+        document.moe_intermediate_size or document.intermediate_size,
+        base.normalized if normalized is None else normalized,
+        tuple(
+            i
+            for i in range(document.num_hidden_layers)
+            if i in dense or (i + 1) % document.decoder_sparse_step
+        ),
+    )

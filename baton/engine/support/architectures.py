@@ -58,7 +58,9 @@ _ROWS: Mapping[str, Architecture] = {
     "Glm4ForCausalLM": Architecture("glm4"),
     "SmolLM3ForCausalLM": Architecture("smollm3", windows=Windows.FLAGGED),
     "Qwen2MoeForCausalLM": _FLAGGED,
-    "Qwen3MoeForCausalLM": _FLAGGED,
+    "Qwen3MoeForCausalLM": Architecture("qwen3_moe", windows=Windows.FLAGGED),
+    "MixtralForCausalLM": Architecture("mixtral"),
+    "OlmoeForCausalLM": Architecture("olmoe"),
     "GptOssForCausalLM": Architecture(default_window=128),
     "Llama4ForCausalLM": Architecture(needs=CHUNKED),
     "Phi3SmallForCausalLM": Architecture(needs=BLOCK_SPARSE),
@@ -70,8 +72,8 @@ CohereForCausalLM DbrxForCausalLM DeepseekForCausalLM Ernie4_5ForCausalLM Ernie4
 ExaoneForCausalLM FalconForCausalLM GPT2LMHeadModel GPTJForCausalLM GemmaForCausalLM
 Glm4MoeForCausalLM GraniteMoeForCausalLM
 GraniteMoeSharedForCausalLM HyperCLOVAXForCausalLM InternLM2ForCausalLM InternLM3ForCausalLM
-MiMoForCausalLM MiniCPMForCausalLM MiniMaxM2ForCausalLM MixtralForCausalLM NemotronForCausalLM
-OPTForCausalLM OlmoeForCausalLM OrionForCausalLM PhiMoEForCausalLM SolarForCausalLM
+MiMoForCausalLM MiniCPMForCausalLM MiniMaxM2ForCausalLM NemotronForCausalLM
+OPTForCausalLM OrionForCausalLM PhiMoEForCausalLM SolarForCausalLM
 StableLmForCausalLM TeleChat2ForCausalLM TeleFLMForCausalLM
 """
 """One kind of KV, of the whole context, unless config.json sets `sliding_window`."""

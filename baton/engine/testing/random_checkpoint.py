@@ -24,6 +24,7 @@ _ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
 }
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
@@ -40,6 +41,8 @@ def write_random_checkpoint(
     heads: int = 4,
     kv_heads: int = 2,
     head_size: int = 16,
+    experts: int = 8,
+    experts_per_token: int = 2,
     context: int = 4096,
     dtype: str = "float32",
     shards: int = 1,
@@ -49,15 +52,18 @@ def write_random_checkpoint(
 
     Args:
         path: the directory, created if it does not exist.
-        family: `llama`, `qwen2` (with biases) or `qwen3` (with q/k norms).
+        family: `llama`, `qwen2` (with biases), `qwen3` (with q/k norms) or `qwen3_moe` (with both
+            q/k norms and experts).
         seed: other seeds yield other weights; the tokenizer is always the same.
         vocab: tokens, at least 259: every byte and the special ones.
         layers: transformer blocks.
         hidden: size of the residual stream.
-        mlp: size inside the feed-forward part.
+        mlp: size inside the feed-forward part, or inside each expert.
         heads: query heads.
         kv_heads: key and value heads, a divisor of `heads`.
         head_size: values per head, an even number.
+        experts: number of a layer's experts, in families with experts.
+        experts_per_token: number of them that each token takes.
         context: longest prompt plus output.
         dtype: `float32`, `bfloat16` or `float64`.
         shards: safetensors files; more than one come with an index.
@@ -97,10 +103,21 @@ def write_random_checkpoint(
         "eos_token_id": ends[0],
         "bos_token_id": None,
     }
+    if family == "qwen3_moe":
+        config |= {
+            "num_experts": experts,
+            "num_experts_per_tok": experts_per_token,
+            "moe_intermediate_size": mlp,
+            "norm_topk_prob": True,
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": [],
+        }
     _write_json(path / "config.json", config)
     _write_json(path / "generation_config.json", {"eos_token_id": ends})
     _write_json(path / "tokenizer_config.json", tokenizer_config(context))
-    shape = _Shape(vocab, layers, hidden, mlp, heads * head_size, kv_heads * head_size, head_size)
+    shape = _Shape(
+        vocab, layers, hidden, mlp, heads * head_size, kv_heads * head_size, head_size, experts
+    )
     tensors = dict(shape.tensors(family, seed, _DTYPES[dtype], tied=tied))
     _write_tensors(path, tensors, shards)
     return path
@@ -108,7 +125,15 @@ def write_random_checkpoint(
 
 class _Shape:
     def __init__(
-        self, vocab: int, layers: int, hidden: int, mlp: int, queries: int, keys: int, head: int
+        self,
+        vocab: int,
+        layers: int,
+        hidden: int,
+        mlp: int,
+        queries: int,
+        keys: int,
+        head: int,
+        experts: int,
     ) -> None:
         self._vocab = vocab
         self._layers = layers
@@ -117,6 +142,7 @@ class _Shape:
         self._queries = queries
         self._keys = keys
         self._head = head
+        self._experts = experts
 
     def tensors(
         self, family: str, seed: int, dtype: torch.dtype, *, tied: bool
@@ -143,14 +169,19 @@ class _Shape:
                 yield f"{at}.self_attn.{name}_proj.weight", matrix(size, hidden)
                 if family == "qwen2":
                     yield f"{at}.self_attn.{name}_proj.bias", normal(size, scale=0.3)
-            if family == "qwen3":
+            if family in ("qwen3", "qwen3_moe"):
                 yield f"{at}.self_attn.q_norm.weight", norm(self._head)
                 yield f"{at}.self_attn.k_norm.weight", norm(self._head)
             yield f"{at}.self_attn.o_proj.weight", matrix(hidden, queries)
             yield f"{at}.post_attention_layernorm.weight", norm(hidden)
-            yield f"{at}.mlp.gate_proj.weight", matrix(self._mlp, hidden)
-            yield f"{at}.mlp.up_proj.weight", matrix(self._mlp, hidden)
-            yield f"{at}.mlp.down_proj.weight", matrix(hidden, self._mlp)
+            mlps = [f"{at}.mlp"]
+            if family == "qwen3_moe":
+                yield f"{at}.mlp.gate.weight", matrix(self._experts, hidden)
+                mlps = [f"{at}.mlp.experts.{i}" for i in range(self._experts)]
+            for mlp in mlps:
+                yield f"{mlp}.gate_proj.weight", matrix(self._mlp, hidden)
+                yield f"{mlp}.up_proj.weight", matrix(self._mlp, hidden)
+                yield f"{mlp}.down_proj.weight", matrix(hidden, self._mlp)
         yield "model.norm.weight", norm(hidden)
         if not tied:
             yield "lm_head.weight", matrix(self._vocab, hidden, gain=2.0)

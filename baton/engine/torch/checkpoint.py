@@ -13,9 +13,10 @@ from torch import Tensor
 
 from baton.engine.checkpoint.files import files_digest, weight_files
 from baton.engine.checkpoint.model_config import ModelConfig
-from baton.engine.checkpoint.model_options import LLAMA
+from baton.engine.checkpoint.model_options import GATED, LLAMA
 from baton.engine.support.documents import CheckpointError
 from baton.engine.torch.linear import Linear, MakeLinear, ScaledHead, make_linear
+from baton.engine.torch.mlp import ExpertsMlp, GatedMlp, Mlp
 from baton.engine.torch.rotary_order import head_order, reordered
 
 
@@ -32,9 +33,7 @@ class LayerWeights:
     k_norm: Tensor | None
     attention_out_norm: Tensor | None
     mlp_norm: Tensor | None
-    gate_up: Linear
-    """Gates and the values that they scale, concatenated."""
-    down: Linear
+    mlp: Mlp
     mlp_out_norm: Tensor | None
 
 
@@ -191,7 +190,7 @@ def _weights(reader: _Reader, config: ModelConfig) -> Weights:
 
 
 def _layers(reader: _Reader, config: ModelConfig) -> Iterator[LayerWeights]:
-    hidden, mlp, head = config.hidden_size, config.mlp_size, config.head_size
+    hidden, head = config.hidden_size, config.head_size
     norms = config.options.norms
     order = head_order(config)
     for i in range(config.layers):
@@ -210,13 +209,7 @@ def _layers(reader: _Reader, config: ModelConfig) -> Iterator[LayerWeights]:
             k_norm=None if k_norm is None else reordered(k_norm, order),
             attention_out_norm=reader.norm(f"{at}.{norms.after_attention}", hidden),
             mlp_norm=reader.norm(f"{at}.{norms.before_mlp}", hidden),
-            gate_up=reader.linear(
-                hidden,
-                {f"{at}.mlp.gate_up_proj": 2 * mlp}
-                if f"{at}.mlp.gate_up_proj.weight" in reader
-                else {f"{at}.mlp.gate_proj": mlp, f"{at}.mlp.up_proj": mlp},
-            ),
-            down=reader.linear(mlp, {f"{at}.mlp.down_proj": hidden}),
+            mlp=_mlp(reader, config, i),
             mlp_out_norm=reader.norm(f"{at}.{norms.after_mlp}", hidden),
         )
 
@@ -233,3 +226,29 @@ def _qkv(reader: _Reader, config: ModelConfig, heads: str, order: Tensor | None)
         if part is not None:
             part[: queries + keys] = reordered(part[: queries + keys], order)
     return reader.make_linear(weight, bias)
+
+
+def _mlp(reader: _Reader, config: ModelConfig, layer: int) -> Mlp:
+    hidden, experts = config.hidden_size, config.options.experts
+    at = f"model.layers.{layer}"
+    if experts is None or layer in experts.dense_layers:
+        return _gated(reader, f"{at}.mlp", GATED, hidden, config.mlp_size)
+    block = f"{at}.{experts.names.block}"
+    return ExpertsMlp(
+        reader.linear(hidden, {f"{block}.{experts.names.router}": experts.count}),
+        tuple(
+            _gated(reader, f"{block}.experts.{i}", experts.names.maps, hidden, experts.size)
+            for i in range(experts.count)
+        ),
+        experts.per_token,
+        experts.normalized,
+    )
+
+
+def _gated(
+    reader: _Reader, at: str, names: tuple[str, str, str], hidden: int, size: int
+) -> GatedMlp:
+    gate, up, down = (f"{at}.{name}" for name in names)
+    joined = f"{at}.gate_up_proj"
+    outputs = {joined: 2 * size} if f"{joined}.weight" in reader else {gate: size, up: size}
+    return GatedMlp(reader.linear(hidden, outputs), reader.linear(size, {down: hidden}))

@@ -71,8 +71,7 @@ def last_hidden(
         delta = _add_norm(kernels, layer.o(attended), None, layer.attention_out_norm, epsilon)
         delta = _scaled(delta, options.residual_multiplier)
         normed = _add_norm(kernels, hidden, delta, layer.mlp_norm, epsilon)
-        delta = layer.down(kernels.gate(layer.gate_up(normed)))
-        delta = _add_norm(kernels, delta, None, layer.mlp_out_norm, epsilon)
+        delta = _add_norm(kernels, layer.mlp(kernels, normed), None, layer.mlp_out_norm, epsilon)
         delta = _scaled(delta, options.residual_multiplier)
     return kernels.add_norm(hidden, delta, weights.norm, epsilon)
 

@@ -47,6 +47,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4": ("Glm4", {"attention_bias": True}),
     "smollm3": ("SmolLM3", {}),
     "qwen3-moe": ("Qwen3Moe", _EXPERTS),
+    "olmoe": ("Olmoe", {"num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True}),
     "mixtral": ("Mixtral", {"num_local_experts": 4, "sliding_window": None}),
     "glm4-moe": (
         "Glm4Moe",

@@ -54,8 +54,6 @@ NEITHER = {
 }
 """What a model needs that no engine has."""
 VLLM_ALONE = (
-    "mixtral-8x7b",
-    "qwen3-30b-a3b",
     "glm-4.5-air",
     "phi-3.5-moe",
     "gemma-2b",
@@ -67,6 +65,8 @@ BOTH = (
     "qwen3-0.6b",
     "glm-4-9b",
     "phi-3-mini-128k",
+    "mixtral-8x7b",
+    "qwen3-30b-a3b",
 )
 TORCH_WINDOWED = ("mistral-7b-v0.1", "phi-3-mini-4k")
 

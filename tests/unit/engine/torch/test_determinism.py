@@ -28,14 +28,16 @@ Chunk = tuple[int, int, int]
 """Sequence, first position, end."""
 
 
-@pytest.fixture(scope="module")
-def model(native_library: Path, tmp_path_factory: pytest.TempPathFactory) -> TransformerModel:
+@pytest.fixture(scope="module", params=["qwen2", "qwen3_moe"])
+def model(
+    request: pytest.FixtureRequest, native_library: Path, tmp_path_factory: pytest.TempPathFactory
+) -> TransformerModel:
     """Wide enough for products of two parts and some panels, and for heads that fill no vector."""
     path = write_random_checkpoint(
-        tmp_path_factory.mktemp("wide") / "qwen2",
-        "qwen2",
+        tmp_path_factory.mktemp("wide") / "model",
+        request.param,
         hidden=136,
-        mlp=1600,
+        mlp=1600 if request.param == "qwen2" else 200,
         heads=6,
         kv_heads=2,
         head_size=40,
@@ -94,7 +96,7 @@ def whole(model: TransformerModel, native_library: Path) -> tuple[Tensor, Tensor
     return compute(model, native_library, 2, [[(0, 0, TOKENS)], [(1, 0, TOKENS)]])
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     cuts=st.lists(st.lists(st.integers(1, 70), min_size=1, max_size=40), min_size=2, max_size=2),
     threads=st.sampled_from([1, 2]),

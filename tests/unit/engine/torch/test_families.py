@@ -19,6 +19,7 @@ from tests.unit.engine.conftest import MakeEngine
 pytestmark = pytest.mark.xdist_group("transformers")
 
 DENSE = ("phi3", "olmo2", "granite", "glm4", "smollm3")
+EXPERTS = ("qwen3-moe", "mixtral", "olmoe")
 TOKENS = 32
 MOVED_AFTER = 7
 LENGTHS = (5, 16, 31, 32, 33, 47, 63, 64, 65, 80, 97, 130)
@@ -105,7 +106,7 @@ def unlike(model: Any) -> Any:
     return model
 
 
-@pytest.mark.parametrize("family", DENSE)
+@pytest.mark.parametrize("family", [*DENSE, *EXPERTS])
 def test_tokens_equal_those_of_transformers_alone(
     make_engine: MakeEngine, tmp_path: Path, family: str
 ) -> None:
@@ -138,4 +139,5 @@ def test_tokens_equal_those_of_transformers_alone(
 
 
 def test_every_family_is_tested() -> None:
-    assert set(TORCH_FAMILIES.values()) == {"llama", "qwen2", "qwen3", *DENSE}
+    tested = {name.replace("-", "_") for name in (*DENSE, *EXPERTS)}
+    assert set(TORCH_FAMILIES.values()) == {"llama", "qwen2", "qwen3", *tested}
