@@ -15,7 +15,6 @@ STATE = "state-space or linear attention layers"
 ENCODER_DECODER = "an encoder next to the decoder"
 MULTIMODAL = "inputs besides text (images, audio or video)"
 BLOCK_SPARSE = "block-sparse attention"
-CHUNKED = "attention within chunks of the context"
 NO_TEXT = "no output of text (an encoder)"
 
 
@@ -62,7 +61,7 @@ _ROWS: Mapping[str, Architecture] = {
     "MixtralForCausalLM": Architecture("mixtral"),
     "OlmoeForCausalLM": Architecture("olmoe"),
     "GptOssForCausalLM": Architecture(default_window=128),
-    "Llama4ForCausalLM": Architecture(needs=CHUNKED),
+    "Llama4ForCausalLM": _FULL,
     "Phi3SmallForCausalLM": Architecture(needs=BLOCK_SPARSE),
 }
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from baton.engine.support.architectures import ARCHITECTURES, TORCH_FAMILIES, Architecture
 from baton.engine.support.documents import CONFIG, CheckpointError, read_document
-from baton.engine.support.kv_facts import KvFacts, narrow_window, unmet_need, window_width
+from baton.engine.support.kv_facts import KvFacts, narrow_window, unmet_need
 
 EngineKind = Literal["torch", "sim", "vllm"]
 
@@ -37,9 +37,23 @@ def check_architecture(directory: Path, kind: EngineKind, context_tokens: int) -
             f"{path} has the architecture {names}, which is not supported yet: it has {need}, "
             "which neither the torch engine nor the vLLM engine supports."
         )
-    _check_windows(path, facts, row or _UNKNOWN, context_tokens)
-    if kind == "vllm" or (row is not None and row.torch):
+    window = narrow_window(facts, row or _UNKNOWN, context_tokens)
+    if window is not None and window <= 0:
+        raise CheckpointError(
+            f"{path} has a sliding_window of {window}, with which layers see no tokens: set it to "
+            "the number of tokens that they see, or to null for the whole context."
+        )
+    if kind == "vllm":
         return
+    if row is not None and row.torch:
+        if window is None:
+            return
+        raise CheckpointError(
+            f"{path} requires sliding window attention: layers see the last {window} tokens of a "
+            f"context of {context_tokens or facts.max_position_embeddings or 'any length'}, which "
+            f"the {kind} engine does not support yet: {WITH_VLLM}, or set "
+            f"BATON_ENGINE_CONTEXT_TOKENS to {window} or less."
+        )
     known = f"the {kind} engine supports {', '.join(TORCH_FAMILIES)}"
     if row is None:
         raise CheckpointError(
@@ -49,38 +63,7 @@ def check_architecture(directory: Path, kind: EngineKind, context_tokens: int) -
     raise CheckpointError(f"{path} has the architecture {names}; {known}: {WITH_VLLM}.")
 
 
-def covers_windows(directory: Path, context_tokens: int) -> bool:
-    """Return whether config.json names a sliding window, and every layer attends to the whole
-    context.
-
-    Raises:
-        CheckpointError: config.json is missing, or damaged.
-    """
-    facts = read_document(directory / CONFIG, KvFacts)
-    row = _row(facts) or _UNKNOWN
-    return bool(window_width(facts, row)) and narrow_window(facts, row, context_tokens) is None
-
-
 def _row(facts: KvFacts) -> Architecture | None:
     return next(
         (ARCHITECTURES[name] for name in facts.architectures if name in ARCHITECTURES), None
-    )
-
-
-def _check_windows(path: Path, facts: KvFacts, row: Architecture, context_tokens: int) -> None:
-    """Check that no layer attends to less than the context.
-
-    Raises:
-        CheckpointError: some do; the text names the context with which none would.
-    """
-    window = narrow_window(facts, row, context_tokens)
-    if window is None:
-        return
-    context = context_tokens or facts.max_position_embeddings
-    engine = "" if row.torch else " with --engine vllm"
-    raise CheckpointError(
-        f"{path} requires sliding window attention: layers see the last {window} tokens of a "
-        f"context of {context or 'any length'}, which is not supported yet by either engine. Set "
-        f"BATON_ENGINE_CONTEXT_TOKENS to {window} or less to serve it{engine}, with contexts that "
-        "the window covers."
     )

@@ -37,12 +37,6 @@ class KvFacts(msgspec.Struct):
     audio_config: dict[str, Any] | None = None
 
 
-def window_width(facts: KvFacts, row: Architecture) -> int | None:
-    """Return the `sliding_window` of a checkpoint; None or 0: it has none."""
-    given = facts.sliding_window
-    return row.default_window if given is msgspec.UNSET else given
-
-
 def narrow_window(facts: KvFacts, row: Architecture, context_tokens: int) -> int | None:
     """Return the number of tokens that windowed layers attend to, if less than the context.
 
@@ -54,8 +48,9 @@ def narrow_window(facts: KvFacts, row: Architecture, context_tokens: int) -> int
     Returns:
         None: all layers attend to the whole context. A window as wide as that is full attention.
     """
-    width = window_width(facts, row)
-    if not width or facts.use_sliding_window is False:
+    given = facts.sliding_window
+    width = row.default_window if given is msgspec.UNSET else given
+    if width is None or facts.use_sliding_window is False:
         return None
     if row.windows is not Windows.GIVEN and not facts.use_sliding_window:
         return None

@@ -11,7 +11,6 @@ from vllm.usage.usage_lib import UsageContext
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
 from baton.engine.lora.adapter import Adapter
-from baton.engine.support.check import covers_windows
 from baton.engine.vllm.kv_kinds import check_config
 from baton.engine.vllm.registry import WORKER_ADDRESS
 from baton.settings import EngineSettings, StartupError
@@ -74,6 +73,8 @@ def make_config(
         "long_prefill_token_threshold": min(settings.decode_chunk_tokens, settings.chunk_tokens),
         "enable_chunked_prefill": True,
         "enable_prefix_caching": True,
+        # All layers keep the whole context (`executors`), also while vLLM measures a GPU's memory.
+        "disable_hybrid_kv_cache_manager": True,
         "scheduling_policy": "priority",
         "disable_log_stats": True,
         "kv_events_config": KVEventsConfig(enable_kv_cache_events=True, publisher="null"),
@@ -110,10 +111,6 @@ def make_config(
         )
     try:
         arguments.update(settings.vllm_args)
-        if covers_windows(settings.model, settings.context_tokens):
-            # vLLM would still keep pages of a window, and search them from the end.
-            overrides = arguments.get("hf_overrides", {})
-            arguments["hf_overrides"] = {**overrides, "sliding_window": None}
         config = EngineArgs(**arguments).create_engine_config(UsageContext.ENGINE_CONTEXT)
     except (TypeError, ValueError, RuntimeError, NotImplementedError, OSError) as error:
         raise refused(settings.model, error) from error

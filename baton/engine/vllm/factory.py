@@ -10,8 +10,6 @@ import msgspec
 import torch
 from vllm.config import VllmConfig
 from vllm.lora.request import LoRARequest
-from vllm.v1.executor.multiproc_executor import MultiprocExecutor
-from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
 from baton.engine.base import ContextLimit, Engine, EngineInfo
 from baton.engine.checkpoint.files import files_digest, weight_files
@@ -21,6 +19,7 @@ from baton.engine.lora.adapter import Adapter, read_adapters
 from baton.engine.vllm.config import draws_exactly, make_config, refused
 from baton.engine.vllm.core import VllmCore
 from baton.engine.vllm.engine import VllmEngine
+from baton.engine.vllm.executors import LocalExecutor, RanksExecutor
 from baton.engine.vllm.kv_kinds import check_groups
 from baton.engine.vllm.layout import vllm_layout
 from baton.engine.vllm.pages import KvPages, local_pages
@@ -96,7 +95,7 @@ def _make_core(config: VllmConfig, has_ranks: bool) -> VllmCore:
     # vLLM replaces it on CPU, for the whole process.
     set_num_threads = torch.set_num_threads
     try:
-        return VllmCore(config, MultiprocExecutor if has_ranks else UniProcExecutor)
+        return VllmCore(config, RanksExecutor if has_ranks else LocalExecutor)
     finally:
         torch.set_num_threads = set_num_threads
 

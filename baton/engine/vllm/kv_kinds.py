@@ -1,21 +1,29 @@
-"""Kinds of vLLM's KV that Baton transfers: a single kind, of the whole context, in permanent pages.
+"""Kinds of vLLM's KV that Baton transfers: keys and values of all tokens of the context.
+
+Layers that attend to a sliding window or within chunks keep them too, if vLLM is asked to: it then
+allocates the same pages for all layers, and computes the window or the chunk as before.
 
 config.json determines most of it beforehand (`baton.engine.support`). This checks vLLM itself,
 which decides by its platform and its own table of models.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from vllm.config import VllmConfig
 from vllm.v1.kv_cache_interface import (
+    ChunkedLocalAttentionSpec,
     FullAttentionSpec,
     KVCacheSpec,
+    SlidingWindowSpec,
     UniformTypeKVCacheSpecs,
+    replace_as,
 )
 
 from baton.settings import StartupError
+
+_PARTIAL = (SlidingWindowSpec, ChunkedLocalAttentionSpec)
+"""Kinds of layers that need only a part of the context, and can keep all of it."""
 
 
 def check_config(config: VllmConfig, model: Path) -> None:
@@ -26,11 +34,38 @@ def check_config(config: VllmConfig, model: Path) -> None:
     """
     if config.model_config.use_mla:
         raise _unsupported(model, "keeps latent attention (MLA)")
-    window = config.cache_config.sliding_window
-    if window is not None and window < config.model_config.max_model_len:
-        raise _unsupported(model, f"keeps KV of the last {window} tokens only (sliding window)")
     if not config.cache_config.enable_prefix_caching:
         raise _unsupported(model, "is one for which vLLM turns its prefix cache off")
+
+
+def whole_context(
+    specs: Mapping[str, KVCacheSpec], block_tokens: int, model: Path
+) -> dict[str, KVCacheSpec]:
+    """Return the kinds of KV of a model's layers, such that each layer keeps the whole context.
+
+    vLLM's `disable_hybrid_kv_cache_manager` does the same, but only for models that also have
+    layers of full attention.
+
+    Args:
+        specs: by the name of the layer.
+        block_tokens: tokens of each page; layers with windows may prefer others.
+        model: the checkpoint's directory.
+
+    Raises:
+        StartupError: a layer keeps anything else than keys and values.
+    """
+    others = [each for each in specs.values() if type(each) not in (FullAttentionSpec, *_PARTIAL)]
+    if others:
+        raise _unsupported(model, f"keeps KV of another kind than attention's ({_names(others)})")
+    return {
+        name: _as_full(spec, block_tokens) if isinstance(spec, _PARTIAL) else spec
+        for name, spec in specs.items()
+    }
+
+
+def _as_full(spec: KVCacheSpec, block_tokens: int) -> FullAttentionSpec:
+    dropped = ("extra_retained_tokens",)
+    return replace_as(spec, FullAttentionSpec, drop=dropped, block_size=block_tokens)
 
 
 def check_groups(config: VllmConfig, specs: Sequence[KVCacheSpec], model: Path) -> None:
@@ -46,35 +81,23 @@ def check_groups(config: VllmConfig, specs: Sequence[KVCacheSpec], model: Path) 
     """
     check_config(config, model)
     if len(specs) != 1:
-        raise _unsupported(model, f"keeps KV of {len(specs)} kinds ({_names(specs)})")
+        raise _unsupported(model, f"keeps KV in {len(specs)} groups ({_names(specs)})")
     (spec,) = specs
     layers = spec.kv_cache_specs.values() if isinstance(spec, UniformTypeKVCacheSpecs) else [spec]
     for layer in layers:
-        if not _is_whole(layer):
+        # Kinds that derive from full attention keep other data.
+        if type(layer) is not FullAttentionSpec or layer.non_causal:
             raise _unsupported(
                 model, f"keeps KV of another kind than full attention ({_names([layer])})"
             )
 
 
-def _is_whole(spec: KVCacheSpec) -> bool:
-    """Return whether a layer keeps keys and values of all tokens, and attends to them.
-
-    Kinds that derive from full attention keep other data.
-    """
-    return (
-        type(spec) is FullAttentionSpec
-        and spec.sliding_window is None
-        and spec.attention_chunk_size is None
-        and not spec.non_causal
-    )
-
-
-def _names(specs: Sequence[Any]) -> str:
+def _names(specs: Iterable[KVCacheSpec]) -> str:
     return ", ".join(sorted({type(spec).__name__ for spec in specs}))
 
 
 def _unsupported(model: Path, why: str) -> StartupError:
     return StartupError(
-        f"{model} {why}, which is not supported yet: Baton transfers one kind of KV, of the whole "
+        f"{model} {why}, which is not supported yet: Baton transfers keys and values of the whole "
         "context."
     )

@@ -1,6 +1,7 @@
 """Tiny random checkpoints of many families, created by transformers' own classes.
 
-Four layers, a residual stream of 128, 512 tokens, windows of 64 tokens if there are any, fp32.
+Four layers, a residual stream of 128, 512 tokens, windows and chunks of 64 tokens if there are any,
+fp32.
 """
 
 from pathlib import Path
@@ -28,6 +29,8 @@ _SHAPE: dict[str, Any] = {
     "pad_token_id": None,
 }
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {}),
+    "qwen3": ("Qwen3", {}),
     "phi3": (
         "Phi3",
         {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.75}},
@@ -62,6 +65,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "mistral": ("Mistral", {"sliding_window": WINDOW}),
     "mistral-covered": ("Mistral", {"sliding_window": CONTEXT}),
+    "gemma2": ("Gemma2", {"sliding_window": WINDOW, "query_pre_attn_scalar": 32}),
     "gemma3": (
         "Gemma3",
         {
@@ -73,6 +77,15 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt-oss": (
         "GptOss",
         {"sliding_window": WINDOW, "num_local_experts": 4, "num_experts_per_tok": 2},
+    ),
+    "llama4": (
+        "Llama4",
+        {
+            "attention_chunk_size": WINDOW,
+            "num_local_experts": 4,
+            "interleave_moe_layer_step": 1,
+            "intermediate_size_mlp": 256,
+        },
     ),
     "deepseek-v3": (
         "DeepseekV3",
@@ -102,7 +115,7 @@ def make_family(name: str, seed: int = 0) -> Any:
     import transformers
 
     prefix, fields = FAMILIES[name]
-    text = "Text" if prefix == "Gemma3" else ""
+    text = "Text" if prefix in ("Gemma3", "Llama4") else ""
     config_type = getattr(transformers, f"{prefix}{text}Config")
     config = config_type(**(_SHAPE | fields))
     torch.manual_seed(seed)

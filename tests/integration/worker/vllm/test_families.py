@@ -1,4 +1,4 @@
-"""Models with experts: the tokens of stock vLLM, wherever their KV comes from.
+"""Models with experts, windows or chunks: the tokens of stock vLLM, wherever their KV comes from.
 
 Alone, out of an engine's own prefix cache; over the store; and moved, from one engine to another
 in the middle of the output.
@@ -18,6 +18,7 @@ from baton.engine.events import Admitted, BlocksReady, SampledTokens, SequenceEn
 from baton.engine.factory import create_engine
 from baton.engine.local import run_local
 from baton.engine.self_check import check_kv_moves
+from baton.engine.vllm.environment import prepare
 from baton.kv.verify import ALWAYS
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
@@ -35,6 +36,10 @@ pytestmark = [
 
 LENGTHS = (480, 160, 320)
 """Of the prompts of one beginning; the longest first, so that it brings the others' KV."""
+BESIDE = (0, -1, 1)
+"""Tokens that the prompts of a beginning are longer: ends of blocks, windows and chunks, and next
+to them.
+"""
 BEGINNINGS = 12
 OUTPUT_TOKENS = 8
 HANDED_OVER = 4
@@ -49,8 +54,9 @@ def all_prompts() -> list[tuple[int, ...]]:
     found = []
     for seed in range(BEGINNINGS):
         draw = random.Random(seed)
-        longest = tuple(draw.randrange(VOCAB) for _ in range(max(LENGTHS)))
-        found += [longest[:length] for length in LENGTHS]
+        lengths = [length + BESIDE[seed % len(BESIDE)] for length in LENGTHS]
+        longest = tuple(draw.randrange(VOCAB) for _ in range(max(lengths)))
+        found += [longest[:length] for length in lengths]
     return found
 
 
@@ -125,8 +131,10 @@ def check_equal(outputs: list[list[int]], expected: list[dict[str, Any]]) -> Non
         assert gap < CLOSE, f"prompt {number}: {output}, not {one['tokens']}"
 
 
-@pytest.mark.parametrize("family", ["qwen3-moe", "mixtral", "glm4-moe"])
-async def test_the_kv_of_models_with_experts_moves(tmp_path: Path, family: str) -> None:
+@pytest.mark.parametrize(
+    "family", ["qwen3-moe", "mixtral", "glm4-moe", "mistral", "gemma3", "gpt-oss"]
+)
+async def test_the_kv_of_a_family_moves(tmp_path: Path, family: str) -> None:
     model = write_family(tmp_path / family, family)
     prompts = all_prompts()
     settings = EngineSettings(
@@ -137,6 +145,7 @@ async def test_the_kv_of_models_with_experts_moves(tmp_path: Path, family: str) 
         "prompts": list(map(list, prompts)),
         "output_tokens": OUTPUT_TOKENS,
     }
+    prepare(settings)
     expected = await asyncio.to_thread(stock, asked)
 
     def make_engine() -> Engine:
@@ -147,15 +156,16 @@ async def test_the_kv_of_models_with_experts_moves(tmp_path: Path, family: str) 
         await loop.call(lambda engine: check_kv_moves(engine, PATIENT))
         outputs, cached = await loop.call(lambda engine: run_alone(engine, prompts))
         check_equal(outputs, expected)
-        # Each shorter prompt ends where a block of the longest one does; one block is computed.
-        assert cached == BEGINNINGS * (160 + 320 - 2 * 32)
+        shorter = [len(prompt) for n, prompt in enumerate(prompts) if n % len(LENGTHS)]
+        assert cached == sum((length - 1) // 32 * 32 for length in shorter)
         over_store = []
         it.output_tokens = OUTPUT_TOKENS
-        for prompt in prompts:
+        for number, prompt in enumerate(prompts):
             it.prompt = list(prompt)
             tokens, cached = await it.ask()
             over_store.append(tokens)
-            assert cached == (0 if len(prompt) == max(LENGTHS) else len(prompt) - 1)
+            stored = min(len(prompt) // 32 * 32, len(prompt) - 1)
+            assert cached == (stored if number % len(LENGTHS) else 0)
         check_equal(over_store, expected)
         kept = await loop.call(lambda engine: [give_up_midway(engine, each) for each in prompts])
     engine = make_engine()

@@ -1,10 +1,12 @@
-"""Models whose KV cannot be moved are refused: by the table, and by what vLLM makes of them."""
+"""Each layer keeps the whole context; models whose KV cannot be moved are refused: by the table,
+and by what vLLM makes of them.
+"""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from baton.engine.base import BlockGoneError, Engine
 from baton.engine.factory import create_engine
@@ -12,7 +14,6 @@ from baton.engine.local import run_local
 from baton.engine.self_check import check_kv_moves
 from baton.engine.vllm.environment import prepare
 from baton.settings import EngineSettings, StartupError
-from tests.support.clock import slowness
 from tests.support.engine.contract import (
     admit,
     assert_baseline,
@@ -33,13 +34,6 @@ pytestmark = [
 
 PATIENT = 1000.0
 """Seconds: the check's longer prompt is computed too, on however slow a machine."""
-REFUSED = {
-    "mistral": f"keeps KV of the last {WINDOW} tokens only (sliding window)",
-    "gemma3": "kinds (FullAttentionSpec, SlidingWindowSpec)",
-    "gpt-oss": "kinds (FullAttentionSpec, SlidingWindowSpec)",
-    "deepseek-v3": "keeps latent attention (MLA)",
-}
-"""By family, what is said of what vLLM makes of it."""
 
 
 def settings_of(model: Path, **fields: object) -> EngineSettings:
@@ -47,48 +41,54 @@ def settings_of(model: Path, **fields: object) -> EngineSettings:
     return EngineSettings.model_validate(known | fields)
 
 
-@pytest.mark.parametrize("family", REFUSED)
-def test_vllm_itself_is_asked_which_kv_it_keeps(
-    tmp_path: Path, family: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = settings_of(write_family(tmp_path / family, family))
-    with pytest.raises(StartupError, match="not supported yet"):
-        create_engine(settings)  # by config.json alone
+def test_vllm_itself_is_asked_which_kv_it_keeps(tmp_path: Path) -> None:
     from baton.engine.vllm import factory
 
-    made: list[float] = []
-    make = factory._make_core
-
-    def timed(*arguments: object) -> object:
-        core = make(*arguments)  # type: ignore[arg-type]
-        made.append(time.thread_time())
-        return core
-
-    told: list[float] = []
-    check = factory.check_groups
-
-    def noted(*arguments: object) -> None:
-        try:
-            check(*arguments)  # type: ignore[arg-type]
-        finally:
-            told.append(time.thread_time())
-
-    monkeypatch.setattr(factory, "_make_core", timed)
-    monkeypatch.setattr(factory, "check_groups", noted)
-    with pytest.raises(StartupError) as caught:
+    settings = settings_of(write_family(tmp_path / "model", "deepseek-v3"))
+    with pytest.raises(StartupError, match="not supported yet"):
+        create_engine(settings)  # by config.json alone
+    with pytest.raises(StartupError, match=r"keeps latent attention \(MLA\), which is not supp"):
         factory.create_vllm_engine(settings)
-    assert REFUSED[family] in str(caught.value)
-    assert "not supported yet" in str(caught.value)
-    if made:  # others are refused before the model is loaded; closing it collects all garbage
-        assert told[0] - made[0] < slowness()
+
+
+def test_layers_with_a_window_or_chunks_keep_the_whole_context() -> None:
+    from vllm.v1.kv_cache_interface import (
+        ChunkedLocalAttentionSpec,
+        FullAttentionSpec,
+        SlidingWindowSpec,
+    )
+
+    from baton.engine.vllm.kv_kinds import whole_context
+
+    shape = {"num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
+    full = FullAttentionSpec(block_size=64, **shape)
+    window = SlidingWindowSpec(block_size=32, sliding_window=WINDOW, **shape)
+    chunk = ChunkedLocalAttentionSpec(block_size=64, attention_chunk_size=WINDOW, **shape)
+    made = whole_context({"full": full, "window": window, "chunk": chunk}, 64, Path("/model"))
+    assert made == {
+        "full": full,
+        "window": FullAttentionSpec(block_size=64, sliding_window=WINDOW, **shape),
+        "chunk": FullAttentionSpec(block_size=64, attention_chunk_size=WINDOW, **shape),
+    }
+
+
+def test_other_kinds_are_refused_before_pages_are_allocated() -> None:
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec
+
+    from baton.engine.vllm.kv_kinds import whole_context
+
+    full = FullAttentionSpec(block_size=64, num_kv_heads=2, head_size=32, dtype=torch.float32)
+    state = MambaSpec(block_size=64, shapes=((4,),), dtypes=(torch.float32,))
+    with pytest.raises(StartupError, match=r"/m keeps KV of another kind .*\(MambaSpec\).* yet"):
+        whole_context({"full": full, "state": state}, 64, Path("/m"))
 
 
 @pytest.fixture
 def windowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    """An engine of a model with windows alone, which nothing refused."""
-    from baton.engine.vllm import config, factory
+    """An engine of a model with windows alone, which keeps no more than them."""
+    from baton.engine.vllm import executors, factory
 
-    monkeypatch.setattr(config, "check_config", lambda *_: None)
+    monkeypatch.setattr(executors, "whole_context", lambda specs, *_: specs)
     monkeypatch.setattr(factory, "check_groups", lambda *_: None)
     settings = settings_of(write_family(tmp_path / "windowed", "mistral"))
     prepare(settings)

@@ -1,0 +1,32 @@
+"""vLLM's executors, changed so that each layer keeps the KV of the whole context."""
+
+from pathlib import Path
+
+from vllm.v1.executor import Executor
+from vllm.v1.executor.multiproc_executor import MultiprocExecutor
+from vllm.v1.executor.uniproc_executor import UniProcExecutor
+from vllm.v1.kv_cache_interface import KVCacheSpec
+
+from baton.engine.vllm.kv_kinds import whole_context
+
+
+class _WholeContext(Executor):
+    """Changes what vLLM's core learns of the layers, before it allocates pages for them."""
+
+    def get_kv_cache_specs(self) -> list[dict[str, KVCacheSpec]]:
+        """Return the kind of KV of each layer by rank; vLLM calls it once, after loading.
+
+        Raises:
+            StartupError: Baton cannot transfer this model's KV.
+        """
+        block_tokens = self.vllm_config.cache_config.block_size
+        model = Path(self.vllm_config.model_config.model)
+        return [whole_context(each, block_tokens, model) for each in super().get_kv_cache_specs()]
+
+
+class LocalExecutor(_WholeContext, UniProcExecutor):
+    """Runs the model in this process."""
+
+
+class RanksExecutor(_WholeContext, MultiprocExecutor):
+    """Runs each rank of the model in a process."""
