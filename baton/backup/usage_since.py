@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from baton.postgres.connecting import connected, errors_of
+from baton.postgres.connecting import StateError, connected, errors_of, place
+from baton.postgres.revisions import problem_of
+from baton.postgres.schema import read_revision
 from baton.settings import StateSettings
 from baton.tenancy.limits.budget.month import month_of
 from baton.tenancy.limits.spec import Subject
@@ -108,7 +110,7 @@ class UsageSince:
 
         Raises:
             StartupError: its driver is not installed, or settings are wrong.
-            StateError: the database does not respond, or has no such table.
+            StateError: the database does not respond, or has another schema.
         """
         year, month = divmod(self._first_month, 100)
         bounds = [
@@ -118,6 +120,9 @@ class UsageSince:
         begin = datetime(year, month, 1, tzinfo=UTC)
         async with connected(settings) as connection:
             with errors_of(settings):
+                problem = problem_of(await read_revision(connection))
+                if problem:
+                    raise StateError(f"{place(settings)}: {problem}")
                 rows = await connection.fetch(_STATEMENT, begin, *bounds, timeout=_SECONDS)
         for month, tenant, project, key, *costs in rows:
             self._add(month, tenant, project, key, MonthCosts(*costs))

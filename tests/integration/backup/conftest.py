@@ -2,15 +2,25 @@
 
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from baton.backup.sealing import KeyDerivation
+from baton.cluster import keys
+from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
 from baton.host.ports import held_port
+from baton.tenancy.directory.watch import EPOCH
+from tests.support.wait import eventually
 
 Wipe = Callable[[], Awaitable[None]]
+
+
+async def wait_for_epoch(etcd: Etcd, cluster: str) -> None:
+    """Wait until a running frontend has begun the cluster's epoch."""
+    await eventually(partial(etcd.get, keys.tenancy(cluster) + EPOCH))
 
 
 @pytest.fixture(autouse=True)

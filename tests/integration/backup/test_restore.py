@@ -27,7 +27,7 @@ from baton.tenancy.limits.spec import Subject
 from baton.tenancy.records.audit import CLUSTER, AuditLog
 from baton.tenancy.records.secret import digest_of
 from baton.tenancy.records.tenants import Tier
-from tests.integration.backup.conftest import Wipe
+from tests.integration.backup.conftest import Wipe, wait_for_epoch
 from tests.support import etcdctl
 from tests.support.clock import within
 from tests.support.network.proxy import TcpProxy
@@ -117,7 +117,7 @@ async def test_into_a_cluster_in_use_newer_records_stay_and_ended_ones_are_named
     async with Etcd(own_etcd.endpoints, TIMEOUT) as etcd, DirectoryWatch(etcd, C) as watch:
         await watch.wait_synced()
         secrets = await fill(etcd)
-        await wait_for_epoch(etcd)
+        await wait_for_epoch(etcd, C)
         await back_up(etcd, C, path, PASSPHRASE)
         admin = Administration(etcd, C)
         revoked, deleted, _ = secrets
@@ -305,14 +305,6 @@ async def test_all_is_of_one_moment_while_it_changes(own_etcd: LocalEtcd, path: 
         assert int(saved["uses/z"]) > 0
 
 
-async def wait_for_epoch(etcd: Etcd) -> None:
-    async with within(10):
-        while True:
-            if await etcd.get(keys.tenancy(C) + EPOCH):
-                return
-            await asyncio.sleep(0.01)
-
-
 def _known(watch: DirectoryWatch, secret: str) -> bool:
     try:
         watch.directory.authenticate(digest_of(secret.encode()), NOW)
@@ -324,7 +316,7 @@ def _known(watch: DirectoryWatch, secret: str) -> bool:
 async def _epoch(etcd: Etcd) -> None:
     async with DirectoryWatch(etcd, C) as watch:
         await watch.wait_synced()
-        await wait_for_epoch(etcd)
+        await wait_for_epoch(etcd, C)
 
 
 def _bytes(path: Path) -> bytes:
