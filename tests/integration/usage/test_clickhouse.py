@@ -2,20 +2,28 @@
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from baton.request.prices import PriceTable
 from baton.settings import KafkaSettings
+from baton.usage.path import RequestPath
 from baton.usage.record import UsageRecord, encode
 from baton.usage.report.question import Question, UsageGroup
 from baton.usage.report.totals import PRICE_COLUMNS, Totals, totals_by
 from baton.usage.sinks.kafka.sink import KafkaSink
-from tests.support.usage.clickhouse import columns_of, statements, without_kafka
+from tests.support.usage.clickhouse import (
+    columns_of,
+    statements,
+    upgrade,
+    without_columns,
+    without_kafka,
+)
 from tests.support.usage.kafka import TOPIC, broker, messages
 from tests.support.usage.records import DAY_MS, begun, ended
 
@@ -24,16 +32,30 @@ QUEUE = "baton.usage_queue"
 COUNT = 2000
 
 
+NEW = RequestPath.__struct_fields__
+"""Columns that tables of the first release lack."""
+
+
 @pytest.fixture
-def clickhouse(tmp_path: Path) -> Iterator[Any]:
-    """A ClickHouse in this process with the tables of docs/clickhouse.sql."""
+def empty(tmp_path: Path) -> Iterator[Any]:
+    """A ClickHouse in this process."""
     from chdb.session import Session
 
     session = Session(str(tmp_path / "clickhouse"))
-    for name, statement in statements().items():
-        session.query(without_kafka(statement) if name == QUEUE else statement)
     yield session
     session.close()
+
+
+@pytest.fixture
+def clickhouse(empty: Any) -> Any:
+    """One with the tables of docs/clickhouse.sql."""
+    create(empty, statements())
+    return empty
+
+
+def create(session: Any, made: Mapping[str, str]) -> None:
+    for name, statement in made.items():
+        session.query(without_kafka(statement) if name == QUEUE else statement)
 
 
 def rows(session: Any, query: str) -> list[dict[str, Any]]:
@@ -41,9 +63,9 @@ def rows(session: Any, query: str) -> list[dict[str, Any]]:
     return [json.loads(line, parse_float=str) for line in text.splitlines()]
 
 
-def insert(session: Any, lines: list[bytes]) -> None:
+def insert(session: Any, lines: list[bytes], without: Sequence[str] = ()) -> None:
     """Insert messages as the Kafka engine does: what it cannot read is an error, not a row."""
-    columns = ", ".join(columns_of(statements()[QUEUE]))
+    columns = ", ".join(name for name in columns_of(statements()[QUEUE]) if name not in without)
     body = b"\n".join(lines).decode()
     session.query(f"insert into {QUEUE} ({columns}) format JSONEachRow {body}")
 
@@ -156,3 +178,35 @@ def test_what_is_no_record_is_kept_beside_them(clickhouse: Any) -> None:
     assert rows(clickhouse, "select * from baton.usage_records") == []
     (row,) = rows(clickhouse, "select * except received from baton.usage_errors")
     assert row == {"partition": 3, "offset": 17, "error": "no JSON", "message": "{"}
+
+
+def test_tables_of_an_earlier_release_are_upgraded(empty: Any) -> None:
+    create(empty, {name: without_columns(text, NEW) for name, text in statements().items()})
+    before, between, after = (ended(begun(name)) for name in ("before", "between", "after"))
+    path = RequestPath(priority_class="batch", router="r0", moves=2, decode_seconds=0.25)
+    fields = {name: getattr(path, name) for name in NEW}
+    between, after = replace(between, **fields), replace(after, **fields)
+    insert(empty, [encode(before)], without=NEW)
+    insert(empty, [encode(between)], without=NEW)  # of a new frontend, before the upgrade
+    for _ in range(2):
+        for statement in upgrade():
+            empty.query(statement)
+        create(empty, statements())
+    insert(empty, [encode(after)])
+    empty.query("set output_format_json_quote_64bit_integers = 0")
+    names = ", ".join(("request_id", "output_tokens", "priority_class", "moves", "decode_seconds"))
+    query = f"select {names} from baton.usage_records final order by began_ms, request_id"
+    assert [tuple(row.values()) for row in rows(empty, query)] == [
+        ("after", 5, "batch", 2, "0.25"),
+        ("before", 5, "", None, None),
+        ("between", 5, "", None, None),
+    ]
+    (day,) = rows(empty, "select requests, output_tokens from baton.usage_by_day")
+    assert day == {"requests": 3, "output_tokens": 15}
+    for table in ("baton.usage_records", QUEUE):
+        has = {row["name"]: row["type"] for row in rows(empty, f"describe table {table}")}
+        for name, kind in columns_of(statements()[table]).items():
+            assert has[name] == kind.partition(" ")[0], name
+    problem = f"insert into {QUEUE} (_error, _raw_message) values ('no JSON', '{{')"
+    empty.query(problem)
+    assert rows(empty, "select message from baton.usage_errors") == [{"message": "{"}]

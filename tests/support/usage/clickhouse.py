@@ -1,7 +1,7 @@
 """docs/clickhouse.sql as statements, and as tables of a ClickHouse in this process."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 SCHEMA = Path(__file__).resolve().parents[3] / "docs" / "clickhouse.sql"
@@ -21,14 +21,24 @@ _COLUMN = re.compile(r"^\s+(\w+) (.*?),?$", re.MULTILINE)
 
 def statements() -> Mapping[str, str]:
     """Return the statements, in order, by the name of the object that each creates."""
-    text = _COMMENT.sub("", SCHEMA.read_text())
     found = {}
-    for statement in filter(None, map(str.strip, text.split(";"))):
+    for statement in _split(SCHEMA):
         name = _NAME.match(statement)
         assert name is not None, statement
         assert name[1] not in found
         found[name[1]] = statement
     return found
+
+
+def upgrade() -> list[str]:
+    """Return the statements of docs/clickhouse-upgrade.sql, in order."""
+    return _split(UPGRADE)
+
+
+def without_columns(statement: str, columns: Iterable[str]) -> str:
+    """Return a table or view as it was before it had these columns, none of which is its first."""
+    names = "|".join(columns)
+    return re.sub(rf",\s+(?:{names})\b[^,\n]*", "", statement)
 
 
 def columns_of(statement: str) -> dict[str, str]:
@@ -43,3 +53,8 @@ def without_kafka(statement: str) -> str:
     found, count = _KAFKA.subn(f", {virtual}) engine = Null", statement)
     assert count == 1
     return found
+
+
+def _split(path: Path) -> list[str]:
+    text = _COMMENT.sub("", path.read_text())
+    return [statement for each in text.split(";") if (statement := each.strip())]
