@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from baton.history.rule import decode_limit, first_token_limit, is_slow
+from baton.telemetry.durations import duration
 from baton.usage.record import LOST, UsageRecord
 
 
@@ -93,12 +94,12 @@ def cause_of(record: UsageRecord, error: str = "") -> str:
     worst = max(phases, key=lambda phase: phase.excess)
     if slow and worst.excess > 0:
         sentences.append(
-            f"Slow because of {worst.name}: {seconds(worst.seconds)} {worst.what}; "
-            f"{seconds(worst.expected)} {worst.compared}."
+            f"Slow because of {worst.name}: {duration(worst.seconds)} {worst.what}; "
+            f"{duration(worst.expected)} {worst.compared}."
         )
     elif slow:
         longest = max(phases, key=lambda phase: phase.seconds)
-        took = f"most of it, {seconds(longest.seconds)}, {longest.what}"
+        took = f"most of it, {duration(longest.seconds)}, {longest.what}"
         sentences.append(f"Slow, as was predicted: {took}.")
     elif record.outcome == "ok":
         sentences.append("Not slow.")
@@ -110,18 +111,11 @@ def _first_token(record: UsageRecord) -> str:
     first = record.first_token_seconds
     if first is None:
         return "There was no first token."
-    parts = [f"First token after {seconds(first)}"]
+    parts = [f"First token after {duration(first)}"]
     if record.predicted_first_token_seconds is not None:
         parts.append(
-            f"predicted when it was placed: {seconds(record.predicted_first_token_seconds)}"
+            f"predicted when it was placed: {duration(record.predicted_first_token_seconds)}"
         )
     name = "target" if record.target_first_token_seconds is not None else "slow from"
-    parts.append(f"{name}: {seconds(first_token_limit(record))}")
+    parts.append(f"{name}: {duration(first_token_limit(record))}")
     return f"{parts[0]} ({', '.join(parts[1:])})."
-
-
-def seconds(value: float) -> str:
-    """Return seconds as people write them: `12 s`, `1.2 s`, `35 ms`."""
-    if value >= 10:
-        return f"{value:,.0f} s"
-    return f"{value:.1f} s" if value >= 0.95 else f"{value * 1e3:.0f} ms"

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from baton.cli.shared.table import TextTable, show
 from baton.client import Delta, Event, Finished, Step, Usage
+from baton.telemetry.durations import duration
 
 
 class WordWrap:
@@ -121,13 +122,6 @@ def steps_table(steps: Iterable[Step]) -> TextTable:
 def print_steps(console: Console, steps: Iterable[Step]) -> None:
     """Print the steps of a request."""
     show(console, steps_table(steps))
-
-
-def duration(seconds: float) -> str:
-    """Return seconds in a readable unit: `0.8 ms`, `12 ms`, `1.25 s`."""
-    if seconds < 0.01:
-        return f"{seconds * 1000:.1f} ms"
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
 def size(count: int) -> str:

@@ -28,7 +28,7 @@ SLOW: dict[str, Any] = {
     "predicted_transfer_seconds": 0.02,
     "target_first_token_seconds": 2.0,
 }
-SENTENCE = "Slow because of transfer: 8.5 s waiting for KV from store kvstore-7 at worker d1"
+SENTENCE = "Slow because of transfer: 8.50 s waiting for KV from store kvstore-7 at worker d1"
 
 
 async def send(frontend: FakeFrontend, kind: str, record: UsageRecord | bytes) -> None:

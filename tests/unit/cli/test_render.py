@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from baton.cli.shared.render import AnswerPrinter, WordWrap, duration, print_steps, printable, size
+from baton.cli.shared.render import AnswerPrinter, WordWrap, print_steps, printable, size
 from baton.client import Delta, Finished, Step, Usage
 
 
@@ -69,13 +69,6 @@ def test_an_answer_on_a_terminal_breaks_no_word() -> None:
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
     assert printable("a\x1b\x07\n\tb\x9b") == "a··\n\tb·"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0004, "0.4 ms"), (0.012, "12 ms"), (1.25, "1.25 s")]
-)
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(

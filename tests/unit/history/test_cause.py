@@ -33,35 +33,36 @@ USUAL: dict[str, Any] = {
         ({}, "Not slow. First token after 500 ms (predicted when it was placed: 400 ms, target"),
         (
             {"router_queue_seconds": 7.5, "first_token_seconds": 8.0},
-            "Slow because of router queue: 7.5 s in the queue of router-0, class premium, until a "
-            "worker had room; 0 ms predicted.",
+            "Slow because of router queue: 7.50 s in the queue of router-0, class premium, until a "
+            "worker had room; 0 s predicted.",
         ),
         (
             {"queue_seconds": 7.5, "first_token_seconds": 8.0, "predicted_queue_seconds": 1.0},
-            "Slow because of worker queue: 7.5 s in the queue of worker prefill-1; 1.0 s "
+            "Slow because of worker queue: 7.50 s in the queue of worker prefill-1; 1.00 s "
             "predicted.",
         ),
         (
             {"transfer_seconds": 7.5, "first_token_seconds": 8.0},
-            "Slow because of transfer: 7.5 s waiting for KV from store kvstore-3 at worker "
-            "prefill-1; 20 ms predicted. First token after 8.0 s",
+            "Slow because of transfer: 7.50 s waiting for KV from store kvstore-3 at worker "
+            "prefill-1; 20 ms predicted. First token after 8.00 s",
         ),
         (
             {"prefill_seconds": 17.5, "first_token_seconds": 18.0},
-            "Slow because of prefill: 18 s computing the prompt on worker prefill-1; 300 ms",
+            "Slow because of prefill: 17.5 s computing the prompt on worker prefill-1; 300 ms",
         ),
         (
             {"seconds": 18.5, "decode_seconds": 17.5},
-            "Slow because of decode: 18 s decoding 5 tokens on worker decode-2; 1.5 s three times "
-            "its other streams' pace.",
+            "Slow because of decode: 17.5 s decoding 5 tokens on worker decode-2; 1.50 s three "
+            "times its other streams' pace.",
         ),
         (
             {"seconds": 18.5, "decode_seconds": 17.5, "target_token_seconds": 0.2},
-            "1.0 s allowed by its target.",
+            "1.00 s allowed by its target.",
         ),
         (
             {"moves": 2, "first_token_seconds": 8.0},
-            "Slow because of moves: 7.7 s lost in 2 moves to another worker before the first token",
+            "Slow because of moves: 7.67 s lost in 2 moves to another worker before the first "
+            "token",
         ),
         (
             {"outcome": "WORKER_LOST", "first_token_seconds": None, "seconds": 0.1},
@@ -70,7 +71,7 @@ USUAL: dict[str, Any] = {
         ({"outcome": "lost"}, "Its frontend was lost before it ended; only its start is known."),
         (
             {"first_token_seconds": 8.0, "transfer_seconds": 0.0, "queue_seconds": 0.0},
-            "Slow, as was predicted: most of it, 1.0 s, decoding 5 tokens on worker decode-2.",
+            "Slow, as was predicted: most of it, 1.00 s, decoding 5 tokens on worker decode-2.",
         ),
     ],
 )
@@ -82,8 +83,8 @@ def test_causes(fields: dict[str, Any], sentence: str) -> None:
 def test_a_record_of_an_earlier_release_has_a_cause_too() -> None:
     record = ended(begun(), first_token_seconds=9.0, queue_seconds=8.5)
     assert cause_of(record) == (
-        "Slow because of worker queue: 8.5 s in the queue of worker an unknown worker; 0 ms "
-        "predicted. First token after 9.0 s (slow from: 2.0 s)."
+        "Slow because of worker queue: 8.50 s in the queue of worker an unknown worker; 0 s "
+        "predicted. First token after 9.00 s (slow from: 2.00 s)."
     )
     assert [phase.name for phase in phases_of(record)] == [
         "router queue",

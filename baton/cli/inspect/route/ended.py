@@ -8,7 +8,8 @@ import msgspec
 from rich.console import Console
 
 from baton.cli.shared.table import TextTable, show
-from baton.history.cause import cause_of, phases_of, seconds
+from baton.history.cause import cause_of, phases_of
+from baton.telemetry.durations import duration
 from baton.usage.record import UsageRecord
 
 
@@ -65,5 +66,5 @@ def parts_table(record: UsageRecord) -> TextTable:
     )
     for phase in phases_of(record):
         note = f"{phase.what} ({phase.compared})"
-        table.add(phase.name, seconds(phase.seconds), seconds(phase.expected), note=note)
+        table.add(phase.name, duration(phase.seconds), duration(phase.expected), note=note)
     return table
