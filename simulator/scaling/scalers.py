@@ -4,15 +4,13 @@ import math
 from collections import deque
 from typing import Protocol
 
+from baton.autoscaling.hpa import desired_replicas
 from services.router.sizing.decision import SizingDecision
 from services.router.sizing.sizer import Sizer
 from services.router.state.instances import Role
 from simulator.policies.baton import MODEL, BatonRouter
 from simulator.scaling.cluster import ElasticCluster
 from simulator.scaling.config import ScalingConfig
-
-TOLERANCE = 0.1
-"""Kubernetes' HPA does nothing while the replicas differ by no more than this share."""
 
 
 class Scaler(Protocol):
@@ -73,10 +71,9 @@ class NeedScaler:
         begin, end = self._config.blind
         if self.decision is None or begin <= now < end:
             return replicas
-        needed = self.decision.replicas
-        if replicas and abs(needed / replicas - 1) <= TOLERANCE:
-            return replicas
-        return needed
+        return desired_replicas(
+            self.decision.replicas, 1, replicas, 0, self._config.sizing.max_replicas
+        )
 
 
 class QueueScaler:
@@ -103,10 +100,9 @@ class QueueScaler:
         if begin <= now < end:
             return replicas
         prompts = self._cluster.unplaced + self._cluster.prompts
-        wanted = math.ceil(prompts / config.queue_target)
-        if replicas and abs(prompts / config.queue_target / replicas - 1) <= TOLERANCE:
-            wanted = replicas
-        wanted = max(sizing.min_replicas, min(sizing.max_replicas, wanted))
+        wanted = desired_replicas(
+            prompts, config.queue_target, replicas, sizing.min_replicas, sizing.max_replicas
+        )
         recent = self._recent
         recent.append((now, wanted))
         while recent[0][0] < now - config.down_window:
