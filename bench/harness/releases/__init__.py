@@ -20,6 +20,8 @@ class Release:
     """Its names for settings that are renamed in the checkout: environment variables."""
     variables: frozenset[str] | None = None
     """Its settings, as environment variables; None: it has all of the checkout's."""
+    processes: frozenset[str] | None = None
+    """Names of its processes for `baton serve`; None: it has all of the checkout's."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -40,6 +42,10 @@ class Release:
         if self.variables is None or not variable.startswith(ENV_PREFIX):
             return True
         return variable in self.variables
+
+    def runs(self, process: str) -> bool:
+        """Return whether this version has a process."""
+        return self.processes is None or process in self.processes
 
 
 CHECKOUT = Release("checkout", (ROOT,))

@@ -19,7 +19,13 @@ RENAMED = {
     "BATON_OPS_PORT": "BATON_TELEMETRY_METRICS_PORT",
 }
 BUILT = ROOT / "build" / "releases"
-_VARIABLES = "from baton.settings.sources import variables; print(*variables())"
+_KNOWN = """
+from baton.serve import PROCESSES
+from baton.settings.sources import variables
+print(*variables())
+print(*PROCESSES)
+"""
+"""Prints the settings of a version, and its processes."""
 
 
 class HistoryError(Exception):
@@ -41,8 +47,9 @@ def released(commit: str = COMMIT) -> Release:
             if not target.exists():  # otherwise another process was faster
                 site.rename(target)
     release = Release(name, (target, target / "baton" / "_bundled"), RENAMED)
-    known = _run(sys.executable, "-c", _VARIABLES, environment=release.environment)
-    return replace(release, variables=frozenset(known.split()))
+    known = _run(sys.executable, "-c", _KNOWN, environment=release.environment)
+    variables, processes = (frozenset(line.split()) for line in known.splitlines())
+    return replace(release, variables=variables, processes=processes)
 
 
 def _build(commit: str, directory: Path) -> Path:

@@ -28,14 +28,9 @@ def launchers(releases: Mapping[str, Release]) -> Iterator[Mapping[str, Launcher
     launchers = {name: Launcher(one) for name, one in releases.items()}
     for name, launcher in launchers.items():
         # What they import takes seconds, in which the event loop of a cluster must not stand.
-        known = [one for one in PROCESSES if name == "later" or _has(releases[name], one)]
+        known = [one for one in PROCESSES if releases[name].runs(one)]
         helps = [launcher.launch(["-m", "baton", "serve", one, "--help"], SIM) for one in known]
         assert [one.wait() for one in helps] == [0] * len(helps)
     yield launchers
     for launcher in launchers.values():
         launcher.close()
-
-
-def _has(release: Release, process: str) -> bool:
-    """Return whether a version has a process, which is newer than the version otherwise."""
-    return any((path / "services" / process).is_dir() for path in release.paths)

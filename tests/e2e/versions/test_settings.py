@@ -47,6 +47,9 @@ def test_a_setting_that_a_version_does_not_have_is_left_out() -> None:
     older = Release("older", (ROOT,), {"BATON_OLD": "BATON_OLDER"}, frozenset({"BATON_OLDER"}))
     assert older.settings(given) == {"BATON_OLDER": "1", "OMP_NUM_THREADS": "3"}
     assert CHECKOUT.settings(given) == given
+    older = Release("older", (ROOT,), processes=frozenset({"router"}))
+    assert [one.runs("router") for one in (older, CHECKOUT)] == [True, True]
+    assert [one.runs("picker") for one in (older, CHECKOUT)] == [False, True]
 
 
 async def test_processes_of_a_fleet(
