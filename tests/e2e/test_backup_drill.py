@@ -91,6 +91,11 @@ class Drill:
                 one.cancel()
             await asyncio.wait(clients)
 
+    async def answered(self, more: int) -> None:
+        """Wait until so many more requests have been answered."""
+        wanted = self.answers.total() + more
+        await eventually(lambda: self.answers.total() >= wanted)
+
     def usage(self) -> list[UsageRecord]:
         return list(RecordFiles(files_of(self.records)))
 
@@ -109,7 +114,7 @@ async def test_backups_cost_no_request_and_bring_back_all_of_a_lost_etcd(
     cluster = LocalCluster(
         own_etcd.endpoints, launcher, tmp_path / "cluster", random_model, Shape()
     )
-    async with cluster, httpx.AsyncClient(timeout=60) as http:
+    async with cluster, httpx.AsyncClient() as http:
         drill = Drill(cluster, tmp_path)
         await cluster["frontend-0"].stop()
         await drill.start()
@@ -121,9 +126,9 @@ async def test_backups_cost_no_request_and_bring_back_all_of_a_lost_etcd(
             drill.answers.clear()
             async with drill.load(http, secrets):
                 for _ in range(BACKUPS):
-                    await asyncio.sleep(0.3)
+                    await drill.answered(2 * CLIENTS)
                     header, _ = await back_up(etcd, cluster.name, path, PASSPHRASE)
-                await asyncio.sleep(0.5)  # what the last backup does not have
+                await drill.answered(2 * CLIENTS)  # which the last backup does not have
             assert drill.answers.keys() == {200}
             assert drill.answers[200] > CLIENTS * BACKUPS
             before = await _records(etcd, cluster.name)

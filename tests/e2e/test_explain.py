@@ -1,11 +1,13 @@
 """A frozen store, a throttled worker and a queue are named as causes after their requests ended."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from baton.history.cause import cause_of
 from baton.history.kept import kept_of
+from baton.history.rule import FACTOR, FIRST_TOKEN_SECONDS
 from baton.internal.v1 import router_pb2
 from baton.internal.v1.router_pb2_grpc import RouterServiceStub
 from baton.rpc.channels import open_channel
@@ -34,18 +36,32 @@ async def ask(cluster: LocalCluster, request_id: str, tokens: int, first: int) -
         pass
 
 
-async def kept(cluster: LocalCluster, request_id: str) -> router_pb2.KeptRequest:
+async def explained(cluster: LocalCluster, request_id: str) -> router_pb2.ExplainResponse:
     channel = open_channel(cluster.router.address)
     asked = router_pb2.ExplainRequest(request_id=request_id)
     try:
-
-        async def found() -> router_pb2.KeptRequest | None:
-            response = await RouterServiceStub(channel).Explain(asked)
-            return response.kept[0] if response.kept else None
-
-        return await eventually(found)
+        return await RouterServiceStub(channel).Explain(asked)
     finally:
         await channel.close(None)
+
+
+async def slow_from(cluster: LocalCluster, request_id: str) -> float:
+    """Return the seconds after which its first token is slow, once it is placed."""
+
+    async def chosen() -> router_pb2.CandidateCosts | None:
+        decisions = (await explained(cluster, request_id)).explanations
+        return decisions[0].candidates[0] if decisions else None
+
+    costs = await eventually(chosen)
+    return FIRST_TOKEN_SECONDS + FACTOR * (costs.transfer_seconds + costs.prefill_seconds)
+
+
+async def kept(cluster: LocalCluster, request_id: str) -> router_pb2.KeptRequest:
+    async def found() -> router_pb2.KeptRequest | None:
+        response = await explained(cluster, request_id)
+        return response.kept[0] if response.kept else None
+
+    return await eventually(found)
 
 
 async def slow(cluster: LocalCluster, request_id: str) -> tuple[UsageRecord, str]:
@@ -82,7 +98,7 @@ async def test_a_frozen_store_is_the_cause(local_cluster: Any, tmp_path: Any) ->
     freeze(cluster["kvstore-0"].pid)
     try:
         asking = asyncio.create_task(ask(cluster, "slow", 4000, 50))
-        await asyncio.sleep(4)
+        await asyncio.sleep(await slow_from(cluster, "slow") + 1)
     finally:
         thaw(cluster["kvstore-0"].pid)
     await asking
@@ -97,14 +113,30 @@ async def test_a_throttled_worker_is_the_cause(local_cluster: Any, tmp_path: Any
     cluster = await local_cluster(own=True, far=True, processes=("prefill-0",), settings=settings)
     for number in range(3):
         await ask(cluster, f"usual{number}", 1000, 3 + number)
-    asking = asyncio.create_task(ask(cluster, "slow", 4000, 50))
-    await asyncio.sleep(0.5)  # of the second that it computes
+    request_id, asking = await computing(cluster, 4000)
     freeze(cluster["prefill-0"].pid)
     try:
-        await asyncio.sleep(6)
+        await asyncio.sleep(await slow_from(cluster, request_id) + 1)
     finally:
         thaw(cluster["prefill-0"].pid)
     await asking
-    record, cause = await slow(cluster, "slow")
+    record, cause = await slow(cluster, request_id)
     assert "Slow because of prefill: " in cause, (cause, record)
     assert "computing the prompt on worker prefill-0" in cause
+
+
+async def computing(cluster: LocalCluster, tokens: int) -> tuple[str, asyncio.Task[None]]:
+    """Send prompts until one is seen while its first three quarters are computed."""
+
+    async def computed(before: float) -> float:
+        samples = await cluster["prefill-0"].metrics()
+        return samples[f'baton_worker_computed_tokens_total{{model="{MODEL}"}}'] - before
+
+    number = 0
+    while True:
+        request_id, before = f"slow{number}", await computed(0)
+        asking = asyncio.create_task(ask(cluster, request_id, tokens, 50 + number))
+        if await eventually(partial(computed, before)) < 0.75 * tokens:
+            return request_id, asking
+        await asking
+        number += 1

@@ -13,6 +13,7 @@ from tests.k8s.pods.containers.abandoned import ip, link_name, owner, remove_aba
 from tests.k8s.pods.containers.memory import SOURCE, mount_memory, unmount
 from tests.k8s.pods.containers.podman import Podman, PodmanError
 from tests.k8s.pods.objects.manifests import Manifests
+from tests.support.clock import within
 from tests.support.wait import eventually
 
 pytestmark = [pytest.mark.k8s, pytest.mark.timeout(600)]
@@ -46,7 +47,7 @@ async def get(address, path):
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
         writer.write(f"GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
-        async with asyncio.timeout(10):
+        async with within(10):
             head, _, body = (await reader.read()).partition(b"\r\n\r\n")
         if b" 200 " not in head.split(b"\r\n")[0]:
             raise OSError(f"{path}: {head[:80]!r}")

@@ -74,6 +74,7 @@ def test_the_right_bytes_or_a_sentence(
             assert_no_model(target)
             serving.always.clear()
             serving.faults.clear()
+            limits = {}
         result = pull(kind, server, target, **limits)
     assert result.directory == target
     assert_model(target)

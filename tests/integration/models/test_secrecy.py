@@ -12,6 +12,7 @@ from baton.models.limits import PullLimits
 from baton.models.secrets import SourceSecrets
 from baton.models.sources.addresses import open_source
 from tests.integration.models.conftest import Pull
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.models.checkpoint import SHARDS, checkpoint_files, files_of
 from tests.support.models.server import BUCKET, PREFIX, REPOSITORY, ModelServer
 
@@ -80,7 +81,7 @@ def test_secrets_are_in_no_output_no_file_and_no_process_list(
             assert TOKEN not in listed + variables
             assert SECRET not in listed + variables
         server.released.set()
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=DEADLINE_SECONDS)
         signed = [one.path for one in server.asked if "X-Amz-Signature=" in one.path]
         assert bool(signed) == (kind == "bucket")
     assert process.returncode == (0 if outcome == "comes" else 1), output
@@ -116,7 +117,7 @@ def test_a_variable_is_in_the_environment_alone(tmp_path: Path) -> None:
                 env=environment,
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=DEADLINE_SECONDS,
                 check=True,
             )
             assert TOKEN not in done.stdout + done.stderr

@@ -1,13 +1,14 @@
 """The endpoint picker over gRPC, as gateways call it: destinations, 429 and 503, and ends."""
 
 import asyncio
+from contextlib import suppress
 
 import grpc
 import pytest
 
 from tests.integration.picker.conftest import Gateway, PickerWorld
 from tests.support import ext_proc
-from tests.support.clock import within
+from tests.support.clock import DEADLINE_SECONDS, within
 from tests.support.doubles.member import MODEL
 from tests.support.wait import eventually
 
@@ -120,8 +121,9 @@ async def test_a_body_that_ends_never_and_a_deadline(world: PickerWorld) -> None
     await eventually(lambda: status_is(gateway, 0))
     held = "baton_picker_held_bytes"
     call = gateway.call(timeout=0.5)
-    await call.write(ext_proc.head())
-    await call.write(ext_proc.body(bytes(1000), end=False))
+    with suppress(asyncio.InvalidStateError):  # a busy machine may take longer to write
+        await call.write(ext_proc.head())
+        await call.write(ext_proc.body(bytes(1000), end=False))
     async with within(30.0):
         assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     call = gateway.call()
@@ -149,7 +151,7 @@ async def test_gateways_may_check_its_health(world: PickerWorld, name: str) -> N
 
     async def serving() -> bool:
         asked = health_pb2.HealthCheckRequest(service=name)
-        answer = await stub.Check(asked, timeout=10.0)
+        answer = await stub.Check(asked, timeout=DEADLINE_SECONDS)
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
     await eventually(serving)
