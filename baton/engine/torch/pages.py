@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -146,10 +147,11 @@ class PagedKv(KvPool):
 
     def _table(self, queries: Sequence[Query]) -> Tensor:
         """Return the pages: [queries, blocks of the longest]."""
-        blocks = max(query.blocks(self.block_tokens) for query in queries)
-        rows = []
-        for query in queries:
-            pages = query.pages[: query.blocks(self.block_tokens)]
+        counts = [query.blocks(self.block_tokens) for query in queries]
+        # Not by way of lists: next to a context of 131,072 tokens, those of 32 streams took 48 ms.
+        table = np.empty((len(queries), max(counts)), dtype=np.int64)
+        for row, count, query in zip(table, counts, queries, strict=True):
+            row[:count] = query.pages[:count]
             # The padding is one of the sequence's own pages: masked out, but never another's data.
-            rows.append([*pages, *[pages[-1]] * (blocks - len(pages))])
-        return torch.tensor(rows, device=self.pool.device)
+            row[count:] = row[count - 1]
+        return torch.from_numpy(table).to(self.pool.device)

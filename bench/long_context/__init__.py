@@ -1,0 +1,1 @@
+"""Long contexts on one machine: prefill, memory, KV on disk and back, streams meanwhile, quotas."""
