@@ -1,6 +1,8 @@
 """Random checkpoints, written once under build/bench."""
 
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -85,12 +87,43 @@ def tokenizer_only(name: str) -> Path:
     return _written(name, vocab=VOCAB, layers=1)
 
 
-def _written(name: str, **arguments: Any) -> Path:
+def random_yarn(context: int, original: int = 4096) -> Path:
+    """Return the directory of a tiny Llama in float32, stretched by YaRN.
+
+    One head in each of two layers: attention to a long context takes as little time as possible.
+
+    Args:
+        context: longest sequence.
+        original: the context before it was stretched.
+    """
+    rope = {
+        "rope_type": "yarn",
+        "rope_theta": 10_000.0,
+        "factor": context / original,
+        "original_max_position_embeddings": original,
+    }
+    shape: Shape = {
+        "layers": 2,
+        "hidden": 64,
+        "mlp": 128,
+        "heads": 1,
+        "kv_heads": 1,
+        "head_size": 32,
+    }
+    return _written(
+        f"yarn-{context}", vocab=VOCAB, context=context, config={"rope_parameters": rope}, **shape
+    )
+
+
+def _written(name: str, config: Mapping[str, Any] = {}, **arguments: Any) -> Path:
+    """Write a checkpoint; `config` replaces fields of its config.json."""
     path = ROOT / "build" / "bench" / name
     if not path.exists():
         from baton.engine.testing.random_checkpoint import write_random_checkpoint  # torch
 
         unfinished = path.with_name(f"{name}.{os.getpid()}")
         write_random_checkpoint(unfinished, **arguments)
+        file = unfinished / "config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | config))
         unfinished.rename(path)
     return path
