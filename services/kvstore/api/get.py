@@ -20,7 +20,10 @@ from services.kvstore.reads.read_request import ReadRequest, ReadResult
 from services.kvstore.store import GET, Store
 
 INSTANT_SECONDS = 5.0
-"""Most seconds that a read without a wait may fetch from sources."""
+"""Most seconds without an object that a read without a wait may load from disk or fetch from
+sources, ..."""
+MAX_INSTANT_SECONDS = 60.0
+"""... and most seconds in all: the KV of 131,072 tokens is gigabytes."""
 _READY_OBJECTS = 4096
 """Most objects in one Ready, some 200 KiB."""
 
@@ -158,6 +161,9 @@ class GetStream:
         now = self._store.clock()
         deadline = now + (wait or INSTANT_SECONDS)
         request = ReadRequest(self, number, ids, deadline, instant=wait == 0, tenant=tenant)
+        if request.instant:
+            request.grace_seconds = INSTANT_SECONDS
+            request.last_deadline = now + MAX_INSTANT_SECONDS
         request.set_sources(sources, self._store.store_id)
         self._reads[number] = request
         if frame.traceparent:

@@ -50,6 +50,10 @@ class ReadRequest:
     deadline: float
     instant: bool
     """Only what is available now, here or at sources; the deadline then bounds fetching."""
+    grace_seconds: float = 0.0
+    """Each leased object moves the deadline to at least this long from then, ..."""
+    last_deadline: float = 0.0
+    """... but not beyond this time."""
     sources: frozenset[ReadSource] = frozenset()
     local: bool = True
     """Whether writers of this store may write what is missing."""
@@ -74,6 +78,11 @@ class ReadRequest:
         self.sources = frozenset(s for s in every if s.store_id != own_store_id)
         self.local = len(self.sources) < len(every) or not every
         self.unavailable_at.clear()
+
+    def extend(self, now: float) -> None:
+        """Move the deadline after an object was leased."""
+        extended = min(now + self.grace_seconds, self.last_deadline)
+        self.deadline = max(self.deadline, extended)
 
     def unavailable_at_sources(self, index: int) -> bool:
         """Return whether no source has an object, or will get it."""

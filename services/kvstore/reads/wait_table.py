@@ -166,6 +166,10 @@ class WaitTable:
             if request is not None:
                 request.reader.lease_expired(request, lease)
         for request in self._timeouts.due(now):
+            if request.deadline > now:
+                if request.unreported:
+                    self._timeouts.add(request)  # its deadline was extended
+                continue
             for index in sorted(request.waiting):
                 self._stop_waiting(request, index)
                 self._report_missing(request, index, request.result.timed_out)
@@ -242,6 +246,7 @@ class WaitTable:
     def _lease_ready(self, request: ReadRequest, now: float) -> None:
         count, evicted = self._leases.lease_ready(request, now)
         if count:
+            request.extend(now)
             request.unreported -= count
             self.hits += count
             self._changed[request] = None

@@ -205,6 +205,31 @@ def test_without_a_wait_and_sources_the_answer_is_immediate(world: World) -> Non
     assert reader.done == 1
 
 
+def test_a_read_without_a_wait_goes_on_while_objects_come(world: World) -> None:
+    reader, request = world.read(*range(6), wait=0, sources=("a",))
+    request.grace_seconds, request.last_deadline = 5.0, 16.05
+    for number in range(4):
+        world.pass_time(4.0)  # 16 s in all, and never 5 without an object
+        assert not reader.timed_out
+        world.put(number)
+    world.pass_time(0.1)
+    assert (set(reader.ready), reader.timed_out) == ({0, 1, 2, 3}, {4, 5})
+    assert reader.done == 1
+
+
+def test_a_read_without_a_wait_ends_when_nothing_comes(world: World) -> None:
+    reader, request = world.read(0, 1, 2, wait=0, sources=("a",))
+    request.grace_seconds, request.last_deadline = 5.0, 60.0
+    world.pass_time(3.0)
+    world.put(0)
+    world.pass_time(4.9)
+    assert not reader.timed_out
+    world.pass_time(0.2)
+    assert (set(reader.ready), reader.timed_out) == ({0}, {1, 2})
+    world.release(reader.ready[0])
+    world.assert_nothing_held()
+
+
 def test_without_a_wait_the_sources_are_asked_once(world: World) -> None:
     reader, request = world.read(0, wait=0, sources=("a",))
     assert not reader.done
