@@ -43,7 +43,7 @@ OUTPUT_TOKENS = 16
 TURN_TOKENS = 20
 IDLE_SECONDS = 2.0
 SEGMENTS = 16
-NOISE_BYTES = 1 << 20
+NOISE_OBJECTS = 128
 NOISE_SECONDS = 60.0
 """To compute an object again: more than the conversation, which therefore goes first."""
 SPILL_SECONDS = 120.0
@@ -133,11 +133,12 @@ async def push_to_disk(up: Scene, arena_bytes: int) -> None:
     async with KvStoreClient(lambda: address, "bench", "1") as client:
         if not await client.wait_connected(10):
             raise SystemExit("the store does not answer")
-        noise = memoryview(random.Random(2).randbytes(NOISE_BYTES))
-        for number in range(arena_bytes // NOISE_BYTES):
-            key = number.to_bytes(16, "little")
+        # As large as the blocks: room for larger objects takes what lies there, on disk or not.
+        noise = memoryview(random.Random(2).randbytes(BLOCK_TOKENS * TOKEN_BYTES))
+        for first in range(0, arena_bytes // len(noise), NOISE_OBJECTS):
+            keys = [n.to_bytes(16, "little") for n in range(first, first + NOISE_OBJECTS)]
             reservation = await client.reserve(
-                [key], b"n" * 16, NOISE_BYTES, tenant="long", recompute_seconds=NOISE_SECONDS
+                keys, b"n" * 16, len(noise), tenant="long", recompute_seconds=NOISE_SECONDS
             )
             try:
                 for index in reservation.slots:
