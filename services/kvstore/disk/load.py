@@ -8,6 +8,7 @@ from typing import Protocol
 from baton.kv.objects import ObjectId
 from baton.process.io_thread import IoThread
 from services.kvstore.disk.context import MAX_JOB_BYTES, DiskContext
+from services.kvstore.disk.file import MAX_RUN
 from services.kvstore.disk.index import DiskEntry
 from services.kvstore.memory.slot import Slot, SlotRefusal, SlotState
 
@@ -157,15 +158,27 @@ class Loader:
 
     def _read(self, batch: list[_Read]) -> Callable[[], None]:
         """Read a batch, on the thread."""
-        for read in batch:
-            entry = read.entry
-            try:
-                self._context.file.read(entry.offset, self._context.arena.pages(read.slot))
-                data = self._context.arena.view(read.slot)
-                read.wrong = not self._context.is_right(entry.object_id, entry.digest, data)
-            except Exception as error:  # noqa: BLE001  # reported below: the thread must continue
-                read.error = error
+        for run in _adjacent(batch):
+            if len(run) == 1 or not self._read_run(run):
+                for read in run:
+                    self._read_run([read])
         return lambda: self._came(batch)
+
+    def _read_run(self, run: list[_Read]) -> bool:
+        """Read and check adjacent slots; return False, with the error, if the disk failed."""
+        first, arena = run[0].entry, self._context.arena
+        try:
+            pages = [arena.pages(read.slot) for read in run]
+            self._context.file.read(first.offset, pages, first.slot_bytes)
+            for read in run:
+                name, digest = read.entry.object_id, read.entry.digest
+                read.wrong = not self._context.is_right(name, digest, arena.view(read.slot))
+                read.error = None
+        except Exception as error:  # noqa: BLE001  # reported below: the thread must continue
+            for read in run:
+                read.error = error
+            return False
+        return True
 
     def _came(self, batch: list[_Read]) -> None:
         self.busy_since = None
@@ -189,6 +202,24 @@ class Loader:
                     index.drop(entry)
             self._waiters.not_on_disk(object_id, now)
         self._ended(next((r.error for r in batch if r.error is not None), None), now)
+
+
+def _adjacent(batch: list[_Read]) -> list[list[_Read]]:
+    """Return the reads of a batch in runs of slots of one size that follow each other on disk."""
+    runs: list[list[_Read]] = []
+    for read in sorted(batch, key=lambda each: each.entry.offset):
+        last = runs[-1][-1].entry if runs else None
+        follows = (
+            last is not None
+            and len(runs[-1]) < MAX_RUN
+            and read.entry.slot_bytes == last.slot_bytes
+            and read.entry.offset == last.offset + last.slot_bytes
+        )
+        if follows:
+            runs[-1].append(read)
+        else:
+            runs.append([read])
+    return runs
 
 
 def _is_unread(slot: Slot, rank: float) -> bool:

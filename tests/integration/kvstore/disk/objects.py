@@ -16,16 +16,21 @@ DISK = kvevents_pb2.TIER_DISK
 
 
 async def fill(
-    running: RunningStore, client: KvStoreClient, count: int, salt: str = "", tenant: str = ""
+    running: RunningStore,
+    client: KvStoreClient,
+    count: int,
+    salt: str = "",
+    tenant: str = "",
+    size: int = SIZE,
 ) -> None:
     """Write blocks no faster than the disk takes them."""
-    batch = 8
+    batch = 8 * SIZE // size
     for first in range(0, count, batch):
         keys = keys_of(count, salt)[first : first + batch]
-        reservation = await client.reserve(keys, LAYOUT, SIZE, tenant=tenant)
+        reservation = await client.reserve(keys, LAYOUT, size, tenant=tenant)
         try:
             for index, view in reservation.slots.items():
-                view[:] = block(first + index, SIZE)
+                view[:] = block(first + index, size)
             assert await reservation.commit(sorted(reservation.slots)) == len(keys)
         finally:
             await reservation.aclose()

@@ -103,10 +103,10 @@ async def test_a_disk_that_hangs_holds_nobody_up_and_writes_into_no_foreign_slot
             loop = asyncio.get_running_loop()
             really = tier._file.read
 
-            def hang(offset: int, pages: memoryview) -> None:
+            def hang(offset: int, slots: list[memoryview], slot_bytes: int) -> None:
                 loop.call_soon_threadsafe(hanging.set)
                 asyncio.run_coroutine_threadsafe(free.wait(), loop).result()
-                really(offset, pages)
+                really(offset, slots, slot_bytes)
 
             monkeypatch.setattr(tier._file, "read", hang)
             _, below = in_tiers(running.store)

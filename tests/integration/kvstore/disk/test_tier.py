@@ -52,6 +52,31 @@ async def test_what_memory_has_no_room_for_comes_back_from_disk(tmp_path: Path) 
         await running.at_baseline()
 
 
+async def test_small_blocks_are_read_many_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size, count = 8 * 1024, 1024
+    async with running_store(tmp_path, 4 * MIB, disk_path=tmp_path / "disk") as running:
+        async with connected(running.address, "shm") as client:
+            await fill(running, client, count, size=size)
+            assert running.store.disk is not None
+            file, runs = running.store.disk._file, []
+            really = file.read
+
+            def read(offset: int, slots: list[memoryview], slot_bytes: int) -> None:
+                runs.append(len(slots))
+                really(offset, slots, slot_bytes)
+
+            monkeypatch.setattr(file, "read", read)
+            below = sum(key in in_tiers(running.store)[1] for key in keys_of(count))
+            found, missing = await get(client, keys_of(count), size)
+            assert not missing
+            assert all(data == block(index, size) for index, data in found.items())
+            assert below > 500
+            assert len(runs) < below / 8  # it was a read per block
+        await running.at_baseline()
+
+
 async def test_slots_that_leave_much_of_memory_unused_reach_the_disk_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
