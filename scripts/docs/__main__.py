@@ -8,11 +8,12 @@ python -m scripts.docs --check   exits 1 if a page is out of date, or figures do
 import sys
 from pathlib import Path
 
-from scripts.docs import api, configuration, errors, figures, metrics
+from scripts.docs import api, architectures, configuration, errors, figures, metrics
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {
     "api.md": api.page,
+    "architectures.md": architectures.page,
     "configuration.md": configuration.page,
     "errors.md": errors.page,
     "metrics.md": metrics.page,

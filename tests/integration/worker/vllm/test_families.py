@@ -18,12 +18,12 @@ from baton.engine.events import Admitted, BlocksReady, SampledTokens, SequenceEn
 from baton.engine.factory import create_engine
 from baton.engine.local import run_local
 from baton.engine.self_check import check_kv_moves
+from baton.engine.testing.random_families import VLLM_FAMILIES, VOCAB, write_family
 from baton.engine.vllm.environment import prepare
 from baton.kv.verify import ALWAYS
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
 from tests.integration.worker.test_flipped_bits import rig
-from tests.support.engine.families import VOCAB, write_family
 from tests.support.processes.vllm_reference import stock
 from tests.support.stores import MIB
 
@@ -131,9 +131,7 @@ def check_equal(outputs: list[list[int]], expected: list[dict[str, Any]]) -> Non
         assert gap < CLOSE, f"prompt {number}: {output}, not {one['tokens']}"
 
 
-@pytest.mark.parametrize(
-    "family", ["qwen3-moe", "mixtral", "glm4-moe", "mistral", "gemma3", "gpt-oss"]
-)
+@pytest.mark.parametrize("family", VLLM_FAMILIES[1:])
 async def test_the_kv_of_a_family_moves(tmp_path: Path, family: str) -> None:
     model = write_family(tmp_path / family, family)
     prompts = all_prompts()

@@ -12,8 +12,8 @@ import torch
 from baton.engine.base import Engine, SequenceRequest
 from baton.engine.events import Admitted, SampledTokens, SequenceEnded
 from baton.engine.support.architectures import TORCH_FAMILIES
+from baton.engine.testing.random_families import VOCAB, make_family
 from tests.support.engine.contract import admit, params
-from tests.support.engine.families import VOCAB, make_family
 from tests.unit.engine.conftest import MakeEngine
 
 pytestmark = pytest.mark.xdist_group("transformers")

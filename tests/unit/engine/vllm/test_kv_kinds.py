@@ -12,6 +12,7 @@ from baton.engine.base import BlockGoneError, Engine
 from baton.engine.factory import create_engine
 from baton.engine.local import run_local
 from baton.engine.self_check import check_kv_moves
+from baton.engine.testing.random_families import CONTEXT, WINDOW, write_family
 from baton.engine.vllm.environment import prepare
 from baton.settings import EngineSettings, StartupError
 from tests.support.engine.contract import (
@@ -23,7 +24,6 @@ from tests.support.engine.contract import (
     prompt,
     request,
 )
-from tests.support.engine.families import CONTEXT, WINDOW, write_family
 
 pytestmark = [
     pytest.mark.vllm,

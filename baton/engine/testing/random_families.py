@@ -7,8 +7,6 @@ fp32.
 from pathlib import Path
 from typing import Any
 
-import torch
-
 WINDOW = 64
 CONTEXT = 1024
 VOCAB = 512
@@ -108,10 +106,25 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 """Prefix of transformers' class names, and fields of the configuration."""
+VLLM_FAMILIES = (
+    "llama",
+    "qwen3-moe",
+    "mixtral",
+    "glm4-moe",
+    "mistral",
+    "gemma3",
+    "gpt-oss",
+    "llama4",
+)
+"""Families whose tokens with the vLLM engine are compared with those of vLLM alone: Llama in
+tests/e2e/vllm, the others in tests/integration/worker/vllm.
+"""
 
 
 def make_family(name: str, seed: int = 0) -> Any:
     """Return transformers' model of a family, with random weights in float32."""
+    # They take seconds to import, and the table alone needs neither.
+    import torch
     import transformers
 
     prefix, fields = FAMILIES[name]
