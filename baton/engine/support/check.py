@@ -30,7 +30,9 @@ def check_architecture(directory: Path, kind: EngineKind, context_tokens: int) -
     """
     path = directory / CONFIG
     facts = read_document(path, KvFacts)
-    names = ", ".join(facts.architectures) or "nothing"
+    if not facts.architectures:
+        raise CheckpointError(f"{path} names no architecture: set `architectures` in it.")
+    names = ", ".join(facts.architectures)
     row = _row(facts)
     if need := row.needs if row is not None else unmet_need(facts):
         raise CheckpointError(
@@ -38,11 +40,13 @@ def check_architecture(directory: Path, kind: EngineKind, context_tokens: int) -
             "which neither the torch engine nor the vLLM engine supports."
         )
     window = narrow_window(facts, row or _UNKNOWN, context_tokens)
-    if window is not None and window <= 0:
-        raise CheckpointError(
-            f"{path} has a sliding_window of {window}, with which layers see no tokens: set it to "
-            "the number of tokens that they see, or to null for the whole context."
-        )
+    widths = {"sliding_window": window, "attention_chunk_size": facts.attention_chunk_size}
+    for name, width in widths.items():
+        if width is not None and width <= 0:
+            raise CheckpointError(
+                f"{path} has {name} {width}, with which layers see no tokens: set it to the number "
+                "of tokens that they see, or to null for the whole context."
+            )
     if kind == "vllm":
         return
     if row is not None and row.torch:

@@ -17,6 +17,7 @@ from baton.engine.support.architectures import (
 _DEFAULT_MAX_WINDOW_LAYERS = 28
 """Default of transformers' Qwen2Config and Qwen3Config."""
 _ATTENTION_TYPES = ("full_attention", "sliding_attention", "chunked_attention")
+_STATE_TYPES = ("linear_attention", "mamba", "mamba2", "recurrent", "conv")
 _WINDOW_TYPES = ("sliding_attention", "chunked_attention")
 _ENCODERS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
 
@@ -29,6 +30,7 @@ class KvFacts(msgspec.Struct):
     num_hidden_layers: int | None = None
     sliding_window: int | msgspec.UnsetType | None = msgspec.UNSET
     use_sliding_window: bool | None = None
+    attention_chunk_size: int | None = None
     max_window_layers: int | None = None
     layer_types: list[str] | None = None
     kv_lora_rank: int | None = None
@@ -73,11 +75,13 @@ def unmet_need(facts: KvFacts) -> str:
 
     Empty: config.json shows none.
     """
+    others = sorted(set(facts.layer_types or ()) - {*_ATTENTION_TYPES, *_STATE_TYPES})
     needs = {
         ENCODER_DECODER: facts.is_encoder_decoder,
         MULTIMODAL: facts.vision_config is not None or facts.audio_config is not None,
         LATENT: facts.kv_lora_rank is not None,
-        STATE: any(kind not in _ATTENTION_TYPES for kind in facts.layer_types or ()),
+        STATE: any(kind in _STATE_TYPES for kind in facts.layer_types or ()),
+        f"layers of another kind ({', '.join(others)})": bool(others),
         NO_TEXT: bool(facts.architectures)
         and all(name.endswith(_ENCODERS) for name in facts.architectures),
     }

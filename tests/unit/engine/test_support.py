@@ -173,7 +173,7 @@ def test_a_window_as_wide_as_the_context_is_full_attention(
 @pytest.mark.parametrize("width", [0, -1])
 def test_a_window_of_no_tokens_is_refused(tmp_path: Path, width: int, kind: EngineKind) -> None:
     said = refusal(written(tmp_path, MISTRAL, sliding_window=width), kind)
-    assert f"has a sliding_window of {width}, with which layers see no tokens: set it to" in said
+    assert f"has sliding_window {width}, with which layers see no tokens: set it to" in said
 
 
 def test_a_mistral_that_says_nothing_of_its_window_has_one(tmp_path: Path) -> None:
