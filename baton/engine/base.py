@@ -65,6 +65,11 @@ class SequenceRequest:
     """Order among waiting sequences: the lowest is computed first, and the first among equals."""
     expected_cached_tokens: int = 0
     """Leading prompt tokens whose KV is expected to be found; used only for `EngineStats`."""
+    cut_tokens: int = 0
+    """Only for layouts with groups: a cut (`baton.kv.cuts`) of the context whose missing blocks are
+    going to be written. Pages are taken for the longer of this one and the prefix cache's own. It
+    is below the context's length, and ends on a block or before the last token.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,7 @@ class EngineInfo:
 
     layout: Layout
     block_bytes: int
+    """Bytes of a block in all groups together."""
     weights_digest: bytes
     context_tokens: int
     context_limit: ContextLimit
@@ -153,6 +159,12 @@ class EngineInfo:
     """Why another batch, or another worker, may compute other tokens, and the remedy; empty: the
     tokens are the same regardless of what else is computed.
     """
+
+    @property
+    def object_bytes(self) -> tuple[int, ...]:
+        """Bytes of a block in each group."""
+        groups = self.layout.groups
+        return tuple(group.block_bytes for group in groups) or (self.block_bytes,)
 
     @property
     def max_sequences(self) -> int:
@@ -218,6 +230,7 @@ class Engine(ABC):
             ready_tokens: leading context tokens whose KV is in place, cached or written; at least
                 `Admitted.cached_tokens`, at most the context's length. Less than the whole context,
                 an engine may compute the tokens beyond the last full block of these again.
+                With groups: `Admitted.ready_tokens`.
             output: all output tokens so far, after which sampling continues; begins with the
                 request's own `output`. Empty: the request's own. KV of prompt and output is
                 computed where it is not in place, at least for the last token.
@@ -272,9 +285,25 @@ class Engine(ABC):
     def stats(self) -> EngineStats:
         """Return a snapshot of how busy the engine is."""
 
+    def keep_cuts(self, sequence_id: int, cuts: Sequence[int]) -> None:  # noqa: B027
+        """Keep the blocks that cuts of a sequence need, also once it needs them no longer.
+
+        Only for layouts with groups: all others keep every block. Blocks that have left already do
+        not come back. Each call replaces the cuts of the one before; none: keep no others than what
+        the sequence needs, which includes the cut at its last full block.
+
+        Args:
+            sequence_id: the sequence.
+            cuts: lengths in tokens, as of `baton.kv.cuts`.
+
+        Raises:
+            KeyError: no such sequence.
+            ValueError: there is no such cut.
+        """
+
     @abstractmethod
     def read_blocks(
-        self, sequence_id: int, indexes: Sequence[int], out: Sequence[memoryview]
+        self, sequence_id: int, indexes: Sequence[int], out: Sequence[memoryview], group: int = 0
     ) -> None:
         """Copy blocks that were reported ready, each to its place in `out`.
 
@@ -283,28 +312,34 @@ class Engine(ABC):
         Args:
             sequence_id: the sequence.
             indexes: which blocks of it.
-            out: one writable view of `info.block_bytes` per block.
+            out: one writable view of `info.object_bytes[group]` per block.
+            group: of the layout.
 
         Raises:
             KeyError: no such sequence.
             ValueError: a block was not reported ready, or a view has another size.
             BlockGoneError: the sequence does not hold one of the blocks: it was preempted and has
-                not recomputed it yet, or its page was released. The others may be read without it.
+                not recomputed it yet, or its page was released, also while it was copied. The
+                others may be read without it.
         """
 
     @abstractmethod
-    def write_blocks(self, sequence_id: int, indexes: Sequence[int], data: memoryview) -> None:
+    def write_blocks(
+        self, sequence_id: int, indexes: Sequence[int], data: memoryview, group: int = 0
+    ) -> None:
         """Copy KV into blocks of an admitted sequence's context.
 
         Any thread may call it between Admitted and `start`, for blocks from
-        `Admitted.cached_tokens` on. The blocks are not visible to others before `start` declares
-        them in place, so incorrect bytes may be overwritten or left out of `ready_tokens`.
+        `Admitted.cached_tokens` on; with groups for those of `Admitted.missing`. The blocks are not
+        visible to others before `start` declares them in place, so incorrect bytes may be
+        overwritten or left out of `ready_tokens`.
 
         Args:
             sequence_id: the sequence.
             indexes: which blocks of it.
-            data: as many consecutive blocks of `info.block_bytes`; any memory, fastest from
+            data: as many consecutive blocks of `info.object_bytes[group]`; any memory, fastest from
                 `scratch`.
+            group: of the layout.
 
         Raises:
             KeyError: no such sequence.
@@ -317,12 +352,15 @@ class Engine(ABC):
     def idle_blocks(self, seconds: float) -> list[CachedBlock]:
         """Return blocks of the prefix cache that no sequence has held for that long.
 
-        Longest idle first; of one chain, a block comes before the one that it continues.
+        Longest idle first; of one chain, a block comes before the one that it continues. With
+        groups: blocks of the first one.
         """
 
     @abstractmethod
     def evict_blocks(self, keys: Iterable[bytes] | None = None, idle_seconds: float = 0.0) -> int:
         """Evict blocks that no sequence holds from the prefix cache; return how many.
+
+        With groups: in all of them; counted are those of the first.
 
         Args:
             keys: keys of the blocks; None: all. Those that are not cached, or are held, are

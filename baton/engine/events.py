@@ -25,6 +25,14 @@ class Admitted:
     is in the sequence's pages already."""
     keys: tuple[bytes, ...]
     """One key per block of the context, the last one partial if the context ends inside a block."""
+    ready_tokens: int = 0
+    """Only for layouts with groups: leading tokens of the cut for which it has pages, with which it
+    must be started once the missing blocks are written.
+    """
+    missing: tuple[tuple[int, ...], ...] = ()
+    """Only for layouts with groups: the blocks to write, per group. If there are any,
+    `cached_tokens` is 0: what is cached is part of a cut that lacks them.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +59,12 @@ class PromptScored:
 
 @dataclass(frozen=True, slots=True)
 class BlocksReady:
-    """KV blocks that are complete and will not change while the sequence is open.
+    """KV blocks that are complete, in all groups, and will not change while the sequence is open.
 
     Reported once per block and sequence, in order: the blocks of the prompt that were cached,
     written or computed, then those of the output as they fill. The prompt's partial block is
-    reported under its partial key when `prefill_only` is set.
+    reported under its partial key when `prefill_only` is set. Groups that do not need a block any
+    more may have given it up: `Engine.keep_cuts`.
     """
 
     id: int
@@ -66,7 +75,8 @@ class BlocksReady:
 @dataclass(frozen=True, slots=True)
 class BlocksEvicted:
     """Full blocks that left the prefix cache: until they are reported ready again, other sequences
-    do not find them here. (A block enters the cache when a sequence first reports it ready.)
+    do not find them here. (A block enters the cache when a sequence first reports it ready.) With
+    groups: blocks of the first one.
     """
 
     keys: tuple[bytes, ...]

@@ -15,7 +15,10 @@ from baton.engine.checkpoint.sizing import (
 )
 from baton.engine.grammars import GRAMMAR, read_grammars
 from baton.engine.paged.engine import PagedEngine
-from baton.engine.sim import TOKEN_BYTES, SimCosts, SimRunner
+from baton.engine.sim.grouped import GroupedSimRunner
+from baton.engine.sim.groups import parse_groups
+from baton.engine.sim.pages import TOKEN_BYTES
+from baton.engine.sim.runner import SimCosts, SimRunner
 from baton.engine.support.documents import CheckpointError
 from baton.engine.support.preflight import check_engine
 from baton.engine.vllm.environment import is_cpu_build, prepare
@@ -77,7 +80,8 @@ def _create_sim(settings: EngineSettings) -> Engine:
         raise StartupError(f"{settings.model} has only end-of-sequence tokens.")
     digest = sha256(b"baton.sim.1\0" + msgspec.json.encode(config)).digest()[:16]
     block_tokens = settings.block_tokens or BLOCK_TOKENS
-    block_bytes = block_tokens * TOKEN_BYTES
+    groups = parse_groups(settings.sim_groups, block_tokens)
+    block_bytes = sum(group.block_bytes for group in groups) or block_tokens * TOKEN_BYTES
     pages = page_count(settings, block_bytes)
     own_context = config.context_tokens if config else _SIM_CONTEXT_TOKENS
     context_tokens, context_limit = context_size(settings, own_context, pages)
@@ -93,6 +97,7 @@ def _create_sim(settings: EngineSettings) -> Engine:
             kv_heads=1,
             head_size=TOKEN_BYTES,
             block_tokens=block_tokens,
+            groups=groups,
         ),
         block_bytes=block_bytes,
         weights_digest=digest,
@@ -117,5 +122,6 @@ def _create_sim(settings: EngineSettings) -> Engine:
     weights = int.from_bytes(digest[:8], "little")
     kill_token = settings.sim_kill_token
     masks = Masks(grammars.vocabulary) if grammars else None
-    runner = SimRunner(pages, block_tokens, vocab, eos, weights, costs, kill_token, masks)
+    shape = (pages, block_tokens, vocab, eos, weights, costs, kill_token, masks)
+    runner = GroupedSimRunner(groups, *shape) if groups else SimRunner(*shape)
     return PagedEngine(info, runner, pages, scheduler_limits(settings), grammars=grammars)

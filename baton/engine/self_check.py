@@ -6,12 +6,13 @@ engine itself, with the operators, the data type and the settings that it is abo
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
 from baton.engine.base import BlockGoneError, Engine, SequenceRequest
 from baton.engine.events import Admitted, BlocksReady, SampledTokens, SequenceEnded
+from baton.kv.cuts import cut_rules
 from baton.request.stream_events import TokenLogprob
 from baton.sampling import SamplingParams
 from baton.settings import StartupError
@@ -79,8 +80,8 @@ class _Run:
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
-    blocks: list[memoryview] = field(default_factory=list)
-    """KV of the prompt's full blocks."""
+    kv: dict[tuple[int, int], memoryview] = field(default_factory=dict)
+    """KV of the cuts that were read, by group and block."""
 
 
 def _prompt(engine: Engine, blocks: int) -> list[int] | None:
@@ -113,18 +114,18 @@ def _compare(
     """
     began = clock()
     block = engine.info.layout.block_tokens
-    expected = _run(engine, prompt, (), [], OUTPUT_TOKENS, read_blocks=blocks)
+    half, whole = blocks // 2 * block, blocks * block
+    expected = _run(engine, prompt, (), {}, 0, OUTPUT_TOKENS, read_cuts=(half, whole))
     computed = clock()
     slow = (computed - began) * 2.5 > seconds
     count = FEW_TOKENS if slow else OUTPUT_TOKENS
-    part = expected.blocks[: blocks // 2]
     _overwrite(engine, prompt)
-    found = _run(engine, prompt, (), part, count)
-    _check_equal(engine, expected, found, 0, f"{len(part) * block} of {len(prompt)} prompt tokens")
+    found = _run(engine, prompt, (), expected.kv, half, count)
+    _check_equal(engine, expected, found, 0, f"{half} of {len(prompt)} prompt tokens")
     begun = tuple(expected.tokens[: count // 2])
     _overwrite(engine, prompt)
-    found = _run(engine, prompt, begun, expected.blocks, count)
-    of = f"{blocks * block} of {len(prompt)} prompt tokens, {len(begun)} tokens into the output,"
+    found = _run(engine, prompt, begun, expected.kv, whole, count)
+    of = f"{whole} of {len(prompt)} prompt tokens, {len(begun)} tokens into the output,"
     _check_equal(engine, expected, found, len(begun), of)
     return 2 * (clock() - computed)
 
@@ -133,9 +134,10 @@ def _run(
     engine: Engine,
     prompt: Sequence[int],
     output: tuple[int, ...],
-    written: Sequence[memoryview],
+    kv: Mapping[tuple[int, int], memoryview],
+    cut: int,
     max_tokens: int,
-    read_blocks: int = 0,
+    read_cuts: Sequence[int] = (),
 ) -> _Run:
     """Run one sequence on an empty prefix cache, with KV of its first blocks written back.
 
@@ -143,13 +145,14 @@ def _run(
         engine: has no other sequence.
         prompt: of the sequence.
         output: its output so far.
-        written: KV of its first blocks.
+        kv: by group and block; has what `cut` needs.
+        cut: tokens whose KV is written back.
         max_tokens: of the whole output.
-        read_blocks: number of blocks to read at its end.
+        read_cuts: prefixes of the prompt whose KV is read at its end.
 
     Raises:
         BlockGoneError: the engine does not hold a block.
-        StartupError: it does not report that many blocks.
+        StartupError: it does not report a block.
     """
     engine.evict_blocks()
     with_logprobs = "logprobs" in engine.info.features
@@ -161,17 +164,19 @@ def _run(
     )
     run = _Run()
     ready = 0
-    engine.add(SequenceRequest(_ID, _ROOT, tuple(prompt), sampling, output=output))
+    cut_tokens = cut if engine.info.layout.groups else 0
+    engine.add(
+        SequenceRequest(_ID, _ROOT, tuple(prompt), sampling, output=output, cut_tokens=cut_tokens)
+    )
     try:
         ended = False
         while not ended:
             for event in engine.step():
                 match event:
                     case Admitted():
-                        if written:
-                            data = memoryview(b"".join(written))
-                            engine.write_blocks(_ID, range(len(written)), data)
-                        engine.start(_ID, len(written) * engine.info.layout.block_tokens)
+                        _write(engine, event, kv, cut)
+                        engine.keep_cuts(_ID, read_cuts)
+                        engine.start(_ID, cut)
                     case SampledTokens():
                         run.tokens.extend(event.token_ids)
                         run.logprobs.extend(event.logprobs)
@@ -179,14 +184,32 @@ def _run(
                         ready = max(ready, event.first_index + len(event.keys))
                     case SequenceEnded():
                         ended = True
-        if ready < read_blocks:
-            raise _failed(f"{ready} of {read_blocks} blocks of a prompt were reported ready")
-        size = engine.info.block_bytes
-        run.blocks = [memoryview(bytearray(size)) for _ in range(read_blocks)]
-        engine.read_blocks(_ID, range(read_blocks), run.blocks)
+        rules = cut_rules(engine.info.layout)
+        wanted = max((rules.blocks(each) for each in read_cuts), default=0)
+        if ready < wanted:
+            raise _failed(f"{ready} of {wanted} blocks of a prompt were reported ready")
+        for each in read_cuts:
+            for group, blocks in enumerate(rules.needed(each)):
+                size = engine.info.object_bytes[group]
+                views = [memoryview(bytearray(size)) for _ in blocks]
+                engine.read_blocks(_ID, blocks, views, group)
+                run.kv.update(zip(((group, block) for block in blocks), views, strict=True))
     finally:
         engine.close(_ID)
     return run
+
+
+def _write(
+    engine: Engine, admitted: Admitted, kv: Mapping[tuple[int, int], memoryview], cut: int
+) -> None:
+    """Write back what a cut of an admitted sequence needs."""
+    needed: Sequence[Sequence[int]] = admitted.missing
+    if not engine.info.layout.groups:
+        needed = cut_rules(engine.info.layout).needed(cut)
+    for group, blocks in enumerate(needed):
+        if blocks:
+            data = memoryview(b"".join(kv[group, block] for block in blocks))
+            engine.write_blocks(_ID, blocks, data, group)
 
 
 def _overwrite(engine: Engine, prompt: Sequence[int]) -> None:
@@ -194,7 +217,7 @@ def _overwrite(engine: Engine, prompt: Sequence[int]) -> None:
     written back cannot be found in its former page.
     """
     vocab = engine.info.vocab_tokens
-    _run(engine, [(token + 1) % vocab for token in prompt], (), [], 1)
+    _run(engine, [(token + 1) % vocab for token in prompt], (), {}, 0, 1)
 
 
 def _check_equal(engine: Engine, expected: _Run, found: _Run, first: int, of: str) -> None:

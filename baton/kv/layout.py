@@ -68,9 +68,17 @@ class Layout:
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     groups: tuple[KvGroup, ...] = ()
-    """Groups of layers, in the order of `ObjectId.group`; all have `block_tokens`. Empty: one group
-    of full attention, whose objects are group 0.
+    """Groups of layers, in the order of `ObjectId.group`, those of full attention first; all have
+    `block_tokens`. Empty: one group of full attention, whose objects are group 0.
+
+    Raises:
+        ValueError: another kind precedes full attention.
     """
+
+    def __post_init__(self) -> None:
+        full = [group.kind is GroupKind.FULL for group in self.groups]
+        if full != sorted(full, reverse=True):
+            raise ValueError("groups of full attention must come first")
 
     @cached_property
     def layout_id(self) -> bytes:

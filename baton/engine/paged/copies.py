@@ -1,12 +1,12 @@
 """Copies of blocks on threads other than the engine's."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
 from baton.engine.base import BlockGoneError
-from baton.engine.paged.sequence import LiveSequence, SequenceState
+from baton.engine.paged.sequence import NO_PAGE, LiveSequence, SequenceState
 
 
 class PageMemory(Protocol):
@@ -31,10 +31,13 @@ class BlockCopier:
     sequence's pages before it calls `wait`, which therefore waits for any copy that still saw the
     pages. A copy is of a few blocks, so waits are short.
 
+    Where a window leaves pages behind, the engine's thread does not wait: it removes them from the
+    sequence's table before another may take them, and a copy that saw them is not used.
+
     Args:
         sequences: open sequences by id; changed by the engine's thread.
-        memory: memory of the pages.
-        block_bytes: bytes of a block.
+        memory: memory of the pages, by group.
+        block_bytes: bytes of a block, by group.
         holds: called by the copying thread, if the engine's thread is not alone in taking pages of
             open sequences. A page is taken before it is overwritten, so a copy from one that is
             still held is correct.
@@ -43,8 +46,8 @@ class BlockCopier:
     def __init__(
         self,
         sequences: Mapping[int, LiveSequence],
-        memory: PageMemory,
-        block_bytes: int,
+        memory: Sequence[PageMemory],
+        block_bytes: Sequence[int],
         holds: Holds = _always,
     ) -> None:
         self._sequences = sequences
@@ -55,40 +58,49 @@ class BlockCopier:
         self._counts: dict[int, int] = {}
         """Number of copies in progress, by sequence."""
 
-    def read(self, sequence_id: int, indexes: Sequence[int], out: Sequence[memoryview]) -> None:
+    def read(
+        self, sequence_id: int, indexes: Sequence[int], out: Sequence[memoryview], group: int = 0
+    ) -> None:
         """Copy blocks out, as of `Engine.read_blocks`."""
         with self._copying(sequence_id):
             sequence = self._sequences[sequence_id]
-            pages = sequence.pages
+            table = _table(sequence, group)
             ready = sequence.reported + sequence.partial_reported
-            there = min(len(pages), sequence.registered + sequence.partial_reported)
+            there = min(len(table), sequence.registered + sequence.partial_reported)
             for index in indexes:
                 if not 0 <= index < ready:
                     raise ValueError(f"block {index} of sequence {sequence_id} is not ready")
-                if index >= there:
+                if index >= there or table[index] == NO_PAGE:
                     raise BlockGoneError(f"block {index} of sequence {sequence_id} was given up")
             if len(out) != len(indexes):
                 raise ValueError(f"{len(out)} views are no place for {len(indexes)} blocks")
             for view in out:
-                self._check_size(view, 1)
-            self._memory.read_pages([pages[index] for index in indexes], out)
+                self._check_size(view, 1, group)
+            pages = [table[index] for index in indexes]
+            self._memory[group].read_pages(pages, out)
             self._check_held(sequence_id, indexes, pages)
+            if any(table[index] != page for index, page in zip(indexes, pages, strict=True)):
+                raise BlockGoneError(f"sequence {sequence_id} gave up a block as it was copied")
 
-    def write(self, sequence_id: int, indexes: Sequence[int], data: memoryview) -> None:
+    def write(
+        self, sequence_id: int, indexes: Sequence[int], data: memoryview, group: int = 0
+    ) -> None:
         """Copy blocks in, as of `Engine.write_blocks`."""
         with self._copying(sequence_id):
             sequence = self._sequences[sequence_id]
-            pages = sequence.pages
+            table = _table(sequence, group)
             if sequence.state is not SequenceState.ADMITTED:
                 raise ValueError(f"sequence {sequence_id} is {sequence.state.name.lower()}")
+            allowed: Container[int] = range(sequence.cached_blocks, len(table))
+            if sequence.cut_ready_tokens is not None:
+                allowed = sequence.missing[group] if sequence.missing else ()
             for index in indexes:
-                if not sequence.cached_blocks <= index < len(pages):
-                    raise ValueError(
-                        f"block {index} is not {sequence.cached_blocks} to {len(pages) - 1}"
-                    )
-            self._check_size(data, len(indexes))
+                if index not in allowed:
+                    raise ValueError(f"block {index} of group {group} is not among {allowed}")
+            self._check_size(data, len(indexes), group)
+            pages = [table[index] for index in indexes]
             self._check_held(sequence_id, indexes, pages)
-            self._memory.write_pages([pages[index] for index in indexes], data)
+            self._memory[group].write_pages(pages, data)
 
     def wait(self, sequence_id: int) -> None:
         """Return when no copy of the sequence is in progress."""
@@ -109,12 +121,23 @@ class BlockCopier:
                     self._changed.notify_all()
 
     def _check_held(self, sequence_id: int, indexes: Sequence[int], pages: Sequence[int]) -> None:
-        for index in indexes:
-            if not self._holds(sequence_id, index, pages[index]):
+        for index, page in zip(indexes, pages, strict=True):
+            if not self._holds(sequence_id, index, page):
                 raise BlockGoneError(f"sequence {sequence_id} does not hold block {index}")
 
-    def _check_size(self, data: memoryview, blocks: int) -> None:
-        if data.nbytes != blocks * self._block_bytes:
-            raise ValueError(
-                f"{blocks} blocks of {self._block_bytes} bytes do not have {data.nbytes}"
-            )
+    def _check_size(self, data: memoryview, blocks: int, group: int) -> None:
+        size = self._block_bytes[group]
+        if data.nbytes != blocks * size:
+            raise ValueError(f"{blocks} blocks of {size} bytes do not have {data.nbytes}")
+
+
+def _table(sequence: LiveSequence, group: int) -> list[int]:
+    """Return a group's pages; empty if the sequence has none now.
+
+    Raises:
+        ValueError: there is no such group.
+    """
+    if not 0 <= group <= max(len(sequence.page_weights) - 1, 0):
+        raise ValueError(f"there is no group {group}")
+    tables = sequence.tables
+    return tables[group] if group < len(tables) else []

@@ -13,6 +13,7 @@ from baton.engine.events import (
     PromptScored,
 )
 from baton.engine.paged.copies import BlockCopier
+from baton.engine.paged.group_pages import GroupPages
 from baton.engine.paged.guided import leave_out
 from baton.engine.paged.page_pool import PagePool
 from baton.engine.paged.plan import ScheduledChunk, SchedulerLimits
@@ -42,7 +43,7 @@ class PagedEngine(Engine):
         Args:
             info: whose `context_tokens` the pages must hold, so that a sequence fits alone.
             runner: owned from now on; `close_engine` closes it.
-            pages: how many the runner has.
+            pages: how many the runner has, in each group.
             limits: of the scheduler.
             clock: returns monotonic seconds.
             grammars: of the model; closed with the engine.
@@ -53,9 +54,12 @@ class PagedEngine(Engine):
         self._runner = runner
         self._clock = clock
         self._block_tokens = limits.block_tokens
-        self._scheduler = Scheduler(PagePool(pages), limits)
+        sizes = info.object_bytes
+        self._memory = [runner.memory_of(group) for group in range(len(sizes))]
+        pools = [PagePool(pages) for _ in sizes]
+        self._scheduler = Scheduler(GroupPages(info.layout, pools), limits)
         self._sequences: dict[int, LiveSequence] = {}
-        self._copier = BlockCopier(self._sequences, runner, info.block_bytes)
+        self._copier = BlockCopier(self._sequences, self._memory, sizes)
         self._rates = EngineRates()
         self._pending: list[Event] = []
         """Events of calls since the last step, to be reported by the next one."""
@@ -80,7 +84,8 @@ class PagedEngine(Engine):
         sequence.check_startable(ready_tokens, self._block_tokens)
         sequence.set_output(output, self.info.vocab_tokens)
         at = ready_tokens // self._block_tokens
-        self._runner.clear(sequence.pages[at:], kept_tokens=ready_tokens % self._block_tokens)
+        for memory, table in zip(self._memory, sequence.tables, strict=True):
+            memory.clear(table[at:], kept_tokens=ready_tokens % self._block_tokens)
         self._scheduler.start(sequence, ready_tokens)
         self._scheduler.register(sequence)
         self._report_blocks(sequence, self._pending)
@@ -117,8 +122,8 @@ class PagedEngine(Engine):
         for sequence in admitted:  # into pages from which no thread copies any more
             self._admitted(sequence, events)
         self._report_evicted(events)
-        if plan.fresh:
-            self._runner.clear(plan.fresh)
+        for group, pages in plan.fresh.items():
+            self._memory[group].clear(pages)
         if plan.chunks:
             results = self._runner.run(plan.chunks)
             now = self._clock()
@@ -143,7 +148,7 @@ class PagedEngine(Engine):
             running=scheduler.running,
             waiting=scheduler.waiting,
             pending_prompt_tokens=scheduler.pending_prompt_tokens(),
-            free_pages=scheduler.pool.available,
+            free_pages=scheduler.pages.available,
             total_pages=scheduler.pool.total,
             open_sequences=len(self._sequences),
             computed_tokens=self._computed_tokens,
@@ -156,21 +161,28 @@ class PagedEngine(Engine):
             paused_pages=scheduler.paused_pages,
         )
 
-    def read_blocks(
-        self, sequence_id: int, indexes: Sequence[int], out: Sequence[memoryview]
-    ) -> None:
-        self._copier.read(sequence_id, indexes, out)
+    def keep_cuts(self, sequence_id: int, cuts: Sequence[int]) -> None:
+        self._scheduler.pages.keep(self._sequences[sequence_id], cuts, self._clock())
 
-    def write_blocks(self, sequence_id: int, indexes: Sequence[int], data: memoryview) -> None:
-        self._copier.write(sequence_id, indexes, data)
+    def read_blocks(
+        self, sequence_id: int, indexes: Sequence[int], out: Sequence[memoryview], group: int = 0
+    ) -> None:
+        self._copier.read(sequence_id, indexes, out, group)
+
+    def write_blocks(
+        self, sequence_id: int, indexes: Sequence[int], data: memoryview, group: int = 0
+    ) -> None:
+        self._copier.write(sequence_id, indexes, data, group)
 
     def idle_blocks(self, seconds: float) -> list[CachedBlock]:
         return self._scheduler.pool.idle_blocks(self._clock() - seconds)
 
     def evict_blocks(self, keys: Iterable[bytes] | None = None, idle_seconds: float = 0.0) -> int:
-        evicted = self._scheduler.pool.evict_idle(keys, self._clock() - idle_seconds)
+        chosen = None if keys is None else list(keys)
+        until = self._clock() - idle_seconds
+        first, *_ = [pool.evict_idle(chosen, until) for pool in self._scheduler.pages.pools]
         self._report_evicted(self._pending)
-        return evicted
+        return first
 
     def warm_up(self) -> None:
         self._runner.warm_up()
@@ -186,7 +198,8 @@ class PagedEngine(Engine):
 
     def _admitted(self, sequence: LiveSequence, events: list[Event]) -> None:
         if sequence.started:
-            self._runner.clear(sequence.pages[sequence.cached_blocks :])
+            for memory, table in zip(self._memory, sequence.tables, strict=True):
+                memory.clear(table[sequence.cached_blocks :])
             return
         events.append(admitted(sequence, self._block_tokens))
 
@@ -239,6 +252,6 @@ class PagedEngine(Engine):
             events.append(BlocksReady(sequence.id, first, keys))
 
     def _report_evicted(self, events: list[Event]) -> None:
-        keys = self._scheduler.pool.take_evicted()
+        keys, *_ = [pool.take_evicted() for pool in self._scheduler.pages.pools]
         if keys:
             events.append(BlocksEvicted(keys))

@@ -7,7 +7,7 @@ allocated, the longest idle first. Time is an argument.
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from math import inf
 
@@ -89,6 +89,11 @@ class PagePool:
                     self._free.append(page)
 
     # Finding.
+
+    @property
+    def page_of(self) -> Mapping[bytes, int]:
+        """Pages by the keys of the blocks in them."""
+        return self._page_of
 
     def match(self, keys: Iterable[bytes]) -> list[int]:
         """Return the pages of the longest known prefix of a chain, without holding them."""

@@ -51,7 +51,9 @@ class StepPlan:
     """Work of one step."""
 
     chunks: list[ScheduledChunk] = field(default_factory=list)
-    fresh: list[int] = field(default_factory=list)
-    """Pages allocated for new tokens, which still contain other sequences' bytes."""
+    fresh: dict[int, list[int]] = field(default_factory=dict)
+    """Pages by group that were allocated for new tokens, which still contain other sequences'
+    bytes.
+    """
     preempted: list[LiveSequence] = field(default_factory=list)
     """Sequences that lost their pages since the last plan."""

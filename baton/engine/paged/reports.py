@@ -19,7 +19,8 @@ def admitted(sequence: LiveSequence, block_tokens: int) -> Admitted:
     keys = tuple(sequence.keys)
     if sequence.partial_key is not None:
         keys += (sequence.partial_key,)
-    return Admitted(sequence.id, sequence.cached_blocks * block_tokens, keys)
+    cached = sequence.cached_blocks * block_tokens
+    return Admitted(sequence.id, cached, keys, sequence.cut_ready_tokens or 0, sequence.missing)
 
 
 def report_sampled(

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Protocol
 
 from baton.engine.paged.plan import ScheduledChunk
 from baton.engine.sampling.draw import NotSampled, Sampled
@@ -16,6 +17,14 @@ PINNED_SCRATCH_BYTES = 16 * 1024 * 1024
 def scratch_size(block_bytes: int, room: int = SCRATCH_BYTES) -> int:
     """Return the size of scratch memory: the blocks that fit into `room`, at least one."""
     return max(1, room // block_bytes) * block_bytes
+
+
+class GroupMemory(Protocol):
+    """Memory of one group's pages, with the methods of a runner that has one group."""
+
+    def clear(self, pages: Sequence[int], kept_tokens: int = 0) -> None: ...
+    def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None: ...
+    def write_pages(self, pages: Sequence[int], data: memoryview) -> None: ...
 
 
 class Runner(ABC):
@@ -44,6 +53,10 @@ class Runner(ABC):
         tokens from its `scored_tokens` on, up to the end of the chunk.
         """
         return ()
+
+    def memory_of(self, group: int) -> GroupMemory:  # noqa: ARG002
+        """Return the memory of a group's pages. A runner of a layout with groups overrides it."""
+        return self
 
     @abstractmethod
     def forget(self, sequence_id: int) -> None:

@@ -13,12 +13,10 @@ goes through the line again.
 """
 
 from bisect import insort
-from collections.abc import Sequence
 from enum import Enum, auto
 
 from baton.engine.base import QueueFullError
-from baton.engine.events import CachedBlock
-from baton.engine.paged.page_pool import PagePool
+from baton.engine.paged.group_pages import FoundPages, GroupPages
 from baton.engine.paged.plan import ScheduledChunk, SchedulerLimits, StepPlan
 from baton.engine.paged.sequence import LiveSequence, SequenceState
 from baton.engine.paged.set_aside import SetAside
@@ -37,15 +35,17 @@ class Scheduler:
     Owned by the engine, on its thread. Bounded by the pages and by `limits.max_sequences`.
     """
 
-    def __init__(self, pool: PagePool, limits: SchedulerLimits) -> None:
-        self.pool = pool
+    def __init__(self, pages: GroupPages, limits: SchedulerLimits) -> None:
+        self.pages = pages
+        self.pool = pages.pools[0]
+        """Pages of the first group, which also knows which blocks are computed or loaded."""
         self._limits = limits
         self._waiting = WaitingLine()
         self._admitted: dict[int, LiveSequence] = {}
         """Sequences with pages that are not started."""
         self._running: list[LiveSequence] = []
         """Running sequences, oldest first."""
-        self._set_aside = SetAside(int(limits.paused_share * pool.total))
+        self._set_aside = SetAside(int(limits.paused_share * self.pool.total))
         """Paused sequences that keep their pages, and resumed ones of them that are in the line."""
         self.paused = 0
         """Number of sequences that are left out of steps."""
@@ -159,7 +159,9 @@ class Scheduler:
             end = len(sequence.tokens)
             if end - sequence.num_computed_tokens > 1:
                 chunked.append(sequence)
-            elif self._allocate_until(sequence, end, plan, now):
+                continue
+            self.pages.leave_behind(sequence, end - 1, now)
+            if self._allocate_until(sequence, end, plan, now):
                 # A token whose KV is in place is still computed: its logits are not stored.
                 plan.chunks.append(ScheduledChunk(sequence, end - 1, end))
         if len(chunked) > 1:
@@ -170,6 +172,8 @@ class Scheduler:
         for sequence in chunked:
             if budget == 0:
                 break
+            if sequence.running:
+                self.pages.leave_behind(sequence, sequence.num_computed_tokens, now)
             end = min(len(sequence.tokens), sequence.num_computed_tokens + budget)
             if sequence.running and self._allocate_until(sequence, end, plan, now):
                 plan.chunks.append(ScheduledChunk(sequence, sequence.num_computed_tokens, end))
@@ -189,10 +193,7 @@ class Scheduler:
         full = sequence.num_computed_tokens // self._limits.block_tokens
         if full > sequence.registered:
             sequence.name_blocks(full, self._limits.block_tokens)
-            for index in range(sequence.registered, full):
-                previous = sequence.keys[index - 1] if index else b""
-                block = CachedBlock(sequence.keys[index], previous)
-                self.pool.register(block, sequence.pages[index])
+            self.pages.register(sequence, sequence.registered, full)
             sequence.registered = full
             self._changed = True
 
@@ -223,25 +224,24 @@ class Scheduler:
         if sequence.waits_for is not None and self._busy(sequence, sequence.waits_for):
             return _Admission.WAITS_FOR_BLOCK
         sequence.waits_for = None
-        scores = sequence.scores_prompt  # no forward pass, no log probability
-        found = [] if scores else self.pool.match(sequence.keys)
-        missing = sequence.keys[len(found) :]
-        if missing and not scores and self._busy(sequence, missing[0]):
-            sequence.waits_for = missing[0]
+        found = self.pages.find(sequence)
+        lacking = sequence.keys[found.cached_blocks :]
+        # With log probabilities of the prompt nothing is waited for: all is computed here.
+        if lacking and not sequence.scores_prompt and self._busy(sequence, lacking[0]):
+            sequence.waits_for = lacking[0]
             return _Admission.WAITS_FOR_BLOCK
-        more = self._limits.blocks(len(sequence.tokens)) - len(found)
+        blocks = self._limits.blocks(len(sequence.tokens))
         # A preempted sequence leaves a page to each running one; otherwise the next one that needs
         # a page would preempt it again.
         spare = len(self._running) if sequence.started else 0
-        if not self._make_room(found, more + spare, now):
+        if not self._make_room(found, blocks, spare, now):
             return _Admission.NO_ROOM
-        for page in found:
-            self.pool.retain(page)
         sequence.held_since = now
-        sequence.pages = [*found, *self.pool.allocate_all(more)]
-        self.pool.claim(missing, sequence.id)
-        sequence.cached_blocks = sequence.registered = len(found)
-        sequence.num_computed_tokens = len(found) * self._limits.block_tokens
+        self.pages.take(sequence, found, blocks)
+        self.pool.claim(lacking, sequence.id)
+        in_place = 0 if found.missing else found.cached_blocks
+        sequence.cached_blocks = sequence.registered = in_place
+        sequence.num_computed_tokens = in_place * self._limits.block_tokens
         if sequence.started:
             self._set_running(sequence)
         else:
@@ -268,11 +268,20 @@ class Scheduler:
         if len(sequence.pages) >= need:
             return True
         sequence.charge(now)
-        while len(sequence.pages) < need:
-            page = self.pool.allocate()
+        return all(
+            self._allocate_in(group, sequence, need, plan, now)
+            for group in range(len(self.pages.pools))
+        )
+
+    def _allocate_in(
+        self, group: int, sequence: LiveSequence, need: int, plan: StepPlan, now: float
+    ) -> bool:
+        pool, table = self.pages.pools[group], sequence.tables[group]
+        while len(table) < need:
+            page = pool.allocate()
             if page is not None:
-                sequence.pages.append(page)
-                plan.fresh.append(page)
+                table.append(page)
+                plan.fresh.setdefault(group, []).append(page)
                 continue
             if self._set_aside:
                 self._give_up(self._set_aside.oldest, now)
@@ -300,12 +309,13 @@ class Scheduler:
             self._give_up(self._set_aside.oldest, now)
         self._changed = True
 
-    def _make_room(self, found: Sequence[int], more: int, now: float) -> bool:
-        """Return whether `more` pages can be allocated besides those found; release the pages of
-        sequences that are set aside for it, unless even that would not suffice.
+    def _make_room(self, found: FoundPages, blocks: int, spare: int, now: float) -> bool:
+        """Return whether a context of that many blocks can get the pages that it lacks, and some to
+        spare; release the pages of sequences that are set aside for it, unless even that would not
+        suffice.
         """
-        while not self.pool.fits(found, more):
-            if not self.pool.fits(found, more - self._set_aside.pages):
+        while not self.pages.fits(found, blocks, spare):
+            if not self.pages.fits(found, blocks, spare - self._set_aside.pages):
                 return False
             self._give_up(self._set_aside.oldest, now)
         return True
@@ -319,7 +329,6 @@ class Scheduler:
 
     def _release_pages(self, sequence: LiveSequence, now: float) -> None:
         sequence.charge(now)
-        pages, sequence.pages = sequence.pages, []
-        self.pool.release(pages, now)
+        self.pages.release(sequence, now)
         self.pool.unclaim(sequence.keys, sequence.id)
         self._changed = True

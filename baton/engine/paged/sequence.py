@@ -7,11 +7,14 @@ from enum import Enum, IntEnum, auto
 from baton.engine.base import EngineInfo, SequenceRequest, UnsupportedFeatureError
 from baton.engine.events import EndReason
 from baton.engine.work_order import BY_ARRIVAL, WorkOrder
+from baton.kv.cuts import cut_rules
 from baton.kv.keys import full_block_key, prompt_keys, token_bytes
 from baton.structured.grammars import Grammars
 from baton.structured.masks import PendingMask
 from baton.structured.state import GrammarState
 
+NO_PAGE = -1
+"""Entry of a block that has no page in a group, because nothing of the sequence needs it there."""
 OVERDUE_SECONDS = 60.0
 """Waiting time from which a sequence precedes those that waited less, whatever their orders."""
 
@@ -74,7 +77,21 @@ class LiveSequence:
     paused: bool = False
     """Whether `pause` was called: it gets no tokens except the first one here."""
     pages: list[int] = field(default_factory=list)
-    """Pages; replaced, never emptied, on release: another thread may be reading the list."""
+    """Pages; replaced, never emptied, on release: another thread may be reading the list. With
+    groups: those of the first one.
+    """
+    other_pages: list[list[int]] = field(default_factory=list)
+    """Pages of the other groups, with as many entries each, or none."""
+    page_weights: tuple[float, ...] = ()
+    """Share of each group in a block's bytes; empty: there is one group."""
+    behind: list[int] = field(default_factory=list)
+    """Per group, the first block that was not given up; earlier ones have pages only if kept."""
+    kept: set[tuple[int, int]] = field(default_factory=set)
+    """Groups and blocks that are kept although the sequence may not need them."""
+    missing: tuple[tuple[int, ...], ...] = ()
+    """As of `Admitted.missing`."""
+    cut_ready_tokens: int | None = None
+    """Tokens with which it must be started; None: its layout has no groups."""
     cached_blocks: int = 0
     """Leading blocks found in the prefix cache at the last admission."""
     num_computed_tokens: int = 0
@@ -109,6 +126,11 @@ class LiveSequence:
     @property
     def running(self) -> bool:
         return self.state is SequenceState.RUNNING
+
+    @property
+    def tables(self) -> list[list[int]]:
+        """Return the pages of each group."""
+        return [self.pages, *self.other_pages]
 
     @property
     def pauses(self) -> bool:
@@ -195,10 +217,13 @@ class LiveSequence:
 
         Raises:
             ValueError: it is not admitted, or the tokens are fewer than the prefix cache had, or
-                more than the context, or not 0 with log probabilities of the prompt.
+                more than the context, or not 0 with log probabilities of the prompt, or not those
+                of its cut.
         """
         if self.state is not SequenceState.ADMITTED:
             raise ValueError(f"sequence {self.id} is {self.state.name.lower()}")
+        if self.cut_ready_tokens not in (None, ready_tokens):
+            raise ValueError(f"ready_tokens is {ready_tokens}, not {self.cut_ready_tokens}")
         cached = self.cached_blocks * block_tokens
         if not cached <= ready_tokens <= self.context_tokens:
             raise ValueError(
@@ -219,7 +244,11 @@ class LiveSequence:
 
     def charge(self, now: float) -> None:
         """Add the time for which the current pages were held; call before their number changes."""
-        self.page_seconds += len(self.pages) * (now - self.held_since)
+        pages: float = len(self.pages)
+        if self.page_weights:
+            weighted = zip(self.page_weights, self.tables, strict=False)  # no tables: no pages
+            pages = sum(weight * (len(table) - table.count(NO_PAGE)) for weight, table in weighted)
+        self.page_seconds += pages * (now - self.held_since)
         self.held_since = now
 
     def set_output(self, output: Sequence[int], vocab_tokens: int) -> None:
@@ -283,6 +312,7 @@ def open_sequence(
         ValueError: a field is out of range; the text names it and its limit.
     """
     max_tokens, vocab_tokens = info.context_tokens, info.vocab_tokens
+    _check_cut(request, info)
     if request.adapter and not info.adapters:
         raise UnsupportedFeatureError("adapters")
     if request.adapter and request.adapter not in info.adapters:
@@ -332,6 +362,20 @@ def open_sequence(
         partial_key=named.partial,
         waiting_since=now,
     )
+
+
+def _check_cut(request: SequenceRequest, info: EngineInfo) -> None:
+    """Raise ValueError if the requested cut is none of the context's."""
+    cut, context = request.cut_tokens, len(request.prompt) + len(request.output)
+    if not cut:
+        return
+    if not info.layout.groups:
+        raise ValueError("cut_tokens is for layouts with groups")
+    if request.prompt_logprobs is not None:
+        raise ValueError("cut_tokens must be 0 with prompt_logprobs: all is computed here")
+    ends = cut % info.layout.block_tokens == 0 or cut == context - 1
+    if not 0 <= cut < context or not ends or cut_rules(info.layout).floor(cut) != cut:
+        raise ValueError(f"cut_tokens is {cut}, which is no cut of {context} tokens")
 
 
 def check_tokens(tokens: Sequence[int], vocab_tokens: int) -> None:

@@ -78,7 +78,7 @@ class VllmEngine(Engine):
         self._cache = PrefixCache(core, clock)
         self._open: dict[int, HeldSequence] = {}
         self._sequences: dict[int, LiveSequence] = {}
-        self._copier = BlockCopier(self._sequences, pages, info.block_bytes, self._holds)
+        self._copier = BlockCopier(self._sequences, [pages], [info.block_bytes], self._holds)
         held.on_preempted = self._preempted
         held.on_partial_page = pages.clear_page
         self._rates = EngineRates()
@@ -211,14 +211,16 @@ class VllmEngine(Engine):
     # Blocks, from any thread.
 
     def read_blocks(
-        self, sequence_id: int, indexes: Sequence[int], out: Sequence[memoryview]
+        self, sequence_id: int, indexes: Sequence[int], out: Sequence[memoryview], group: int = 0
     ) -> None:
-        self._copier.read(sequence_id, indexes, out)
+        self._copier.read(sequence_id, indexes, out, group)
 
-    def write_blocks(self, sequence_id: int, indexes: Sequence[int], data: memoryview) -> None:
+    def write_blocks(
+        self, sequence_id: int, indexes: Sequence[int], data: memoryview, group: int = 0
+    ) -> None:
         held = self._open[sequence_id]
         held.written.update(indexes)
-        self._copier.write(sequence_id, indexes, data)
+        self._copier.write(sequence_id, indexes, data, group)
 
     def _holds(self, sequence_id: int, index: int, page: int) -> bool:
         held = self._open.get(sequence_id)

@@ -9,6 +9,10 @@ from baton.request.limits import MAX_ADAPTERS
 from baton.settings.groups.base import MIB, SettingsGroup
 from baton.settings.values import MODEL_NAME, Adapters, Bytes, Cores, JsonTable
 
+_GROUP = r"(full|state|(window|chunk):[1-9]\d{0,5})"
+GROUPS = rf"^$|^{_GROUP}(,{_GROUP})*$"
+"""Groups of the simulator's layers."""
+
 
 class EngineSettings(SettingsGroup):
     """A worker's engine."""
@@ -174,6 +178,12 @@ class EngineSettings(SettingsGroup):
     )
     sim_time_scale: float = Field(
         1.0, ge=0, description="sim: factor on all its durations; 0: no time at all"
+    )
+    sim_groups: str = Field(
+        "",
+        pattern=GROUPS,
+        description="sim: groups of layers of the simulated model, such as "
+        "full,window:64,chunk:128,state; empty: full attention only",
     )
     sim_kill_token: int = Field(
         -1,

@@ -58,12 +58,14 @@ class AdaptedEngine(Engine):
         return self._engine.stats()
 
     def read_blocks(
-        self, sequence_id: int, indexes: Sequence[int], out: Sequence[memoryview]
+        self, sequence_id: int, indexes: Sequence[int], out: Sequence[memoryview], group: int = 0
     ) -> None:
-        self._engine.read_blocks(sequence_id, indexes, out)
+        self._engine.read_blocks(sequence_id, indexes, out, group)
 
-    def write_blocks(self, sequence_id: int, indexes: Sequence[int], data: memoryview) -> None:
-        self._engine.write_blocks(sequence_id, indexes, data)
+    def write_blocks(
+        self, sequence_id: int, indexes: Sequence[int], data: memoryview, group: int = 0
+    ) -> None:
+        self._engine.write_blocks(sequence_id, indexes, data, group)
 
     def idle_blocks(self, seconds: float) -> list[CachedBlock]:
         return self._engine.idle_blocks(seconds)

@@ -52,6 +52,11 @@ class EngineKind:
     def is_vllm(self) -> bool:
         return self.name.startswith("vllm")
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether only cuts can be continued."""
+        return "sim_groups" in self.settings
+
     def make(self, checkpoint: Path, *, tight: bool) -> Engine:
         """Create an engine: with memory for many blocks, or with limits that tests reach."""
         pages = self.tight_pages if tight else max(512, 2 * self.tight_pages)
@@ -81,6 +86,7 @@ KINDS = [
     EngineKind("sim-16", 16, 16, 256, _SIM),
     EngineKind("sim-32", 32, 16, 128, _SIM | {"block_tokens": 32}),
     EngineKind("sim-128", 128, 16, 32, _SIM | {"block_tokens": 128}),
+    EngineKind("sim-groups", 16, 48, 256, _SIM | {"sim_groups": "full,window:40,state"}),
     EngineKind("torch-16", 16, 1024, 32, _TORCH),
     EngineKind("vllm-32", 32, 1024, 32, _VLLM, 1),
     EngineKind("vllm-32-async", 32, 1024, 32, _VLLM | {"async_scheduling": "on"}, 1),
@@ -139,7 +145,7 @@ def tokens_of(events: Sequence[Event]) -> list[int]:
 
 def block_of(engine: Engine, sequence_id: int, index: int) -> bytes:
     """Return the bytes of one block."""
-    block = memoryview(bytearray(engine.info.block_bytes))
+    block = memoryview(bytearray(engine.info.object_bytes[0]))
     engine.read_blocks(sequence_id, [index], [block])
     return bytes(block)
 

@@ -15,7 +15,7 @@ from baton.engine.base import QueueFullError, SequenceRequest
 from baton.engine.events import Admitted, SequenceEnded
 from baton.engine.paged.engine import PagedEngine
 from baton.engine.paged.plan import SchedulerLimits
-from baton.engine.sim import SimCosts, SimRunner
+from baton.engine.sim.runner import SimCosts, SimRunner
 from baton.errors import BatonError
 from baton.request.room import output_reserve
 from baton.sampling import SamplingParams

@@ -11,6 +11,7 @@ from baton.engine.self_check import FEW_TOKENS, OUTPUT_TOKENS, check_kv_moves
 from baton.request.stream_events import TokenLogprob
 from baton.settings import StartupError
 from tests.support.engine.contract import assert_baseline, generate, prompt, request
+from tests.support.engine.cuts import GROUP_TABLES, rules_of
 from tests.unit.engine.conftest import MakeEngine
 
 PATIENT = 1000.0
@@ -33,12 +34,38 @@ def test_an_engine_that_moves_kv_rightly_passes_and_is_as_new(
     generate(engine, request(1, prompt(40)))
 
 
+@pytest.mark.parametrize("table", GROUP_TABLES)
+def test_an_engine_with_groups_is_checked_by_cuts(
+    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    engine = make_engine("sim", sim_groups=table)
+    check_kv_moves(engine, PATIENT)
+    assert_baseline(engine)
+    write = BlockCopier.write
+    moved = rules_of(engine).needed(96)
+    for group in [number for number, blocks in enumerate(moved) if blocks]:
+
+        def harm(self: BlockCopier, *arguments: object, of: int = group) -> None:
+            if arguments[3] != of:
+                write(self, *arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(BlockCopier, "write", harm)
+        with pytest.raises(StartupError, match="where all is computed"):
+            check_kv_moves(engine, PATIENT)
+        assert_baseline(engine)
+
+
 def stale(*_: object) -> None:
     """Write nothing: the page keeps what was there."""
 
 
 def repeated(
-    copier: BlockCopier, write: Copy, sequence_id: int, indexes: Sequence[int], data: memoryview
+    copier: BlockCopier,
+    write: Copy,
+    sequence_id: int,
+    indexes: Sequence[int],
+    data: memoryview,
+    _group: int,
 ) -> None:
     """Write the first block everywhere. (Attention does not see the order of what it reads.)"""
     size = data.nbytes // len(indexes)
@@ -46,7 +73,12 @@ def repeated(
 
 
 def flipped(
-    copier: BlockCopier, write: Copy, sequence_id: int, indexes: Sequence[int], data: memoryview
+    copier: BlockCopier,
+    write: Copy,
+    sequence_id: int,
+    indexes: Sequence[int],
+    data: memoryview,
+    _group: int,
 ) -> None:
     """Write other bytes."""
     write(copier, sequence_id, indexes, memoryview(bytes(byte ^ 0x41 for byte in data)))

@@ -73,6 +73,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     tight = "tight_engine" in metafunc.fixturenames
     cases = []
     for kind in KINDS:
+        if kind.has_groups and getattr(metafunc.module, "ANY_PREFIX", False):
+            continue
         marks = [pytest.mark.xdist_group(kind.name)]
         if kind.is_vllm:
             # What vLLM's libraries warn of is not for this project to mend.

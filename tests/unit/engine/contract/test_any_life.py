@@ -40,7 +40,7 @@ def test_threads_copy_while_the_engine_steps(tight_engine: Engine) -> None:
     stop = threading.Event()
 
     def read() -> None:
-        block = memoryview(bytearray(engine.info.block_bytes))
+        block = memoryview(bytearray(engine.info.object_bytes[0]))
         while not stop.is_set():
             for number, keys in list(ready.items()):
                 try:

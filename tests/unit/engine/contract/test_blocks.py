@@ -19,6 +19,9 @@ from tests.support.engine.contract import (
     values,
 )
 
+ANY_PREFIX = True
+"""Only for engines that continue from any prefix: `paged/test_groups.py` is for the others."""
+
 
 def blocks_of_prefill(engine: Engine, tokens: tuple[int, ...]) -> list[bytes]:
     """Compute a prompt's KV, and return it with the partial block, which leaves nothing cached."""

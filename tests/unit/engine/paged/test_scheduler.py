@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.engine.base import QueueFullError, SequenceRequest
+from baton.engine.paged.group_pages import GroupPages
 from baton.engine.paged.page_pool import PagePool
 from baton.engine.paged.plan import SchedulerLimits, StepPlan
 from baton.engine.paged.scheduler import Scheduler
@@ -41,7 +42,8 @@ class Bench:
             decode_chunk_tokens=decode_chunk,
             paused_share=paused_share,
         )
-        self.scheduler = Scheduler(self.pool, limits)
+        layout = engine_info(BLOCK, context_tokens=pages * BLOCK, vocab_tokens=1000).layout
+        self.scheduler = Scheduler(GroupPages(layout, [self.pool]), limits)
         self.pages = pages
         self.paused_pages = int(paused_share * pages)
         self.open: dict[int, LiveSequence] = {}

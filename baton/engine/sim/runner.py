@@ -1,4 +1,4 @@
-"""An engine without arithmetic on weights, whose steps take the time given by a cost model.
+"""A runner without arithmetic on weights, whose steps take the time given by a cost model.
 
 Its KV is 16 bytes per token: a hash of all full blocks before the token's own, the position and the
 token. The next token is a hash of the KV bytes in the sequence's pages, the position, and, above
@@ -7,7 +7,6 @@ would in a model. It samples no end-of-sequence token, unless a grammar allows n
 have the requested length. Other sampling parameters have no effect.
 """
 
-import mmap
 import os
 import signal
 import struct
@@ -23,9 +22,9 @@ from baton.engine.paged.plan import ScheduledChunk
 from baton.engine.paged.runner import Runner
 from baton.engine.paged.sequence import LiveSequence
 from baton.engine.sampling.draw import NotSampled, Sampled
+from baton.engine.sim.pages import TOKEN_BYTES, SimPages
 from baton.structured.masks import Masks
 
-TOKEN_BYTES = 16
 _KV = struct.Struct("<16sqI")
 _SAMPLE = struct.Struct("<16sqQq")
 _MASK_64 = (1 << 64) - 1
@@ -82,8 +81,8 @@ class SimRunner(Runner):
         """
         self._block_tokens = block_tokens
         self._page_bytes = block_tokens * TOKEN_BYTES
-        self._map = mmap.mmap(-1, pages * self._page_bytes)
-        self._memory = memoryview(self._map)
+        self._pages = SimPages(pages, self._page_bytes)
+        self._memory = self._pages.memory
         self._vocab_tokens = vocab_tokens
         self._eos = frozenset(eos_token_ids)
         self._weights = weights
@@ -98,7 +97,7 @@ class SimRunner(Runner):
         prompt = 0
         decoding = 0
         for chunk in batch:
-            self._write(chunk)
+            self._write_kv(chunk)
             count = chunk.end - chunk.start
             if count > 1:
                 prompt += count
@@ -120,34 +119,24 @@ class SimRunner(Runner):
         self._readings.pop(sequence_id, None)
 
     def clear(self, pages: Sequence[int], kept_tokens: int = 0) -> None:
-        kept = kept_tokens * TOKEN_BYTES
-        for page in pages:
-            at = page * self._page_bytes
-            self._memory[at + kept : at + self._page_bytes] = bytes(self._page_bytes - kept)
-            kept = 0
+        self._pages.clear(pages, kept_tokens)
 
     def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None:
-        size = self._page_bytes
-        for page, view in zip(pages, out, strict=True):
-            view.cast("B")[:] = self._memory[page * size : (page + 1) * size]
+        self._pages.read_pages(pages, out)
 
     def write_pages(self, pages: Sequence[int], data: memoryview) -> None:
-        size = self._page_bytes
-        source = data.cast("B")
-        for i, page in enumerate(pages):
-            self._memory[page * size : (page + 1) * size] = source[i * size : (i + 1) * size]
+        self._pages.write_pages(pages, data)
 
     def warm_up(self) -> None:
         """Do nothing: nothing is slow the first time."""
 
     def close(self) -> None:
-        self._memory.release()
-        self._map.close()
+        self._pages.close()
         self._readings.clear()
         if self._masks is not None:
             self._masks.close()
 
-    def _write(self, chunk: ScheduledChunk) -> None:
+    def _write_kv(self, chunk: ScheduledChunk) -> None:
         """Compute the KV of the chunk's tokens that are not in place."""
         sequence = chunk.sequence
         size = self._block_tokens
@@ -155,12 +144,17 @@ class SimRunner(Runner):
         for position in range(max(chunk.start, sequence.num_computed_tokens), chunk.end):
             if not before or position % size == 0:
                 before = self._read_blocks(sequence, position // size).digest()
-            token = sequence.tokens[position]
-            if token == self._kill_token:
-                os.kill(os.getpid(), signal.SIGKILL)
+            token = self._token(sequence, position)
             kv = _KV.pack(before, position, token)
             at = sequence.pages[position // size] * self._page_bytes + position % size * TOKEN_BYTES
             self._memory[at : at + TOKEN_BYTES] = xxhash.xxh3_128_digest(kv)
+
+    def _token(self, sequence: LiveSequence, position: int) -> int:
+        """Return the token to compute, unless computing it kills the process."""
+        token = sequence.tokens[position]
+        if token == self._kill_token:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return token
 
     def _read_blocks(self, sequence: LiveSequence, blocks: int) -> "xxhash.xxh3_128":
         """Return the hash of the sequence's first blocks, read from its pages."""
@@ -174,12 +168,8 @@ class SimRunner(Runner):
             reading.blocks += 1
         return reading.digest
 
-    def _sample(
-        self, chunk: ScheduledChunk, mask: Words | NotSampled | None
-    ) -> tuple[Sampled, ...] | NotSampled:
-        if isinstance(mask, NotSampled):
-            return mask
-        sequence = chunk.sequence
+    def _read_kv(self, sequence: LiveSequence) -> bytes:
+        """Return a hash of all KV from which the sequence's next token is sampled."""
         end = len(sequence.tokens)
         # The last block may be full now, but is read as if it were not: it may still be the last.
         last = (end - 1) // self._block_tokens
@@ -187,7 +177,16 @@ class SimRunner(Runner):
         at = sequence.pages[last] * self._page_bytes
         used = (end - last * self._block_tokens) * TOKEN_BYTES
         digest.update(self._memory[at : at + used])
-        state = digest.digest()
+        return digest.digest()
+
+    def _sample(
+        self, chunk: ScheduledChunk, mask: Words | NotSampled | None
+    ) -> tuple[Sampled, ...] | NotSampled:
+        if isinstance(mask, NotSampled):
+            return mask
+        sequence = chunk.sequence
+        end = len(sequence.tokens)
+        state = self._read_kv(sequence)
         sampling = sequence.request.sampling
         avoided = self._eos
         if sampling.min_tokens:
