@@ -20,6 +20,8 @@ RENDERINGS = tuple(
 )
 """Every overlay, and every component."""
 RENDER_SECONDS = 60
+_ENVIRONMENT = {**os.environ, "GOGC": "off", "GOMAXPROCS": "1"}
+"""It ends before what it allocates is much: collecting it costs a quarter of the CPU."""
 _TOGETHER = """\
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
@@ -59,6 +61,7 @@ def render(directory: Path | str) -> tuple[Object, ...]:
         [kubectl, "kustomize", directory],
         capture_output=True,
         text=True,
+        env=_ENVIRONMENT,
         timeout=RENDER_SECONDS,
         check=False,
     )

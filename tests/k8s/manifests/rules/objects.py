@@ -5,9 +5,13 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import jsonschema
-import kubernetes_validate
+from jsonschema.exceptions import best_match
+from jsonschema.protocols import Validator
+from kubernetes_validate.utils import schema_contents
+from referencing import Registry, Resource
 
 from tests.k8s.manifests.rules.registry import rule
 from tests.k8s.manifests.view import OTHER_POOLS, Rendered, title, walk
@@ -15,6 +19,8 @@ from tests.k8s.manifests.view import OTHER_POOLS, Rendered, title, walk
 KUBERNETES = "1.37"
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
 """A file per kind that is not Kubernetes' own: Kind.json, with the fields that are used here."""
+OWN = frozenset(path.stem for path in SCHEMAS.glob("*.json"))
+_STRICT = f"kubernetes-json-schema/v{KUBERNETES}.0-local-strict"
 CLUSTER_SCOPED = {"Namespace", "PriorityClass"}
 _LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
 _SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
@@ -34,17 +40,43 @@ def schema_knows_it(rendered: Rendered) -> Iterator[str]:
 def _problem(text: str) -> str:
     """Return what the schema of an object's kind says against it; kinds without one are refused."""
     one = json.loads(text)
-    own = SCHEMAS / f"{one['kind']}.json"
+    kind, version = one["kind"], one["apiVersion"]
     try:
-        if own.exists():
-            jsonschema.validate(one, json.loads(own.read_text()))
-        else:
-            kubernetes_validate.validate(one, KUBERNETES, strict=True)
-    except kubernetes_validate.SchemaNotFoundError as error:
-        return f"nobody knows {error.kind} of {error.api_version}"
-    except jsonschema.ValidationError as error:
-        return f"{'.'.join(map(str, error.path))}: {error.message}"
-    return ""
+        validator = _own_validator(kind) if kind in OWN else _validator(kind, version)
+    except FileNotFoundError:
+        return f"nobody knows {kind} of {version}"
+    error = best_match(validator.iter_errors(one))
+    return f"{'.'.join(map(str, error.path))}: {error.message}" if error else ""
+
+
+@cache
+def _own_validator(kind: str) -> Validator:
+    schema = json.loads((SCHEMAS / f"{kind}.json").read_text())
+    checked = jsonschema.validators.validator_for(schema)
+    checked.check_schema(schema)
+    validator: Validator = checked(schema)
+    return validator
+
+
+@cache
+def _validator(kind: str, version: str) -> Validator:
+    """As `kubernetes_validate.validate` makes one, strictly, for every object anew.
+
+    Raises:
+        FileNotFoundError: Kubernetes has no such kind in this version of its API.
+    """
+    group = re.sub(r"^([^./]*)(?:\.[^/]*)?/", r"\1-", version)
+    schema = schema_contents(f"{_STRICT}/{kind.lower()}-{group}.json", KUBERNETES)
+    resource: Resource[Any] = Resource.from_contents(schema)
+    return jsonschema.Draft202012Validator(schema, registry=resource @ _definitions())
+
+
+@cache
+def _definitions() -> Registry[Any]:
+    definitions: Resource[Any] = Resource.from_contents(
+        schema_contents(f"{_STRICT}/_definitions.json", KUBERNETES)
+    )
+    return definitions @ Registry()
 
 
 @rule

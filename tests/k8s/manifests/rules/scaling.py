@@ -1,6 +1,7 @@
 """What scalers do with the series that a cluster has."""
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from baton.autoscaling.hpa import desired_replicas
@@ -131,13 +132,21 @@ def series_of(
         until: time of the last scrape.
         needed: by all pools of the model; None: NEEDED.
     """
-    store = SeriesStore()
-    here, there = _namespace(rendered), "elsewhere"
     own = _model(pod)
     others = {_model(one) for one in rendered.pods if one.role in NEEDED} - {own, _ANY_MODEL}
     if own != _ANY_MODEL:
         others.add("another-model")
     name = "some-model" if own == _ANY_MODEL else own
+    return _series(_namespace(rendered), name, frozenset(others), until, needed)
+
+
+@cache
+def _series(
+    here: str, name: str, others: frozenset[str], until: float, needed: int | None
+) -> SeriesStore:
+    """Return what `series_of` does; whoever has it only reads it."""
+    store = SeriesStore()
+    there = "elsewhere"
     for at in map(float, SCRAPES):
         if at > until:
             continue
