@@ -288,6 +288,7 @@ interop-proxies: $(DEV) $(GENERATED) ## Test: call a frontend through nginx and 
 .PHONY: soak
 soak: $(DEV) $(GENERATED) ## Test: run the long tests: all faults with five seeds and with torch, 30 minutes of load
 	@$(BIN)/python -m pytest -m soak --timeout 7200
+	@BATON_TEST_EXAMPLES=10 $(BIN)/python -m pytest -m "hypothesis and not soak" --timeout 7200 tests/unit
 	@for seed in 1 2 3 4 5; do $(BIN)/python -m bench.faults --seed $$seed --json build/faults-sim-$$seed.json; done
 	@$(BIN)/python -m bench.faults --engine torch --json build/faults-torch-1.json
 	@$(BIN)/python -m bench.faults.soak

@@ -30,6 +30,7 @@ from baton.telemetry.scope import PROCESS, current
 from tests.support.accepted import close_what_a_closed_server_accepts
 from tests.support.clock import DEADLINE_SECONDS
 from tests.support.environ import change_only_between_agents
+from tests.support.examples import examples
 from tests.support.host import take_own_host
 from tests.support.hung_tests import HungTests
 from tests.support.order import ordered, repeat
@@ -59,6 +60,7 @@ vars(httpx._config.DEFAULT_TIMEOUT_CONFIG).update(
 # one smaller takes minutes, in which the test's own time ends, and nothing would be shown.
 settings.register_profile(
     "tests",
+    max_examples=examples(40),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[phase for phase in Phase if phase is not Phase.shrink],

@@ -12,6 +12,7 @@ from baton.cluster.members.membership import (
     Probe,
 )
 from baton.internal.v1.cluster_pb2 import ROLE_DECODE, ROLE_PREFILL, Instance
+from tests.support.examples import examples
 
 REPROBE_SECONDS = 1.0
 
@@ -336,4 +337,4 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=150, stateful_step_count=40)
+TestAnyOrder.settings = settings(max_examples=examples(60), stateful_step_count=40)

@@ -30,6 +30,7 @@ from services.frontend.grpc.session.session import (
 from services.frontend.requests.record import RequestRecord
 from tests.support.clock import DEADLINE_SECONDS
 from tests.support.doubles.call import ScriptedCall
+from tests.support.examples import examples
 from tests.support.wait import eventually
 
 FINISHED = Finished(Usage(1, 0, 1, 1, 0.0, 0.0), ())
@@ -261,7 +262,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(40))
 @given(OPERATIONS)
 def test_whatever_clients_do_each_request_has_one_end(operations: list[tuple[str, int]]) -> None:
     async def play() -> None:

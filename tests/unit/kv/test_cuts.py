@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from baton.kv.cuts import CutRules, cut_rules
 from baton.kv.layout import GroupKind, KvGroup, Layout
+from tests.support.examples import examples
 
 Objects = Set[tuple[int, int]]
 """Objects that are there: group, block."""
@@ -80,7 +81,7 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(rules, objects, limit)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(24))
 @given(cases())
 def test_a_cut_that_is_offered_can_be_continued_and_none_longer(case: Case) -> None:
     def has(group: int, block: int) -> bool:
@@ -91,7 +92,7 @@ def test_a_cut_that_is_offered_can_be_continued_and_none_longer(case: Case) -> N
     assert case.rules.longest(has, case.limit) == expected[-1]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(24))
 @given(cases())
 def test_what_is_kept_serves_some_cut(case: Case) -> None:
     def has(group: int, block: int) -> bool:
@@ -103,7 +104,7 @@ def test_what_is_kept_serves_some_cut(case: Case) -> None:
     assert case.rules.unneeded(has, case.limit) == sorted(within - serving)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(16))
 @given(group_tables(), st.data())
 def test_a_cut_needs_what_its_tokens_read(rules: CutRules, data: st.DataObject) -> None:
     cut = rules.floor(data.draw(st.integers(0, 8 * rules.block_tokens)))
@@ -111,7 +112,7 @@ def test_a_cut_needs_what_its_tokens_read(rules: CutRules, data: st.DataObject) 
     assert needed == reference_needed(rules, cut)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(12))
 @given(cases())
 def test_evicting_what_no_cut_needs_takes_no_cut_away(case: Case) -> None:
     def has(group: int, block: int) -> bool:

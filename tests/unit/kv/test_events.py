@@ -27,6 +27,7 @@ from baton.kv.events.replica import BlockReplica, LayoutTier
 from baton.kv.keys import unpack
 from baton.kv.tiers import TIERS
 from bench.harness.machine import rss_bytes
+from tests.support.examples import examples
 
 LAYOUTS = (b"1" * 16, b"2" * 16)
 
@@ -178,7 +179,7 @@ class Replication(RuleBasedStateMachine):
 
 
 TestReplication = Replication.TestCase
-TestReplication.settings = settings(max_examples=80, stateful_step_count=30)
+TestReplication.settings = settings(max_examples=examples(32), stateful_step_count=30)
 
 
 class ThinReplication(Replication):
@@ -188,7 +189,7 @@ class ThinReplication(Replication):
 
 
 TestThinReplication = ThinReplication.TestCase
-TestThinReplication.settings = settings(max_examples=40, stateful_step_count=30)
+TestThinReplication.settings = settings(max_examples=examples(16), stateful_step_count=30)
 
 
 def drain(subscription: Subscription) -> list[WatchResponse]:

@@ -14,6 +14,7 @@ from services.kvstore.eviction.cost_aware import ECHO, CostAwareOrder
 from services.kvstore.eviction.costs import Costs
 from services.kvstore.eviction.lru import Lru
 from services.kvstore.eviction.policy import EvictionPolicy
+from tests.support.examples import examples
 
 ORDERS: dict[str, type[Order]] = {"lru": Lru, "cost-aware": CostAwareOrder}
 
@@ -149,7 +150,7 @@ class Fair(RuleBasedStateMachine):
 
 
 TestFair = Fair.TestCase
-TestFair.settings = settings(max_examples=100, stateful_step_count=25)
+TestFair.settings = settings(max_examples=examples(40), stateful_step_count=25)
 
 
 def test_a_flood_evicts_nothing_of_a_tenant_within_its_share(order: type[Order]) -> None:

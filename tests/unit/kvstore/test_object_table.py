@@ -15,6 +15,7 @@ from services.kvstore.block_events import BlockEventPublisher
 from services.kvstore.memory.object_table import ObjectTable
 from services.kvstore.memory.slab_allocator import SlabAllocator
 from services.kvstore.memory.slot import Lease, Slot, SlotRefusal, SlotState
+from tests.support.examples import examples
 
 PAGE = 4096
 SLAB = 4 * PAGE
@@ -199,7 +200,7 @@ class Table(RuleBasedStateMachine):
 
 
 TestTable = Table.TestCase
-TestTable.settings = settings(max_examples=60, stateful_step_count=50)
+TestTable.settings = settings(max_examples=examples(24), stateful_step_count=50)
 
 
 def put(table: ObjectTable, number: int, now: float = 0.0, **more: object) -> Slot:

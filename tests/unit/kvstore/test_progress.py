@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.kvstore.memory.slot import Lease
+from tests.support.examples import examples
 from tests.unit.kvstore.conftest import PAGE, Reader, World, make_world, object_id
 
 PAGES = 16
@@ -181,7 +182,7 @@ def test_waiting_alone_holds_nothing_however_many_wait() -> None:
     load.world.assert_nothing_held()
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(12))
 @given(
     pages=st.integers(4, 12),
     readers=st.integers(1, 6),

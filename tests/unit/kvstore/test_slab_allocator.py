@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from services.kvstore.memory.slab_allocator import SlabAllocator, slot_size
+from tests.support.examples import examples
 
 PAGE = 4096
 SLAB = 4 * PAGE
@@ -92,7 +93,7 @@ class Slabs(RuleBasedStateMachine):
 
 
 TestSlabs = Slabs.TestCase
-TestSlabs.settings = settings(max_examples=60, stateful_step_count=40)
+TestSlabs.settings = settings(max_examples=examples(24), stateful_step_count=40)
 
 
 def test_spans_of_awkward_sizes_waste_at_most_an_eighth() -> None:

@@ -21,6 +21,7 @@ from services.router.prefix_index.holder_sets import MAX_TRANSITIONS, MIN_SETS, 
 from services.router.prefix_index.holders import DISK, DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
 from services.router.prefix_index.match import Coverage
+from tests.support.examples import examples
 from tests.support.router.placement import cover
 
 KEYS = [bytes([i]) * 16 for i in range(6)]
@@ -121,7 +122,7 @@ def index(make_table: Callable[[], BlockTable]) -> PrefixIndex:
     return PrefixIndex(table=make_table())
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(80), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(operations, max_size=25),
     keys,

@@ -13,6 +13,7 @@ from simulator.model.events import EventLoop
 from simulator.policies.catalog import POLICIES
 from simulator.policies.holdings import block_keys
 from simulator.request import Request
+from tests.support.examples import examples
 
 BLOCK = 10
 ARRIVALS = st.lists(
@@ -72,7 +73,7 @@ def test_the_least_wait_of_two_workers_is_that_of_a_naive_pair(
         assert one.ttft == pytest.approx(free[one.worker] - one.arrival)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(16), deadline=None)
 @given(
     ARRIVALS,
     st.sampled_from(sorted(POLICIES)),

@@ -22,6 +22,7 @@ from simulator.scaling.deployment import Deployment
 from simulator.scaling.run import ScalingOutcome, simulate_scaling
 from simulator.traces.curve import LoadCurve, TimeSpan, follow_curve
 from simulator.traces.trace import Trace
+from tests.support.examples import examples
 
 MOST = 6
 CLUSTER = ClusterConfig(workers=MOST, started_workers=1, costs=CostModel(prefill_rate=1_000))
@@ -112,7 +113,7 @@ def test_queue_length_alone_starts_too_late_and_reverses() -> None:
     assert queue.in_time < needed.in_time
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(
     st.lists(st.floats(0, 60), min_size=1, max_size=40),
     st.lists(st.tuples(st.floats(0, 60), st.integers(0, 4)), max_size=8),

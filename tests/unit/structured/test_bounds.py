@@ -16,6 +16,7 @@ from baton.structured.json_schema.bounds import Bounds
 from baton.structured.masks import MaskRequest, Masks
 from baton.structured.state import GrammarState
 from baton.structured.vocabulary import Vocabulary
+from tests.support.examples import examples
 
 BOUNDS = Bounds(digits=40, levels=24)
 MOST = 1_500
@@ -167,7 +168,7 @@ numbers = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 @given(value=numbers, low=numbers, high=numbers, few=st.sampled_from((1, 3)))
 @example(value=0.75, low=0, high=1, few=1)  # more digits than its limits
 @example(value=1.23456, low=1.2, high=2, few=1)  # behind the point, of more than 1

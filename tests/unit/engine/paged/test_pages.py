@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from baton.engine.events import CachedBlock
 from baton.engine.paged.page_pool import PagePool
+from tests.support.examples import examples
 
 PAGES = 6
 
@@ -114,7 +115,7 @@ class PoolMachine(RuleBasedStateMachine):
         assert self.pool.available == PAGES
 
 
-PoolMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+PoolMachine.TestCase.settings = settings(max_examples=examples(24), stateful_step_count=40)
 TestPool = PoolMachine.TestCase
 
 

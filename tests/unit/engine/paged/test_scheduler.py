@@ -17,6 +17,7 @@ from baton.engine.paged.sequence import LiveSequence, SequenceState, open_sequen
 from baton.engine.work_order import BY_ARRIVAL, WorkOrder
 from baton.sampling import SamplingParams
 from tests.support.engine.info import engine_info
+from tests.support.examples import examples
 
 BLOCK = 4
 NOW = 0.0
@@ -167,7 +168,7 @@ def test_prompts_get_on_however_many_decode() -> None:
     assert [chunk.end - chunk.start for chunk in bench.step().chunks] == [1, 1, 1, 1, BLOCK]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     orders=st.lists(
         st.tuples(
@@ -480,7 +481,7 @@ def test_a_resumed_sequence_waits_for_a_place_with_its_pages() -> None:
         max_size=60,
     ),
 )
-@settings(max_examples=150)
+@settings(max_examples=examples(60))
 def test_every_sequence_ends_and_every_page_comes_back(
     pages: int,
     chunk: int,

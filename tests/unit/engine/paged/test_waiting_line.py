@@ -11,6 +11,7 @@ from baton.engine.paged.waiting_line import WaitingLine
 from baton.engine.work_order import WorkOrder
 from baton.sampling import SamplingParams
 from tests.support.engine.info import engine_info
+from tests.support.examples import examples
 
 INFO = engine_info(4, context_tokens=64, vocab_tokens=100)
 PLAIN = SequenceRequest(0, b"root", (1, 2), SamplingParams(max_tokens=9))
@@ -37,7 +38,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(STEPS, max_size=40))
 def test_it_equals_a_sorted_list(steps: list[tuple[object, ...]]) -> None:
     line = WaitingLine()

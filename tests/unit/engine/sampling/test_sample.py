@@ -13,6 +13,7 @@ from torch import Tensor
 from baton.engine.sampling.draw import Draw, uniform
 from baton.engine.sampling.sample import sample
 from baton.sampling import SamplingParams
+from tests.support.examples import examples
 
 
 def draw(
@@ -74,7 +75,7 @@ LOGITS = st.lists(st.integers(-12, 12), min_size=2, max_size=12).map(
     top_p=st.sampled_from([0.1, 0.37, 0.73, 0.9, 1.0]),
     min_p=st.sampled_from([0.0, 0.013, 0.17, 0.61, 1.0]),
 )
-@settings(max_examples=100)
+@settings(max_examples=examples(40))
 def test_only_tokens_of_the_support_are_drawn(
     logits: Tensor, temperature: float, top_k: int, top_p: float, min_p: float
 ) -> None:
@@ -129,7 +130,7 @@ def test_the_numbers_are_the_same_in_every_release() -> None:
     frequency=st.floats(-2, 2),
     output=st.lists(st.integers(0, 63), max_size=8),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(24))
 def test_a_row_draws_the_same_whatever_is_beside_it(
     seed: int,
     temperature: float,

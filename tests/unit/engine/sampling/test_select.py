@@ -15,6 +15,7 @@ from baton.engine.sampling.select_device import select_rows_on_device
 from baton.engine.sampling.select_host import select_rows
 from baton.engine.sampling.weights import BLOCK, SCALE, block_sums, token_weights
 from baton.sampling import SamplingParams
+from tests.support.examples import examples
 
 
 def plain(weights: list[int], sampling: SamplingParams, point: float) -> int:
@@ -61,7 +62,7 @@ PARAMETERS = st.builds(
     seed=st.integers(0, 1000),
     few=st.sampled_from([0, 8, 4096]),
 )
-@settings(max_examples=300)
+@settings(max_examples=examples(120))
 def test_the_token_is_that_of_integer_arithmetic(
     sampling: SamplingParams, vocab: int, spread: float, seed: int, few: int
 ) -> None:

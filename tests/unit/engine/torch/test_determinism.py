@@ -18,6 +18,7 @@ from baton.engine.torch.checkpoint import read_weights
 from baton.engine.torch.model import TransformerModel, last_hidden, make_model
 from baton.engine.torch.pages import PagedKv, Query
 from baton.settings import EngineSettings, StartupError
+from tests.support.examples import examples
 
 CPU = torch.device("cpu")
 TOKENS = 136
@@ -96,7 +97,7 @@ def whole(model: TransformerModel, native_library: Path) -> tuple[Tensor, Tensor
     return compute(model, native_library, 2, [[(0, 0, TOKENS)], [(1, 0, TOKENS)]])
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     cuts=st.lists(st.lists(st.integers(1, 70), min_size=1, max_size=40), min_size=2, max_size=2),
     threads=st.sampled_from([1, 2]),

@@ -27,6 +27,7 @@ from services.frontend.output.formats import FAMILIES, AnswerReader, answer_form
 from services.frontend.output.lexer import Lexer, _joined
 from services.frontend.text.chat_template import ChatTemplate
 from services.frontend.text.tokenizer import Tokenizer
+from tests.support.examples import examples
 from tests.unit.frontend.conftest import byte_level
 from tests.unit.frontend.output.golden import TOOLS
 
@@ -151,7 +152,7 @@ def outputs(draw: st.DrawFn) -> tuple[str, str, list[int], bool]:
     return name, text, sorted(cuts), draw(st.booleans())
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(240), deadline=None)
 @given(outputs())
 def test_any_cut_gives_the_calls_of_the_whole(case: tuple[str, str, list[int], bool]) -> None:
     name, text, cuts, cut = case

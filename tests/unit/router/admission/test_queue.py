@@ -16,6 +16,7 @@ from services.router.admission.shares.classes import AdmissionPolicy, ClassAdmis
 from services.router.admission.shares.fairness import FairShares
 from services.router.admission.shares.tiers import TierPolicy
 from services.router.admission.waiting import QueueSettings, TicketCharge, WaitingRequest
+from tests.support.examples import examples
 from tests.support.router.admission import Plan, Workers, made, place_due, waiting
 
 
@@ -389,7 +390,7 @@ class StrictQueueAgainstSort(QueueAgainstSort):
 TestQueueAgainstSort = QueueAgainstSort.TestCase
 TestStrictQueueAgainstSort = StrictQueueAgainstSort.TestCase
 for case in (TestQueueAgainstSort, TestStrictQueueAgainstSort):
-    case.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+    case.settings = settings(max_examples=examples(24), stateful_step_count=40, deadline=None)
 
 
 def test_slow_workers_let_a_tenant_pass_one_that_had_as_much_as_they_compute_in_two_seconds() -> (

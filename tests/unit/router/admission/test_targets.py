@@ -11,6 +11,7 @@ from services.router.admission.shares.class_shares import ClassShares
 from services.router.admission.shares.classes import AdmissionPolicy, ClassAdmission
 from services.router.admission.shares.fairness import FairShares
 from services.router.admission.waiting import QueueSettings
+from tests.support.examples import examples
 from tests.support.router.admission import Workers, made, waiting
 
 
@@ -101,7 +102,7 @@ ARRIVALS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(ARRIVALS, st.integers(1, 3))
 def test_whoever_is_admitted_is_in_time_where_nothing_is_predicted_wrong(
     arrivals: list[tuple[float, int, float]], count: int

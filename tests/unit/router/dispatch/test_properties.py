@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from services.router.admission.controller import TicketUsage
 from services.router.admission.waiting import DEFAULT_SETTINGS
 from services.router.api.service import draining
+from tests.support.examples import examples
 from tests.unit.router.dispatch.conftest import World
 
 MAX_WAIT = 20.0
@@ -146,4 +147,6 @@ class Dispatching(RuleBasedStateMachine):
 
 
 TestDispatching = Dispatching.TestCase
-TestDispatching.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestDispatching.settings = settings(
+    max_examples=examples(16), stateful_step_count=40, deadline=None
+)

@@ -18,6 +18,7 @@ from services.router.state.columns import WorkerColumns
 from services.router.state.rates import WorkerRates
 from services.router.state.room import room
 from services.router.state.worker import Worker
+from tests.support.examples import examples
 from tests.support.router.placement import beside, make_worker, place
 
 LAYOUT, OTHER_LAYOUT = b"L" * 16, b"M" * 16
@@ -478,7 +479,7 @@ workers_strategy = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(80))
 @given(
     workers=workers_strategy,
     excluded=st.frozensets(st.sampled_from([f"w{i}" for i in range(8)]), max_size=4),

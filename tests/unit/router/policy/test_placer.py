@@ -18,6 +18,7 @@ from services.router.state.fleet import Fleet
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
 from services.router.state.tickets import NOTHING, InFlightLoad, TicketTable
 from tests.support.doubles.asker import Asker
+from tests.support.examples import examples
 from tests.support.manual_loop import ManualLoop
 
 LAYOUT = b"L" * 16
@@ -274,7 +275,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(20))
 @given(steps)
 def test_when_all_sessions_ended_loads_are_exactly_what_reports_say(
     history: list[tuple[str, object]],

@@ -15,6 +15,7 @@ from services.router.sizing.replicas import Replica, ReplicaPool, ReplicaState
 from services.router.sizing.settings import SizingSettings
 from services.router.sizing.sizer import ModelObservation, Sizer
 from services.router.state.instances import Role
+from tests.support.examples import examples
 
 SETTINGS = SizingSettings()
 TOKENS = st.floats(0, 1e9)
@@ -123,7 +124,7 @@ def test_it_goes_down_by_one_only_where_all_is_known(
         now += seconds
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(st.floats(0, 8_000), st.integers(1, 6), st.floats(0, 0.08), st.integers(0, 2**32 - 1))
 def test_a_constant_load_with_noise_does_not_swing(
     tokens: float, started: int, noise: float, seed: int

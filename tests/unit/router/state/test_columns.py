@@ -28,6 +28,7 @@ from services.router.prefix_index.index import PrefixIndex
 from services.router.state.columns import WorkerColumns
 from services.router.state.rates import WorkerRates
 from services.router.state.worker import Worker
+from tests.support.examples import examples
 from tests.support.router import naive_placement
 from tests.support.router.placement import make_worker
 
@@ -137,7 +138,7 @@ def scorer_of(*, use_compiled: bool) -> Scorer:
     return scorer
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(160))
 @given(some_workers, held, queries, policies, st.booleans())
 def test_every_placement_is_the_one_that_going_through_all_gives(
     workers: Sequence[Worker],
@@ -216,7 +217,7 @@ def test_compiled_scores_are_used_where_they_were_built(
         assert isinstance(choose_scorer().taken, NativeScorer)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(40))
 @given(some_workers, st.data())
 def test_rows_that_are_written_anew_are_those_of_new_columns(
     workers: Sequence[Worker], data: st.DataObject

@@ -12,6 +12,7 @@ from services.router.state.fleet import Fleet
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
 from services.router.state.stream_targets import StreamPlacement
 from services.router.state.tickets import NOTHING, InFlightLoad, TicketTable
+from tests.support.examples import examples
 
 LAYOUT = b"L" * 16
 SILENCE = 2.0
@@ -143,7 +144,7 @@ ticket_loads = st.dictionaries(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(40))
 @given(
     st.lists(
         st.one_of(
@@ -205,7 +206,7 @@ def test_blocks_of_a_holder_that_left_go_piece_by_piece() -> None:
     assert sizes == sorted(sizes, reverse=True)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(40))
 @given(
     st.lists(
         st.tuples(

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from services.router.state.stream_targets import StreamPlacement
 from services.router.state.tickets import NOTHING, InFlightLoad, TicketTable
+from tests.support.examples import examples
 
 WORKERS = ("w1", "w2", "w3")
 SESSIONS = (1, 2)
@@ -140,7 +141,7 @@ class Tickets(RuleBasedStateMachine):
         assert all(self.table.stream_targets(worker) is None for worker in WORKERS)
 
 
-Tickets.TestCase.settings = settings(max_examples=50, stateful_step_count=30)
+Tickets.TestCase.settings = settings(max_examples=examples(20), stateful_step_count=30)
 TestTickets = Tickets.TestCase
 
 

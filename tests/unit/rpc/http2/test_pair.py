@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from baton.rpc.http2.framing import codes, frames
 from baton.rpc.http2.framing.codes import ErrorCode
 from baton.rpc.http2.limits import ConnectionLimits
+from tests.support.examples import examples
 from tests.unit.rpc.http2.pair import REQUEST, RESPONSE, TRAILERS, Side, give, pair, settle
 
 
@@ -26,7 +27,7 @@ def test_a_call():
     assert not client.http2.streams and not server.http2.streams
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(24))
 @given(
     window=st.integers(1, 70_000),
     connection=st.integers(65_535, 200_000),

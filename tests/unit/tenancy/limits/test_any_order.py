@@ -13,6 +13,7 @@ from baton.tenancy.limits.messages import Ask, LimitGrant
 from baton.tenancy.limits.owner import LimitOwner
 from baton.tenancy.limits.spec import Limit, LimitId, Measure, Subject, SubjectLimits
 from baton.tenancy.limits.term import ANSWER_SECONDS
+from tests.support.examples import examples
 
 FRONTENDS = 3
 PLACES = 7
@@ -243,5 +244,5 @@ class AnyOrderAndDeaths(AnyOrder):
 @pytest.mark.parametrize("machine", [AnyOrder, AnyOrderAndDeaths])
 def test_never_above_and_nothing_stays_taken(machine: type[AnyOrder]) -> None:
     case = machine.TestCase
-    case.settings = settings(max_examples=15, stateful_step_count=50, deadline=None)
+    case.settings = settings(max_examples=examples(6), stateful_step_count=50, deadline=None)
     case("runTest").runTest()

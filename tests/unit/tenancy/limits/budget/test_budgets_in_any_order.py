@@ -14,6 +14,7 @@ from baton.tenancy.limits.limiter import Limiter
 from baton.tenancy.limits.messages import Ask, LimitGrant
 from baton.tenancy.limits.owner import LimitOwner
 from baton.tenancy.limits.spec import LimitId, Measure, Subject, SubjectLimits
+from tests.support.examples import examples
 
 MONTH = 202611
 FRONTENDS = 3
@@ -370,7 +371,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 def test_never_above_and_nothing_is_lost() -> None:
     case = AnyOrder.TestCase
-    case.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
+    case.settings = settings(max_examples=examples(16), stateful_step_count=50, deadline=None)
     case("runTest").runTest()
 
 
