@@ -85,16 +85,25 @@ def admitted(engine: Engine, number: int) -> Admitted:
     return event
 
 
+def finish_all(
+    engine: Engine, numbers: Sequence[int]
+) -> dict[int, tuple[list[int], SequenceEnded]]:
+    """Run started sequences to their ends; answers tokens and the end of each."""
+    tokens: dict[int, list[int]] = {number: [] for number in numbers}
+    ended: dict[int, tuple[list[int], SequenceEnded]] = {}
+    while len(ended) < len(tokens):
+        for event in engine.step():
+            if isinstance(event, SampledTokens) and event.id in tokens:
+                tokens[event.id].extend(event.token_ids)
+            if isinstance(event, SequenceEnded) and event.id in tokens:
+                engine.close(event.id)
+                ended[event.id] = tokens[event.id], event
+    return ended
+
+
 def finish(engine: Engine, number: int) -> tuple[list[int], SequenceEnded]:
     """Run a started sequence to its end; answers tokens and the end."""
-    tokens: list[int] = []
-    while True:
-        for event in engine.step():
-            if isinstance(event, SampledTokens) and event.id == number:
-                tokens.extend(event.token_ids)
-            if isinstance(event, SequenceEnded) and event.id == number:
-                engine.close(number)
-                return tokens, event
+    return finish_all(engine, [number])[number]
 
 
 def prefill(engine: Engine, asked: SequenceRequest, choices: int) -> tuple[list[int], list[bytes]]:
@@ -130,9 +139,12 @@ def move_blocks(source: Engine, number: int, target: Engine, into: Admitted) -> 
 def test_in_chunks_as_in_one_piece(
     make_engine: MakeEngine, kind: str, family: str, sampling: SamplingParams
 ) -> None:
-    asked = [request(0, prompt(n), sampling, 8) for n in (1, 15, 16, 17, 33, 500)]
-    whole = make_engine(kind, family, chunk_tokens=4096)
-    expected = [alone(whole, each) for each in asked]
+    asked = [
+        request(i, prompt(n, seed=i), sampling, 8) for i, n in enumerate((1, 15, 16, 17, 33, 500))
+    ]
+    # At once as each alone: another test holds that.
+    outputs = run_local(make_engine(kind, family, chunk_tokens=4096), asked)
+    expected = [output.tokens[0] for output in outputs]
     # At least a block of prompt is computed per step, whatever the setting.
     for chunk in (1, 17, 100):
         chunked = make_engine(kind, family, chunk_tokens=chunk)
@@ -213,27 +225,45 @@ def test_two_choices_moved_to_another_engine_as_on_one(
     reference = make_engine(kind, family)
     source = make_engine(kind, family, chunk_tokens=64)
     target = make_engine(kind, family)
-    for length in (1, 15, 16, 17, 33, 500):
-        asked = request(0, prompt(length), sampling, OUTPUT)
-        expected = [alone(reference, replace(asked, choices=(choice,))) for choice in range(2)]
-        for engine in (source, target):
-            engine.evict_blocks()
-        first, keys = prefill(source, asked, choices=2)
-        for choice in range(2):
-            target.add(replace(asked, id=choice, choices=(choice,)))
-            into = admitted(target, choice)
+    # No two prompts begin alike, so that none finds blocks of another. At once as each alone:
+    # another test holds that.
+    asked = [
+        request(2 * i, prompt(length, seed=i), sampling, OUTPUT)
+        for i, length in enumerate((1, 15, 16, 17, 33, 500))
+    ]
+    single = [
+        replace(each, id=each.id + choice, choices=(choice,))
+        for each in asked
+        for choice in range(2)
+    ]
+    expected = [
+        output.tokens[each.choices[0]]
+        for each, output in zip(single, run_local(reference, single), strict=True)
+    ]
+    prefilled = {each.id: prefill(source, each, choices=2) for each in asked}
+    for choice in range(2):
+        for each in asked:
+            _, keys = prefilled[each.id]
+            moved = single[each.id + choice]
+            target.add(moved)
+            into = admitted(target, moved.id)
             assert list(into.keys) == keys
-            move_blocks(source, asked.id, target, into)
-            target.start(choice, length, output=first[choice : choice + 1])
-            rest, ended = finish(target, choice)
-            assert [first[choice], *rest] == expected[choice]
+            move_blocks(source, each.id, target, into)
+        for each in asked:
+            first, _ = prefilled[each.id]
+            target.start(each.id + choice, len(each.prompt), output=first[choice : choice + 1])
+        ends = finish_all(target, [each.id + choice for each in asked])
+        for each in asked:
+            rest, ended = ends[each.id + choice]
+            assert [prefilled[each.id][0][choice], *rest] == expected[each.id + choice]
             # Nothing of the prompt was computed again: only output tokens but the last.
             assert ended.computed_tokens == OUTPUT - 1
-            assert ended.cached_tokens == length
+            assert ended.cached_tokens == len(each.prompt)
             assert ended.output_tokens == OUTPUT - 1
-        source.close(asked.id)
-        if sampling is SEEDED:
-            assert expected[0] != expected[1]
+    for each in asked:
+        source.close(each.id)
+    if sampling is SEEDED:
+        assert all(expected[each.id] != expected[each.id + 1] for each in asked)
 
 
 @SAMPLED
@@ -244,24 +274,32 @@ def test_a_stream_taken_over_in_the_middle_goes_on_as_if_nothing_was(
     expected = alone(make_engine(kind, family), asked)
     source = make_engine(kind, family)
     target = make_engine(kind, family)
-    for known in (1, 10, 11, 12, 27, 39):
-        moved = replace(asked, output=tuple(expected[:known]))
-        # With nothing in place, and with the blocks that the first engine filled.
-        assert alone(target, moved) == expected[known:]
-        target.evict_blocks()
-        source.add(moved)
-        source.start(0, admitted(source, 0).cached_tokens)
+    # Roots of their own, so that none finds blocks of another.
+    moved = [
+        replace(asked, id=known, root=bytes([known]), output=tuple(expected[:known]))
+        for known in (1, 10, 11, 12, 27, 39)
+    ]
+    # With nothing in place, and with the blocks that the first engine filled.
+    for each, output in zip(moved, run_local(target, moved), strict=True):
+        assert output.tokens[0] == expected[each.id :]
+    target.evict_blocks()
+    filled: dict[int, int] = {}
+    for each in moved:
+        source.add(each)
+        source.start(each.id, admitted(source, each.id).cached_tokens)
         source.step()
-        target.add(moved)
-        into = admitted(target, 0)
+        target.add(each)
+        into = admitted(target, each.id)
         assert into.cached_tokens == 0
-        full = (21 + known) // 16
-        move_blocks(source, 0, target, replace(into, keys=into.keys[:full]))
-        target.start(0, 16 * full)
-        tokens, ended = finish(target, 0)
+        full = (21 + each.id) // 16
+        move_blocks(source, each.id, target, replace(into, keys=into.keys[:full]))
+        filled[each.id] = 16 * full
+        source.close(each.id)
+    for known, there in filled.items():
+        target.start(known, there)
+    for known, (tokens, ended) in finish_all(target, list(filled)).items():
         assert tokens == expected[known:]
-        assert ended.computed_tokens == max(1, 21 + known - 16 * full) + len(tokens) - 1
-        source.close(0)
+        assert ended.computed_tokens == max(1, 21 + known - filled[known]) + len(tokens) - 1
 
 
 @SAMPLED
