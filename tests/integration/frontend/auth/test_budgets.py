@@ -6,7 +6,6 @@ from typing import Any
 import grpc
 import httpx
 import pytest
-from openai import AsyncOpenAI, RateLimitError
 
 from baton.cluster import keys as names
 from baton.cluster.rendezvous import choose
@@ -61,7 +60,10 @@ async def budgeted(keys: Keys, nanodollars: int, tenant: str = "small") -> str:
     return (await keys.key(tenant))[1]
 
 
+@pytest.mark.xdist_group("openai")
 async def test_what_fits_runs_and_what_does_not_is_told_alike_everywhere(priced: Keys) -> None:
+    from openai import AsyncOpenAI, RateLimitError  # takes a second
+
     secret = await budgeted(priced, 2 * COST + COST - 1)
     assert [(await ask(priced, secret)).status_code for _ in range(2)] == [200, 200]
     refused = await ask(priced, secret)

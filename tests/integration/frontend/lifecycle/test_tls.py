@@ -6,7 +6,6 @@ from typing import Any
 
 import grpc
 import httpx
-import openai
 import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
@@ -34,7 +33,10 @@ async def secure_stage(empty_stage: Any) -> Any:
     return empty_stage
 
 
+@pytest.mark.xdist_group("openai")
 async def test_openai_over_https(secure_stage: Any) -> None:
+    import openai  # takes a second
+
     url = secure_stage.http_url.replace("http://", "https://")
     messages: Any = [{"role": "user", "content": "hi"}]
     http = httpx.AsyncClient(verify=client_context(), timeout=30)

@@ -6,8 +6,6 @@ from typing import Any, get_type_hints
 
 import msgspec
 import pytest
-from openai.types import completion_create_params as openai_completion
-from openai.types.chat import completion_create_params as openai_chat
 
 from baton.errors import BatonError, Reason
 from services.frontend.openai.request.decode import read_chat, read_completion
@@ -26,8 +24,12 @@ def read(body: Body, **fields: Any) -> ChatBody | CompletionBody:
     return READ[body](msgspec.json.encode(fields))
 
 
+@pytest.mark.xdist_group("openai")
 @pytest.mark.parametrize("body", READ)
 def test_every_field_that_openai_or_vllm_document_is_known(body: Body) -> None:
+    from openai.types import completion_create_params as openai_completion  # takes a second
+    from openai.types.chat import completion_create_params as openai_chat
+
     module: Any = openai_chat if body is Body.CHAT else openai_completion
     documented = {
         *get_type_hints(module.CompletionCreateParamsBase),
