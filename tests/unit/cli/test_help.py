@@ -19,7 +19,14 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
         yield from commands(inner, (*path, name))
 
 
-ALL = dict(commands(typer.main.get_command(app)))
+COMMAND = typer.main.get_command(app)
+ALL = dict(commands(COMMAND))
+
+
+@pytest.fixture(autouse=True)
+def commands_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not of all functions for each `--help` anew."""
+    monkeypatch.setattr("typer.testing._get_command", lambda _: COMMAND)
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)

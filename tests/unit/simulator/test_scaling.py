@@ -49,10 +49,22 @@ def run(
     return simulate_scaling(workload, cluster, POLICIES["baton-queue"], scaling)
 
 
-def test_a_load_that_rises_gets_workers_and_one_that_falls_gives_them_back() -> None:
-    # A day of 20 minutes, from half a worker's load to three and a half.
+@pytest.fixture(scope="module")
+def day() -> tuple[Trace, ScalingOutcome]:
+    """A day of 20 minutes, from half a worker's load to three and a half, and what came of it."""
     workload = follow_curve(trace(1_900, 1_200.0), LoadCurve(1_200.0, peak=7.0), 0)
-    outcome = run(workload)
+    return workload, run(workload)
+
+
+SHARED = pytest.mark.xdist_group("scaling-day")
+"""Of tests that share a run."""
+
+
+@SHARED
+def test_a_load_that_rises_gets_workers_and_one_that_falls_gives_them_back(
+    day: tuple[Trace, ScalingOutcome],
+) -> None:
+    workload, outcome = day
     assert outcome.finished == outcome.requests
     assert 4 <= outcome.peak <= MOST
     assert outcome.sizes[-1][1] < outcome.peak
@@ -107,9 +119,12 @@ def test_the_last_worker_is_lost_and_what_waits_is_served_by_the_next() -> None:
     assert outcome.p99 >= 20.0
 
 
-def test_queue_length_alone_starts_too_late_and_reverses() -> None:
-    workload = follow_curve(trace(1_900, 1_200.0), LoadCurve(1_200.0, peak=7.0), 0)
-    needed, queue = run(workload), run(workload, replace(SCALING, scaler="queue"))
+@SHARED
+def test_queue_length_alone_starts_too_late_and_reverses(
+    day: tuple[Trace, ScalingOutcome],
+) -> None:
+    workload, needed = day
+    queue = run(workload, replace(SCALING, scaler="queue"))
     assert queue.in_time < needed.in_time
 
 

@@ -3,11 +3,15 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.support.modules import modules
+
+# They read the modules once, in one process.
+pytestmark = pytest.mark.xdist_group("log-events")
 
 EVENT = re.compile(r"([a-z]+)\.[a-z_]+\.[a-z_]+")
 AREAS = """
@@ -41,9 +45,16 @@ FIELDS = """
 """Names of fields. Use one of them for what it means elsewhere; `peer` is another instance's id."""
 
 
-def calls(path: Path) -> Iterator[ast.Call]:
-    """Yield the calls of a module that log an event, also through `partial`."""
-    for node in ast.walk(ast.parse(path.read_text())):
+@cache
+def calls(path: Path) -> tuple[ast.Call, ...]:
+    """Return the calls of a module that log an event, also through `partial`."""
+    text = path.read_text()
+    # Most modules have no `log`: to parse all of them takes a second.
+    return tuple(_calls(ast.parse(text))) if re.search(r"\blog\b", text) else ()
+
+
+def _calls(module: ast.Module) -> Iterator[ast.Call]:
+    for node in ast.walk(module):
         if isinstance(node, ast.Call):
             if _logs(node.func):
                 yield node
