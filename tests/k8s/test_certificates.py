@@ -30,6 +30,7 @@ EXPIRY = "baton_tls_certificate_expiry_timestamp_seconds"
 MODEL, TOKENS = "baton-tiny", 16
 DECODE, STRANGER = ("Deployment", "decode"), "deployment/stranger"
 VARIABLES = ("BATON_TLS_CERT", "BATON_TLS_KEY", "BATON_TLS_CA")
+PLAIN_SUFFIX = "-plain"
 PLAIN = ("env", *(f"--unset={name}" for name in VARIABLES), "baton")
 """The commands of a container without its certificate."""
 CALL_PLAINLY = """
@@ -165,15 +166,32 @@ async def test_who_has_no_certificate_gets_nothing(cluster):
     assert {answer[2] for answer in answers} == {"UNAVAILABLE"}
 
 
+def names_certificates(one):
+    return one["kind"] == "ConfigMap" and not one["data"].keys().isdisjoint(VARIABLES)
+
+
+def without_variables(config_map):
+    """Return a copy of a ConfigMap that names no certificate."""
+    plain = deepcopy(config_map)
+    plain["metadata"]["name"] += PLAIN_SUFFIX
+    plain["data"] = {name: each for name, each in plain["data"].items() if name not in VARIABLES}
+    return plain
+
+
 async def test_a_pod_without_certificates_never_takes_part(cluster, objects, certificates):
     decode = next(one for one in objects if (one["kind"], one["metadata"]["name"]) == DECODE)
     stranger = deepcopy(decode)
     stranger["metadata"]["name"] = "stranger"
     stranger["spec"]["replicas"] = 1
     spec = stranger["spec"]["template"]["spec"]
+    plain = [without_variables(one) for one in objects if names_certificates(one)]
+    sources = {one["metadata"]["name"].removesuffix(PLAIN_SUFFIX) for one in plain}
     for container in (*spec["initContainers"], *spec["containers"]):
-        container["env"] = [one for one in container["env"] if one["name"] not in VARIABLES]
-    cluster.apply(given_out(objects, certificates, stranger))
+        for source in container["envFrom"]:
+            if source["configMapRef"]["name"] in sources:
+                source["configMapRef"]["name"] += PLAIN_SUFFIX
+    assert sources, "or the stranger has its certificate all the same"
+    cluster.apply(given_out(objects, certificates, stranger, *plain))
 
     def refused(container):
         logs = [log for pod in cluster.of(STRANGER) for log in pod.logs.glob(f"{container}-*.log")]

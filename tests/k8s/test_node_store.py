@@ -86,7 +86,7 @@ async def test_a_worker_shares_memory_with_the_store_of_its_node(cluster):
     assert sorted(pod.identity.node for pod in found) == ["a", "a", "b", "b"]
     for pod in found:
         (attached,) = events(pod, "worker", "kv.store.attached")
-        assert (attached["store"], attached["transport"]) == (f"{pod.identity.node}-kv", "shm")
+        assert (attached["peer"], attached["transport"]) == (f"{pod.identity.node}-kv", "shm")
 
 
 async def test_workers_of_a_node_share_what_its_store_holds(cluster, load):
