@@ -1,7 +1,7 @@
 """Layout of a batch's KV in pages: queries in groups, and the step for the kernels."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ _GROUP_BYTES = {"cpu": 2 * 1024 * 1024, "cuda": 256 * 1024 * 1024}
 """Maximum bytes that a group of several sequences gathers per layer. On a CPU they are read again
 from the cache, which makes decoding of many long sequences half as fast again.
 """
+_MASK_BYTES = 32 * 1024 * 1024
+"""Maximum bytes of a chunk's mask; at least a block of rows. Of 512 tokens that attend to 131,072
+with eight heads per KV head it would be 2 GiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class PagedKv(KvPool):
         positions: list[int] = []
         slots: list[int] = []
         spans: list[tuple[int, int, int]] = []
-        planned = []
+        planned: list[AttentionGroup] = []
         for group in groups:
             first = len(positions)
             for query in group:
@@ -100,8 +103,10 @@ class PagedKv(KvPool):
                     kept = position >= query.num_computed_tokens
                     page = query.pages[position // size] if kept else self.scratch_page
                     slots.append(page * self._layers * 2 * size + position % size)
-            if self.kernels.grouped:
-                planned.append(self._group(group, first, len(positions)))
+            if self.kernels.grouped and len(group) == 1:
+                planned.extend(self._chunk(group[0], first))
+            elif self.kernels.grouped:
+                planned.append(self._streams(group, first))
         steps = torch.arange(self._layers, device=device).unsqueeze(1) * (2 * size)
         keys = torch.tensor(slots, device=device) + steps
         return AttentionStep(
@@ -120,30 +125,57 @@ class PagedKv(KvPool):
         if pages:
             self.pool[torch.tensor(pages, device=self.pool.device)] = 0
 
-    def _group(self, group: Sequence[Query], first: int, last: int) -> AttentionGroup:
+    def _chunk(self, query: Query, first: int) -> Iterator[AttentionGroup]:
+        """Yield the groups of one sequence, the last rows first.
+
+        They share the mask of the last one: the others see as many fewer keys as they are earlier.
+        """
+        size, heads = self.block_tokens, self._heads_per_kv_head
+        columns = torch.arange(query.blocks(size) * size, device=self.pool.device)
+        row_bytes = heads * len(columns) * self.pool.dtype.itemsize
+        # Whole blocks, so that a group's keys are fewer by as many as its rows are earlier.
+        most = max(1, _MASK_BYTES // (row_bytes * size)) * size
+        count = min(most, query.end - query.start)
+        rows = torch.arange(query.end - count, query.end, device=self.pool.device)
+        # Rows of the query matrix: all tokens of a group's first head, then of the next.
+        mask = self._mask((columns > rows.unsqueeze(1)).expand(heads, -1, -1))
+        end = query.end
+        while end > query.start:
+            begin = max(query.start, end - count)
+            part = mask[:, count - (end - begin) :, query.end - end :]
+            yield AttentionGroup(
+                first=first + begin - query.start,
+                last=first + end - query.start,
+                sequences=1,
+                blocks=self._block_rows([replace(query, start=begin, end=end)]),
+                mask=part.reshape(1, 1, -1, part.shape[-1]),
+            )
+            end = begin
+
+    def _streams(self, group: Sequence[Query], first: int) -> AttentionGroup:
+        """Return the group of the single tokens of several sequences."""
         device = self.pool.device
-        table = self._table(group)
-        blocks = table.shape[1]
-        keys = table.flatten() * (2 * self._layers)
-        layers = torch.arange(self._layers, device=device).unsqueeze(1) * 2
+        blocks = max(query.blocks(self.block_tokens) for query in group)
         columns = torch.arange(blocks * self.block_tokens, device=device)
-        if len(group) == 1:
-            (query,) = group
-            rows = torch.arange(query.start, query.end, device=device)
-            hidden = columns > rows.unsqueeze(1)
-            # Rows of the query matrix: all tokens of a group's first head, then of the next.
-            hidden = hidden.repeat(self._heads_per_kv_head, 1).view(1, 1, -1, len(columns))
-        else:
-            ends = torch.tensor([query.end for query in group], device=device)
-            hidden = (columns >= ends.unsqueeze(1)).view(len(group), 1, 1, -1)
-        mask = torch.zeros(hidden.shape, dtype=self.pool.dtype, device=device)
+        ends = torch.tensor([query.end for query in group], device=device)
+        hidden = (columns >= ends.unsqueeze(1)).view(len(group), 1, 1, -1)
         return AttentionGroup(
             first=first,
-            last=last,
+            last=first + len(group),
             sequences=len(group),
-            blocks=torch.cat((keys + layers, keys + layers + 1), dim=1),
-            mask=mask.masked_fill_(hidden, -torch.inf),
+            blocks=self._block_rows(group),
+            mask=self._mask(hidden),
         )
+
+    def _mask(self, hidden: Tensor) -> Tensor:
+        mask = torch.zeros(hidden.shape, dtype=self.pool.dtype, device=self.pool.device)
+        return mask.masked_fill_(hidden, -torch.inf)
+
+    def _block_rows(self, queries: Sequence[Query]) -> Tensor:
+        """Return the rows of the pool's blocks: [layers, 2 · queries · blocks]."""
+        keys = self._table(queries).flatten() * (2 * self._layers)
+        layers = torch.arange(self._layers, device=self.pool.device).unsqueeze(1) * 2
+        return torch.cat((keys + layers, keys + layers + 1), dim=1)
 
     def _table(self, queries: Sequence[Query]) -> Tensor:
         """Return the pages: [queries, blocks of the longest]."""
