@@ -191,6 +191,9 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         prompt = client.tokens(options.tokens)
         async with streaming(client) as beside, watching(up.fleet) as watched:
             first, output = await client.ask(prompt, OUTPUT_TOKENS)
+        async with streaming(client) as after:  # the machine may have changed since
+            await asyncio.sleep(options.alone)
+        alone += after
         result = prefill_rows(watched, before, pages)
         result["first_seconds"] = first
         result["p99_alone"], result["p99_beside"] = percentile(alone, 99), percentile(beside, 99)
@@ -262,7 +265,9 @@ def show_curve(parts: list[Segment], curve: Curve) -> None:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokens", type=int, default=131_000, help="tokens of the prompt")
     parser.add_argument("--context", type=int, default=131_072, help="of the model")
-    parser.add_argument("--alone", type=float, default=5.0, help="seconds of the stream alone")
+    parser.add_argument(
+        "--alone", type=float, default=30.0, help="seconds of the stream alone, before and after"
+    )
 
 
 if __name__ == "__main__":
