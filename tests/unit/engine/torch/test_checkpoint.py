@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -122,7 +123,7 @@ def test_ends_of_sequence_come_from_generation_config_first(
 def test_what_this_engine_does_not_have_is_refused_by_name(
     edited_checkpoint: EditedCheckpoint,
 ) -> None:
-    for fields, name in [
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"architectures": ["GemmaForCausalLM"]}, "GemmaForCausalLM"),
         ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope scaling dynamic"),
         ({"rope_parameters": {"rope_type": "yarn", "factor": 0.0}}, "not positive"),
@@ -136,7 +137,8 @@ def test_what_this_engine_does_not_have_is_refused_by_name(
         ({"num_key_value_heads": 3}, "sizes"),
         ({"vocab_size": "many"}, "vocab_size"),
         ({"hidden_size": None}, "hidden_size"),
-    ]:
+    ]
+    for fields, name in cases:
         path = edited_checkpoint(**fields)
         with pytest.raises(CheckpointError, match=name) as caught:
             read_config(path)
