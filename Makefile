@@ -293,6 +293,10 @@ soak: $(DEV) $(GENERATED) ## Test: run the long tests: all faults with five seed
 	@$(BIN)/python -m bench.faults --engine torch --json build/faults-torch-1.json
 	@$(BIN)/python -m bench.faults.soak
 
+.PHONY: families
+families: $(DEV) $(VLLM) $(GENERATED) ## Benchmarks: compare tokens of families in vLLM with vLLM alone; ARGS="gemma3" for some
+	@$(BIN)/python -m bench.families $(ARGS)
+
 .PHONY: bench-smoke
 bench-smoke: $(DEV) $(GENERATED) ## Benchmarks: run every benchmark at its smallest size; ARGS="kv limits" for some
 	@$(BIN)/python -m bench.smoke $(ARGS)

@@ -63,7 +63,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "mistral": ("Mistral", {"sliding_window": WINDOW}),
     "mistral-covered": ("Mistral", {"sliding_window": CONTEXT}),
-    "gemma2": ("Gemma2", {"sliding_window": WINDOW, "query_pre_attn_scalar": 32}),
+    "gemma2": (
+        "Gemma2",
+        # vLLM has no other output layer for it.
+        {"sliding_window": WINDOW, "query_pre_attn_scalar": 32, "tie_word_embeddings": True},
+    ),
     "gemma3": (
         "Gemma3",
         {
@@ -85,6 +89,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "intermediate_size_mlp": 256,
         },
     ),
+    "qwen3-next": ("Qwen3Next", _EXPERTS | {"shared_expert_intermediate_size": 64}),
     "deepseek-v3": (
         "DeepseekV3",
         {

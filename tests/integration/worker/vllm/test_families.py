@@ -19,12 +19,12 @@ from baton.engine.factory import create_engine
 from baton.engine.local import run_local
 from baton.engine.self_check import check_kv_moves
 from baton.engine.testing.random_families import VLLM_FAMILIES, VOCAB, write_family
+from baton.engine.testing.vllm_alone import stock
 from baton.engine.vllm.environment import prepare
 from baton.kv.verify import ALWAYS
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
 from tests.integration.worker.test_flipped_bits import rig
-from tests.support.processes.vllm_reference import stock
 from tests.support.stores import MIB
 
 pytestmark = [

@@ -1,0 +1,40 @@
+"""Reference outputs of vLLM without Baton."""
+
+from typing import Any
+
+KV_BYTES = 128 * 1024 * 1024
+
+
+def stock(asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """Send prompts to `LLM` one after the other: others in a batch may change rounding."""
+    from vllm import LLM, SamplingParams
+
+    llm = LLM(
+        model=asked["model"],
+        dtype="float32",
+        skip_tokenizer_init=True,
+        enforce_eager=True,
+        block_size=32,
+        kv_cache_memory_bytes=KV_BYTES,
+        max_num_batched_tokens=512,
+        enable_prefix_caching=False,
+        disable_log_stats=True,
+    )
+    params = SamplingParams(
+        temperature=0,
+        max_tokens=asked["output_tokens"],
+        ignore_eos=True,
+        logprobs=2,
+        detokenize=False,
+    )
+    answers = []
+    for prompt in asked["prompts"]:
+        (output,) = llm.generate([{"prompt_token_ids": prompt}], params, use_tqdm=False)
+        completion = output.outputs[0]
+        gaps = []
+        for entry in completion.logprobs:
+            best = sorted((each.logprob for each in entry.values()), reverse=True)
+            gaps.append(best[0] - best[1])
+        answers.append({"tokens": list(completion.token_ids), "gaps": gaps})
+    llm.llm_engine.engine_core.shutdown()
+    return answers

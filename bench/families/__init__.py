@@ -1,0 +1,1 @@
+"""The tokens of models of many families, compared with those of vLLM alone."""
