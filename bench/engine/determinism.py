@@ -3,7 +3,7 @@
 Half of the outputs are greedy, half are sampled with a seed. Each is computed alone on one thread,
 and again in every way in which a cluster may compute it. A row counts the outputs that changed.
 
-    python -m bench.engine.determinism [--models tiny,64M,292M] [--answers 120]
+    python -m bench.engine.determinism [--models tiny,64M,292M,/a/checkpoint] [--answers 120]
         [--rows split,moved] [--deterministic off] [--json FILE --resume]
 
 292M takes half an hour of a core. FILE is written after every 8 outputs of a row. With --resume, a
@@ -12,6 +12,7 @@ run continues from FILE and prints one table of all results; it rejects a FILE o
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any
 
 from bench.engine.ways import AT_ONCE, TOKENS, Ways, requests
@@ -25,7 +26,7 @@ Results = dict[str, dict[str, Any]]
 def measure(options: argparse.Namespace) -> Results:
     results = read(options)
     for name in options.models.split(","):
-        model = ROOT / "models" / "baton-tiny" if name == "tiny" else random_llama(name)
+        model = ROOT / "models" / "baton-tiny" if name == "tiny" else model_of(name)
         ways = Ways(model, options.deterministic)
         info = ways.here.info
         computed_by = {
@@ -54,6 +55,11 @@ def measure(options: argparse.Namespace) -> Results:
                 cli.write(options, results)
         show(name, of_model)
     return results
+
+
+def model_of(name: str) -> Path:
+    """Return the directory of a random model, or a directory that is named itself."""
+    return Path(name) if "/" in name else random_llama(name)
 
 
 def read(options: argparse.Namespace) -> Results:

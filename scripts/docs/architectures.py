@@ -18,7 +18,7 @@ get a model.
 - **yes**: served, not compared here. Workers check at start that moved KV gives the same tokens.
 - Otherwise the reason why it is not supported.
 
-A sliding window must cover the context with torch, and may be narrower with vllm. With `--engine vllm`, vLLM
+Layers with a sliding window keep the KV of the whole context in both engines. With `--engine vllm`, vLLM
 decides on architectures that the table lacks. The simulator takes the models of the torch engine.
 
 """

@@ -1,6 +1,6 @@
 """The shape of a model, read from a checkpoint's config.json as transformers 4 or 5 writes it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from baton.engine.checkpoint.rope_config import LACKS, LongRope, Rope, read_rope
 from baton.engine.support.architectures import TORCH_FAMILIES
 from baton.engine.support.check import EngineKind, check_architecture
 from baton.engine.support.documents import CONFIG, CheckpointError, read_document
+from baton.engine.support.kv_facts import KvFacts, layer_windows
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
@@ -53,10 +54,10 @@ class _ModelConfigJson(msgspec.Struct):
     head_dim: int | None = None
     rms_norm_eps: float = 1e-6
     rope_theta: float | None = None
+    rope_local_base_freq: float | None = None
     rope_scaling: dict[str, Any] | None = None
     rope_parameters: dict[str, Any] | None = None
     tie_word_embeddings: bool | None = None
-    hidden_act: str = "silu"
     torch_dtype: str | None = None
     dtype: str | None = None
     quantization_config: dict[str, Any] | None = None
@@ -87,7 +88,9 @@ def read_config(
     document = read_document(path, _ModelConfigJson)
     family = next(TORCH_FAMILIES[name] for name in document.architectures if name in TORCH_FAMILIES)
     _refuse_unknown(path, document)
-    options = read_options(path, family)
+    facts = read_document(path, KvFacts)
+    windows = layer_windows(facts, document.num_hidden_layers, context_tokens)
+    options = read_options(path, family, windows)
     head_size = document.head_dim or document.hidden_size // document.num_attention_heads
     rotated = int(head_size * options.rotary_share)
     if rotated % 2:
@@ -95,7 +98,9 @@ def read_config(
             f"{path} has a partial_rotary_factor of {options.rotary_share}, which is not an even "
             f"number of a head's {head_size} values: they are rotated in pairs."
         )
-    rope = _rope(path, document, context_tokens, rotated)
+    rope, local_rope = _ropes(path, document, context_tokens, rotated)
+    if windows and local_rope is not None:
+        options = replace(options, local_rope=local_rope)
     dtype = (document.dtype or document.torch_dtype or "float32").removeprefix("torch.")
     if dtype not in DTYPES:
         raise CheckpointError(
@@ -137,7 +142,6 @@ def read_eos_token_ids(directory: Path) -> tuple[int, ...]:
 
 def _refuse_unknown(path: Path, document: _ModelConfigJson) -> None:
     unknown = {
-        f"hidden_act {document.hidden_act}": document.hidden_act != "silu",
         "quantization_config": document.quantization_config is not None,
     }
     for what, present in unknown.items():
@@ -154,15 +158,27 @@ def _refuse_unknown(path: Path, document: _ModelConfigJson) -> None:
         raise CheckpointError(f"{path} has inconsistent sizes.")
 
 
-def _rope(path: Path, document: _ModelConfigJson, context_tokens: int, rotated: int) -> Rope:
-    # transformers 5 writes rope_parameters; earlier releases wrote rope_theta and optionally
-    # rope_scaling. Phi-3 has the original context outside of both.
+def _ropes(
+    path: Path, document: _ModelConfigJson, context_tokens: int, rotated: int
+) -> tuple[Rope, Rope | None]:
+    """Return the rope of all layers, or of those without and of those with a window."""
+    # transformers 5 writes rope_parameters, for Gemma 3 by kind of layer; earlier releases wrote
+    # rope_theta, rope_local_base_freq for layers with a window, and optionally rope_scaling. Phi-3
+    # has the original context outside of all.
     fields = dict(document.rope_parameters or document.rope_scaling or {})
+    local = fields.pop("sliding_attention", None)
+    fields = fields.pop("full_attention", None) or fields
+    if document.rope_local_base_freq is not None:
+        local = {"rope_theta": document.rope_local_base_freq}
     if document.rope_theta is not None:
         fields.setdefault("rope_theta", document.rope_theta)
     if document.original_max_position_embeddings is not None:
         fields["original_max_position_embeddings"] = document.original_max_position_embeddings
-    return read_rope(path, fields, document.max_position_embeddings, context_tokens, rotated)
+    longest = document.max_position_embeddings
+    found = read_rope(path, fields, longest, context_tokens, rotated)
+    if local is None:
+        return found, None
+    return found, read_rope(path, local, longest, context_tokens, rotated)
 
 
 def _context_tokens(document: _ModelConfigJson, rope: Rope, context_tokens: int) -> int:

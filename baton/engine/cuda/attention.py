@@ -14,6 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from baton.engine.torch.attention import ScoreOptions
+
 _ROWS = 64
 _KEYS = 64
 _LEAST_SIZE = 16
@@ -27,7 +29,10 @@ def _attend(  # type: ignore[no-untyped-def]  # Triton's language
     spans,
     table,
     found,
+    sinks,
     scale,
+    softcap,
+    window,
     layer_offset,
     page_values,
     table_blocks,
@@ -40,6 +45,9 @@ def _attend(  # type: ignore[no-untyped-def]  # Triton's language
     block: tl.constexpr,
     rows: tl.constexpr,
     step_keys: tl.constexpr,
+    has_window: tl.constexpr,
+    has_softcap: tl.constexpr,
+    has_sinks: tl.constexpr,
 ):
     """Write one tile of [tokens, heads, size]."""
     sequence = tl.program_id(0)
@@ -62,11 +70,19 @@ def _attend(  # type: ignore[no-untyped-def]  # Triton's language
     queries = tl.load(
         q + place[:, None] + column[None, :], mask=real[:, None] & inside[None, :], other=0.0
     )
-    highest = tl.full((rows,), float("-inf"), dtype=tl.float32)
+    # A row that has seen no key has a number, so that what is hidden from it weighs nothing.
+    highest = tl.full((rows,), -1e30, dtype=tl.float32)
     total = tl.zeros((rows,), dtype=tl.float32)
+    if has_sinks:
+        highest = tl.load(sinks + kv_head * group + head, mask=head < group, other=0.0)
+        highest = highest.to(tl.float32)
+        total += 1.0
     sums = tl.zeros((rows, size_columns), dtype=tl.float32)
     end = start + tl.minimum(tile + tile_tokens, count)
-    for at in range(0, end, step_keys):
+    begin = 0
+    if has_window:
+        begin = tl.maximum(start + tile - window + 1, 0) // step_keys * step_keys
+    for at in range(begin, end, step_keys):
         key = at + tl.arange(0, step_keys)
         there = key < end
         page = tl.load(table + sequence * table_blocks + key // block, mask=there, other=0)
@@ -77,7 +93,12 @@ def _attend(  # type: ignore[no-untyped-def]  # Triton's language
             other=0.0,
         )
         scores = tl.dot(queries, keys, input_precision="ieee") * scale
+        if has_softcap:
+            scores = softcap * (2 * tl.sigmoid(2 * scores / softcap) - 1)
         scores = tl.where(key[None, :] <= position[:, None], scores, float("-inf"))
+        if has_window:
+            behind = key[None, :] + window <= position[:, None]
+            scores = tl.where(behind, float("-inf"), scores)
         new = tl.maximum(highest, tl.max(scores, 1))
         weights = tl.exp(scores - new[:, None])
         shrink = tl.exp(highest - new)
@@ -105,7 +126,7 @@ def attend(
     spans: Tensor,
     table: Tensor,
     block_tokens: int,
-    scale: float,
+    scores: ScoreOptions,
 ) -> Tensor:
     """Return the attention of queries over pages that already hold the batch's KV.
 
@@ -116,7 +137,7 @@ def attend(
         spans: [sequences, 3]: a sequence's first token, number of tokens, and first position.
         table: [sequences, blocks]: pages.
         block_tokens: of a page.
-        scale: factor of scores.
+        scores: how they become weights.
 
     Returns:
         [tokens, heads, head_size]
@@ -138,7 +159,10 @@ def attend(
         spans,
         table,
         found,
-        scale,
+        q if scores.sinks is None else scores.sinks,
+        scores.factor(size),
+        scores.softcap,
+        scores.window,
         layer * pool.stride(1),
         pool.stride(0),
         table.shape[1],
@@ -151,5 +175,8 @@ def attend(
         block=block_tokens,
         rows=_ROWS,
         step_keys=_KEYS,
+        has_window=scores.window > 0,
+        has_softcap=scores.softcap > 0,
+        has_sinks=scores.sinks is not None,
     )
     return found

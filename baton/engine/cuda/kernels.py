@@ -35,6 +35,7 @@ class TritonKernels(PlainKernels):
     def attend(self, kv: KvPool, step: AttentionStep, heads: Heads, qkv: Tensor) -> Tensor:
         q, k, v = rotated(kv, heads, qkv)
         kv.write(heads.layer, step, k, v)
-        scale = heads.score_scale(kv.head_size)
-        found = attend(q, kv.pool, heads.layer, step.spans, step.table, kv.block_tokens, scale)
+        found = attend(
+            q, kv.pool, heads.layer, step.spans, step.table, kv.block_tokens, heads.scores
+        )
         return found.view(q.shape[0], -1)

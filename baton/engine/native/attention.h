@@ -13,6 +13,17 @@ struct Span {
   int64_t first, count, start;
 };
 
+// What makes scores of products of queries and keys, and weights of scores.
+struct Scores {
+  double scale;
+  int64_t window;  // of its last keys, its own included, does a row see so many; 0: all
+  double softcap;  // bound of scores; 0: none
+  std::optional<Tensor> sinks;  // [heads]: scores of one more key each, whose value is zero
+
+  // Whether it is more than a product.
+  bool special() const { return window || softcap != 0 || sinks; }
+};
+
 // Attention of each row, a token's head, is a function of its query and of the keys and values before
 // it, in bits. Of 64 keys at a time, by their positions: a score is a sum over the head in order, weights
 // are powers of two, a sum of weights takes 16 neighbours at a time as a tree, and a sum of values goes
@@ -26,6 +37,8 @@ struct Attention {
   static constexpr int N = M::N, W = N * kWide, P = M::P;
   static constexpr int kVectors = kKeys / N, kGroups = kKeys / kGroup;
   static constexpr C kHidden = -std::numeric_limits<C>::infinity();
+  // Of a row that has seen no key: less than any score, and a number, so that what is hidden weighs nothing.
+  static constexpr C kLeast = std::numeric_limits<C>::lowest() / 4;
 
   const Shape& shape;
   const T* qkv;
@@ -36,6 +49,21 @@ struct Attention {
   const Span* spans;
   const int64_t* table;
   int64_t columns;
+  int64_t window;  // see Scores
+  C softcap, steepness;  // a score is softcap · tanh(steepness / 2 · product)
+  std::vector<C> sinks;  // in the unit of scores
+
+  // The first position that a row at this one sees.
+  int64_t first_key(int64_t position) const {
+    return window ? std::max<int64_t>(0, position + 1 - window) : 0;
+  }
+  // Where the 64 keys begin that have it: what is taken together is a matter of positions alone.
+  int64_t first_block(int64_t position) const { return first_key(position) / kKeys * kKeys; }
+
+  INLINE V capped(V score) const {
+    const V power = exponential<C, N>(score * steepness);
+    return softcap * (1 - 2 / (1 + power));
+  }
 
   // Where the first head's K and V of 64 positions lie, 16 by 16.
   struct Keys {
@@ -74,8 +102,8 @@ struct Attention {
   // ROWS queries with the keys and values of a head, `offset` words beyond the first head's. Lanes are
   // keys, then values of the head. What is read next is fetched meanwhile.
   template <int ROWS>
-  void rows_block(const E* queries, const Keys& here, const Keys& next, int64_t offset, int count,
-                  C* found, int64_t lanes, Row* rows, E* weights) const {
+  void rows_block(const E* queries, const Keys& here, const Keys& next, int64_t offset, int hidden,
+                  int count, C* found, int64_t lanes, Row* rows, E* weights) const {
     const int64_t size = shape.size, words = size / P;
     V scores[ROWS][kVectors];
 #pragma GCC unroll 2
@@ -93,9 +121,12 @@ struct Attention {
         for (int w = 0; w < kAtOnce; ++w) scores[r][first + w] = products[r][w];
     }
     V shrink[ROWS];
+    const bool bounded = softcap != 0;
     for (int r = 0; r < ROWS; ++r) {
       V most = V{} + rows[r].best;
       for (int v = 0; v < kVectors; ++v) {
+        if (bounded) scores[r][v] = capped(scores[r][v]);
+        for (int t = 0; t < std::min(N, hidden - v * N); ++t) scores[r][v][t] = kHidden;
         for (int t = std::max(0, count - v * N); t < N; ++t) scores[r][v][t] = kHidden;
         most = maximum(most, scores[r][v]);
       }
@@ -168,21 +199,23 @@ struct Attention {
     std::memcpy(queries, qkv + span.first * shape.line + first_head * group * size,
                 count * size * sizeof(T));
     std::memset(found, 0, count * lanes * sizeof(C));
-    std::fill(rows, rows + count, Row{kHidden, 0});
-    const int64_t last = span.start;
-    Keys next = keys_of(sequence, 0, last, first_head);
-    for (int64_t from = 0; from <= last; from += kKeys) {
+    for (int64_t row = 0; row < count; ++row)
+      rows[row] = sinks.empty() ? Row{kLeast, 0} : Row{sinks[first_head * group + row], 1};
+    const int64_t last = span.start, low = first_key(last);
+    Keys next = keys_of(sequence, first_block(last), last, first_head);
+    for (int64_t from = first_block(last); from <= last; from += kKeys) {
       const int keys = std::min<int64_t>(kKeys, last + 1 - from);
       const Keys here = next;
       const bool ends = from + kKeys > last;
-      next = ends ? keys_of(after, 0, spans[after].start, after_head)
+      next = ends ? keys_of(after, first_block(spans[after].start), spans[after].start, after_head)
                   : keys_of(sequence, from + kKeys, last, first_head);
+      const int hidden = std::max<int64_t>(0, low - from);
       for (int64_t head = 0; head < heads; ++head)
         for (int64_t row = head * group; row < (head + 1) * group;) {
           const int64_t some = std::min<int64_t>(kRows, (head + 1) * group - row);
           with_count<kRows>(some, [&](auto some) {
             rows_block<decltype(some)::value>(queries + row * words, here, next,
-                                              shape.head(head) / P, keys, found + row * lanes,
+                                              shape.head(head) / P, hidden, keys, found + row * lanes,
                                               lanes, rows + row, weights);
           });
           row += some;
@@ -240,15 +273,21 @@ void Attention<T>::chunk(int64_t sequence, int64_t kv_head, int64_t tile, Scratc
     positions[r / N][r % N] = static_cast<C>(first_position + r / group);
   }
   for (int w = 0; w < kWide; ++w) {
-    best[w] = V{} + kHidden;
+    best[w] = V{} + kLeast;
     sums[w] = V{};
   }
+  for (int64_t r = 0; r < (sinks.empty() ? 0 : tokens * group); ++r) {
+    best[r / N][r % N] = sinks[kv_head * group + r % group];
+    sums[r / N][r % N] = 1;
+  }
 
-  for (int64_t from = 0; from <= last_position; from += kKeys) {
+  for (int64_t from = first_block(first_position); from <= last_position; from += kKeys) {
     const int count = std::min<int64_t>(kKeys, last_position + 1 - from);
     const Keys here = keys_of(sequence, from, last_position, kv_head);
     const int used = (count + kGroup - 1) / kGroup * kGroup;
     const bool masked = from + used - 1 > first_position;
+    const bool behind = from < first_key(last_position);  // keys that some rows no longer see
+    const bool bounded = softcap != 0;
     V most[kWide], base[kWide], shrink[kWide];
     for (int w = 0; w < kWide; ++w) most[w] = best[w];
     for (int j = 0; j < used; j += kRows) {
@@ -261,9 +300,14 @@ void Attention<T>::chunk(int64_t sequence, int64_t kv_head, int64_t tile, Scratc
         for (int i = 0; i < kRows; ++i) {
           for (int w = v; w < v + kAtOnce; ++w) {
             V score = products[i][w - v];
+            if (bounded) score = capped(score);
             if (masked) {
               const V at = V{} + static_cast<C>(from + j + i);
               score = at > positions[w] ? V{} + kHidden : score;
+            }
+            if (behind) {
+              const V at = V{} + static_cast<C>(from + j + i + window);
+              score = at <= positions[w] ? V{} + kHidden : score;
             }
             most[w] = maximum(most[w], score);
             scores[(j + i) * kWide + w] = score;
@@ -312,24 +356,33 @@ struct Task {
 
 template <class T>
 Attention<T> attention_of(const Tensor& qkv, const Tensor& pool, int64_t layer, const Tensor& spans,
-                          const Tensor& table, const Shape& shape, double scale, Tensor& out) {
+                          const Tensor& table, const Shape& shape, const Scores& scores,
+                          Tensor& out) {
+  using C = typename Attention<T>::C;
   constexpr double kLog2E = 1.4426950408889634;
+  const double rest = scores.softcap != 0 ? 1 : scores.scale;  // a capped score is scaled already
+  std::vector<C> sinks = widened<T>(scores.sinks);
+  for (C& sink : sinks) sink /= rest;
   return {shape,
           qkv.const_data_ptr<T>(),
           pool.const_data_ptr<T>(),
           out.mutable_data_ptr<T>(),
           layer,
-          typename Attention<T>::C(kLog2E * scale),
+          C(kLog2E * rest),
           reinterpret_cast<const Span*>(spans.const_data_ptr<int64_t>()),
           table.const_data_ptr<int64_t>(),
-          table.size(1)};
+          table.size(1),
+          scores.window,
+          C(scores.softcap),
+          C(scores.softcap != 0 ? 2 * scores.scale / scores.softcap : 0),
+          std::move(sinks)};
 }
 
 template <class T>
-void attend(const Tensor& qkv, const Tensor& pool, int64_t layer, const Tensor& spans,
-            const Tensor& table, const Shape& shape, double scale, Tensor& out) {
+void attend_vectors(const Tensor& qkv, const Tensor& pool, int64_t layer, const Tensor& spans,
+                    const Tensor& table, const Shape& shape, const Scores& scores, Tensor& out) {
   using A = Attention<T>;
-  const A attention = attention_of<T>(qkv, pool, layer, spans, table, shape, scale, out);
+  const A attention = attention_of<T>(qkv, pool, layer, spans, table, shape, scores, out);
   const int64_t rows = A::W, sequences = spans.size(0);
   int64_t singles = 0;
   for (int64_t i = 0; i < sequences; ++i) singles += attention.spans[i].count == 1;
@@ -356,6 +409,12 @@ void attend(const Tensor& qkv, const Tensor& pool, int64_t layer, const Tensor& 
       attention.single(task.sequence, task.head, std::min(task.head + heads, shape.kv_heads),
                        after.sequence, after.head, scratch);
   });
+}
+
+template <class T>
+void attend(const Tensor& qkv, const Tensor& pool, int64_t layer, const Tensor& spans,
+            const Tensor& table, const Shape& shape, const Scores& scores, Tensor& out) {
+  attend_vectors<T>(qkv, pool, layer, spans, table, shape, scores, out);
 }
 
 }  // namespace

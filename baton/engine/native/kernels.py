@@ -1,6 +1,6 @@
 """Kernels that call the compiled operators."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from baton.engine.checkpoint.model_options import Activation
 from baton.engine.sampling.masks import MaskLogits, Words
 from baton.engine.torch.attention import AttentionStep, KvPool
 from baton.engine.torch.kernels import Heads, Kernels
@@ -20,6 +21,9 @@ _OF_TORCH = -1
 """As a number of threads: operators run on torch's threads."""
 _STEP_VALUES = {torch.bfloat16: 2, torch.float32: 1, torch.float64: 1}
 """Number of values that a product processes together: they are adjacent in a page."""
+
+_ACTIVATIONS: Mapping[Activation, int] = {"silu": 0, "gelu_tanh": 1, "clamped_swish": 2}
+"""Numbers of activations in rows.h."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +115,8 @@ class NativeKernels(Kernels):
         found: Tensor = self._ops.add_norm(hidden, delta, weight, epsilon, self._threads)
         return found
 
-    def gate(self, both: Tensor) -> Tensor:
-        found: Tensor = self._ops.gate(both, self._threads)
+    def gate(self, both: Tensor, activation: Activation = "silu") -> Tensor:
+        found: Tensor = self._ops.gate(both, _ACTIVATIONS[activation], self._threads)
         return found
 
     def attend(self, kv: KvPool, step: AttentionStep, heads: Heads, qkv: Tensor) -> Tensor:
@@ -122,7 +126,10 @@ class NativeKernels(Kernels):
             heads.q_norm,
             heads.k_norm,
             heads.epsilon,
-            heads.score_scale(kv.head_size),
+            heads.scores.factor(kv.head_size),
+            heads.scores.window,
+            heads.scores.softcap,
+            heads.scores.sinks,
             kv.pool,
             heads.layer,
             kv.heads,

@@ -39,18 +39,20 @@ Tensor add_norm_op(Tensor& hidden, const std::optional<Tensor>& delta, const Ten
   return out;
 }
 
-Tensor gate_op(const Tensor& both, int64_t threads) {
+Tensor gate_op(const Tensor& both, int64_t activation, int64_t threads) {
   Threads::use(threads);
+  TORCH_CHECK(activation >= 0 && activation <= kClampedSwish, "gate: there is no such activation");
   TORCH_CHECK(both.dim() == 2 && both.is_contiguous(), "gate: both is [tokens, 2 · size]");
   Tensor out = at::empty({both.size(0), both.size(1) / 2}, both.options());
-  by_type(both, [&](auto t) { gate<decltype(t)>(both, out); });
+  by_type(both, [&](auto t) { gate<decltype(t)>(both, activation, out); });
   return out;
 }
 
 Tensor attend_op(Tensor& qkv, const Tensor& cosines, const Tensor& sines,
                  const std::optional<Tensor>& q_norm, const std::optional<Tensor>& k_norm,
-                 double epsilon, double scale, Tensor& pool, int64_t layer, int64_t heads, int64_t block,
-                 const Tensor& slots, const Tensor& spans, const Tensor& table,
+                 double epsilon, double scale, int64_t window, double softcap,
+                 const std::optional<Tensor>& sinks, Tensor& pool, int64_t layer, int64_t heads,
+                 int64_t block, const Tensor& slots, const Tensor& spans, const Tensor& table,
                  int64_t threads) {
   Threads::use(threads);
   TORCH_CHECK(pool.dim() == 5 && pool.is_contiguous() && pool.scalar_type() == qkv.scalar_type() &&
@@ -66,11 +68,16 @@ Tensor attend_op(Tensor& qkv, const Tensor& cosines, const Tensor& sines,
                   slots.is_contiguous() && slots.numel() == 2 * tokens && spans.is_contiguous() &&
                   spans.size(1) == 3 && table.is_contiguous() && table.size(0) == spans.size(0),
               "attend: the shapes do not go together");
+  TORCH_CHECK(window >= 0 && softcap >= 0 &&
+                  (!sinks || (sinks->is_contiguous() && sinks->numel() == heads &&
+                              sinks->scalar_type() == qkv.scalar_type())),
+              "attend: window and softcap are 0 or more, sinks is [heads]");
+  const Scores scores{scale, window, softcap, sinks};
   Tensor out = at::empty({tokens, heads * shape.size}, qkv.options());
   by_type(qkv, [&](auto t) {
     using T = decltype(t);
     rotate_store<T>(qkv, cosines, sines, q_norm, k_norm, epsilon, pool, slots, shape);
-    attend<T>(qkv, pool, layer, spans, table, shape, scale, out);
+    attend<T>(qkv, pool, layer, spans, table, shape, scores, out);
   });
   return out;
 }
@@ -138,10 +145,10 @@ TORCH_LIBRARY(baton_native, library) {
   library.def("arithmetic() -> str", arithmetic_op);
   library.def("pack(Tensor weight) -> Tensor");
   library.def("linear(Tensor x, Tensor panels, Tensor? bias, int outputs, int threads) -> Tensor");
-  library.def("gate(Tensor both, int threads) -> Tensor");
+  library.def("gate(Tensor both, int activation, int threads) -> Tensor");
   library.def(
       "attend(Tensor(a!) qkv, Tensor cosines, Tensor sines, Tensor? q_norm, Tensor? k_norm, "
-      "float epsilon, float scale, Tensor(b!) pool, int layer, int heads, int block, Tensor slots, "
+      "float epsilon, float scale, int window, float softcap, Tensor? sinks, Tensor(b!) pool, int layer, int heads, int block, Tensor slots, "
       "Tensor spans, Tensor table, int threads) -> Tensor");
   library.def("mask_logits(Tensor(a!) logits, Tensor rows, Tensor words, int threads) -> ()");
 }

@@ -46,9 +46,21 @@ void add_norm(Tensor& hidden, const std::optional<Tensor>& delta, const Tensor& 
   });
 }
 
+// Of a gate x and a value y: x / (1 + e^-t) · y, where t is x, or 2 √(2/π) (x + .044715 x³) for the GELU by
+// tanh, or 1.702 x of an x of at most 7, with y + 1 for y, of -7 to 7 (gpt-oss).
+enum Activation : int64_t { kSwish, kGeluTanh, kClampedSwish };
+
+template <class C, class V>
+INLINE V exponent(int64_t activation, V x) {
+  if (activation == kSwish) return -x;
+  if (activation == kClampedSwish) return x * C(-1.702);
+  return x * (C(-1.5957691216057308) * (C(1) + C(0.044715) * x * x));
+}
+
 template <class T>
-void gate(const Tensor& both, Tensor& out) {
+void gate(const Tensor& both, int64_t activation, Tensor& out) {
   using C = Computed<T>;
+  constexpr C kMost = 7;
   constexpr int N = kLanes<T>;
   const int64_t size = out.size(1);
   const T* from = both.const_data_ptr<T>();
@@ -61,13 +73,23 @@ void gate(const Tensor& both, Tensor& out) {
       for (; i + N <= size; i += N)
         for (int64_t j = i; j < i + N; j += kHeld<C>) {
           using S = Simd<T, kHeld<C>>;
-          const auto x = S::load(gates + j);
-          const auto y = x / (1 + exponential<C, kHeld<C>>(-x)) * S::load(values + j);
-          S::store(to + row * size + j, y);
+          auto x = S::load(gates + j), y = S::load(values + j);
+          if (activation == kClampedSwish) {
+            const decltype(x) most = decltype(x){} + kMost;
+            x = x > most ? most : x;
+            y = y > most ? most : y;
+            y = 1 + (y < -most ? -most : y);
+          }
+          S::store(to + row * size + j,
+                   x / (1 + exponential<C, kHeld<C>>(exponent<C>(activation, x))) * y);
         }
       for (; i < size; ++i) {
-        const C x = static_cast<C>(gates[i]);
-        to[row * size + i] = static_cast<T>(x / (1 + std::exp(-x)) * static_cast<C>(values[i]));
+        C x = static_cast<C>(gates[i]), y = static_cast<C>(values[i]);
+        if (activation == kClampedSwish) {
+          x = std::min(x, kMost);
+          y = 1 + std::max(-kMost, std::min(y, kMost));
+        }
+        to[row * size + i] = static_cast<T>(x / (1 + std::exp(exponent<C>(activation, x))) * y);
       }
     }
   });

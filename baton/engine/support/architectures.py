@@ -40,6 +40,9 @@ class Architecture:
     windows: Windows = Windows.GIVEN
     default_window: int | None = None
     """Width if config.json has no `sliding_window` at all; None: no window."""
+    full_every: int = 0
+    """The last of so many layers attends to the whole context, unless config.json says which do; 0:
+    all layers have the window."""
 
 
 _FULL = Architecture()
@@ -60,7 +63,10 @@ _ROWS: Mapping[str, Architecture] = {
     "Qwen3MoeForCausalLM": Architecture("qwen3_moe", windows=Windows.FLAGGED),
     "MixtralForCausalLM": Architecture("mixtral"),
     "OlmoeForCausalLM": Architecture("olmoe"),
-    "GptOssForCausalLM": Architecture(default_window=128),
+    "GptOssForCausalLM": Architecture("gpt_oss", default_window=128, full_every=2),
+    "GemmaForCausalLM": Architecture("gemma"),
+    "Gemma2ForCausalLM": Architecture("gemma2", default_window=4096, full_every=2),
+    "Gemma3ForCausalLM": Architecture("gemma3", default_window=4096, full_every=6),
     "Llama4ForCausalLM": _FULL,
     "Phi3SmallForCausalLM": Architecture(needs=BLOCK_SPARSE),
 }
@@ -68,7 +74,7 @@ _ROWS: Mapping[str, Architecture] = {
 _FULL_ATTENTION = """
 ApertusForCausalLM BailingMoeForCausalLM BailingMoeV2ForCausalLM BloomForCausalLM ChatGLMModel
 CohereForCausalLM DbrxForCausalLM DeepseekForCausalLM Ernie4_5ForCausalLM Ernie4_5_MoeForCausalLM
-ExaoneForCausalLM FalconForCausalLM GPT2LMHeadModel GPTJForCausalLM GemmaForCausalLM
+ExaoneForCausalLM FalconForCausalLM GPT2LMHeadModel GPTJForCausalLM
 Glm4MoeForCausalLM GraniteMoeForCausalLM
 GraniteMoeSharedForCausalLM HyperCLOVAXForCausalLM InternLM2ForCausalLM InternLM3ForCausalLM
 MiMoForCausalLM MiniCPMForCausalLM MiniMaxM2ForCausalLM NemotronForCausalLM
@@ -79,7 +85,7 @@ StableLmForCausalLM TeleChat2ForCausalLM TeleFLMForCausalLM
 
 _WINDOWS = """
 AfmoeForCausalLM Cohere2ForCausalLM Cohere2MoeForCausalLM Exaone4ForCausalLM ExaoneMoeForCausalLM
-Gemma2ForCausalLM Gemma3ForCausalLM Gemma3nForCausalLM Gemma4ForCausalLM GraniteMoeSWAForCausalLM
+Gemma3nForCausalLM Gemma4ForCausalLM GraniteMoeSWAForCausalLM
 GraniteSWAForCausalLM MiMoV2FlashForCausalLM MiMoV2ForCausalLM MinistralForCausalLM
 Olmo3ForCausalLM Plamo3ForCausalLM Step3p5ForCausalLM
 """

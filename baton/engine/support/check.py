@@ -47,17 +47,8 @@ def check_architecture(directory: Path, kind: EngineKind, context_tokens: int) -
                 f"{path} has {name} {width}, with which layers see no tokens: set it to the number "
                 "of tokens that they see, or to null for the whole context."
             )
-    if kind == "vllm":
+    if kind == "vllm" or (row is not None and row.torch):
         return
-    if row is not None and row.torch:
-        if window is None:
-            return
-        raise CheckpointError(
-            f"{path} requires sliding window attention: layers see the last {window} tokens of a "
-            f"context of {context_tokens or facts.max_position_embeddings or 'any length'}, which "
-            f"the {kind} engine does not support yet: {WITH_VLLM}, or set "
-            f"BATON_ENGINE_CONTEXT_TOKENS to {window} or less."
-        )
     known = f"the {kind} engine supports {', '.join(TORCH_FAMILIES)}"
     if row is None:
         raise CheckpointError(

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from baton.engine.support.architectures import (
+    ARCHITECTURES,
     ENCODER_DECODER,
     LATENT,
     MULTIMODAL,
@@ -29,6 +30,7 @@ class KvFacts(msgspec.Struct):
     max_position_embeddings: int | None = None
     num_hidden_layers: int | None = None
     sliding_window: int | msgspec.UnsetType | None = msgspec.UNSET
+    sliding_window_pattern: int | None = None
     use_sliding_window: bool | None = None
     attention_chunk_size: int | None = None
     max_window_layers: int | None = None
@@ -67,6 +69,33 @@ def narrow_window(facts: KvFacts, row: Architecture, context_tokens: int) -> int
         windowed = True
     context = context_tokens or facts.max_position_embeddings
     return width if windowed and (context is None or width < context) else None
+
+
+def layer_windows(facts: KvFacts, layers: int, context_tokens: int) -> tuple[int, ...]:
+    """Return the number of last tokens that each layer attends to, 0: all.
+
+    Args:
+        facts: of a checkpoint whose architecture is in the table.
+        layers: its number of layers.
+        context_tokens: the longest sequence; 0: the checkpoint's own.
+
+    Returns:
+        Empty: all layers attend to the whole context.
+    """
+    row = next(ARCHITECTURES[name] for name in facts.architectures if name in ARCHITECTURES)
+    width = narrow_window(facts, row, context_tokens)
+    if width is None:
+        return ()
+    if facts.layer_types is not None:
+        windowed = [kind in _WINDOW_TYPES for kind in facts.layer_types]
+    elif row.windows is Windows.UPPER_LAYERS:
+        first = facts.max_window_layers
+        first = _DEFAULT_MAX_WINDOW_LAYERS if first is None else first
+        windowed = [layer >= first for layer in range(layers)]
+    else:
+        every = facts.sliding_window_pattern or row.full_every
+        windowed = [not every or (layer + 1) % every != 0 for layer in range(layers)]
+    return tuple(width if has else 0 for has in windowed[:layers])
 
 
 def unmet_need(facts: KvFacts) -> str:

@@ -63,6 +63,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "mistral": ("Mistral", {"sliding_window": WINDOW}),
     "mistral-covered": ("Mistral", {"sliding_window": CONTEXT}),
+    "gemma": ("Gemma", {}),
     "gemma2": (
         "Gemma2",
         # vLLM has no other output layer for it.
@@ -126,8 +127,11 @@ tests/e2e/vllm, the others in tests/integration/worker/vllm.
 """
 
 
-def make_family(name: str, seed: int = 0) -> Any:
-    """Return transformers' model of a family, with random weights in float32."""
+def make_family(name: str, seed: int = 0, **changes: Any) -> Any:
+    """Return transformers' model of a family, with random weights in float32.
+
+    `changes` are fields of its configuration.
+    """
     # They take seconds to import, and the table alone needs neither.
     import torch
     import transformers
@@ -135,7 +139,7 @@ def make_family(name: str, seed: int = 0) -> Any:
     prefix, fields = FAMILIES[name]
     text = "Text" if prefix in ("Gemma3", "Llama4") else ""
     config_type = getattr(transformers, f"{prefix}{text}Config")
-    config = config_type(**(_SHAPE | fields))
+    config = config_type(**(_SHAPE | fields | changes))
     torch.manual_seed(seed)
     return getattr(transformers, f"{prefix}ForCausalLM")(config).float()
 

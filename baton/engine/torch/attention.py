@@ -8,6 +8,7 @@ matrix, so KV is never repeated.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,28 @@ from torch.nn.functional import scaled_dot_product_attention
 
 _LINE_BYTES = 64
 """Bytes of a CPU's cache line. A vector that spans two lines is read twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreOptions:
+    """How products of a layer's queries and keys become weights of values."""
+
+    scale: float | None = None
+    """Factor; None: 1 / √head_size."""
+    window: int = 0
+    """Number of last tokens that a token sees, itself included; 0: all."""
+    softcap: float = 0.0
+    """c of c · tanh(score / c), arXiv:2408.00118; 0: none."""
+    sinks: Tensor | None = None
+    """[heads]: scores of one more key each, whose value is zero (gpt-oss)."""
+
+    def factor(self, head_size: int) -> float:
+        """Return the factor of products."""
+        return head_size**-0.5 if self.scale is None else self.scale
+
+
+PLAIN_SCORES = ScoreOptions()
+"""Of a model whose every token sees all before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +68,8 @@ class AttentionStep:
     """[sequences, 3]: a sequence's first token in the batch, token count, and first position."""
     table: Tensor
     """[sequences, blocks]: pages; beyond a sequence's end, its last one."""
-    groups: tuple[AttentionGroup, ...]
-    """Groups; empty for kernels that do not need them."""
+    groups: Mapping[int, tuple[AttentionGroup, ...]]
+    """Groups by window; empty for kernels that do not need them."""
 
 
 class KvPool:
@@ -84,7 +107,7 @@ class KvPool:
         self._workspace = torch.empty(0, dtype=dtype, device=device)
 
     def attend(
-        self, layer: int, step: AttentionStep, q: Tensor, k: Tensor, v: Tensor, scale: float
+        self, layer: int, step: AttentionStep, q: Tensor, k: Tensor, v: Tensor, scores: ScoreOptions
     ) -> Tensor:
         """Write K and V [tokens, kv_heads, head_size] of the batch; return the attention of q.
 
@@ -94,7 +117,7 @@ class KvPool:
             q: [tokens, heads, head_size]
             k: rotated.
             v: as projected.
-            scale: factor of scores.
+            scores: how they become weights.
 
         Returns:
             [tokens, heads · head_size]
@@ -102,12 +125,10 @@ class KvPool:
         tokens = q.shape[0]
         self.write(layer, step, k, v)
         out = torch.empty_like(q)
-        for group in step.groups:
+        for group in step.groups[scores.window]:
             keys, values = self._gather(group, layer)
             rows = self._rows(q[group.first : group.last], group.sequences)
-            found = scaled_dot_product_attention(
-                rows, keys, values, attn_mask=group.mask, scale=scale
-            )
+            found = self._weighted(rows, keys, values, group.mask, scores)
             shape = (group.sequences, self.kv_heads, self._heads_per_kv_head, -1, self.head_size)
             out[group.first : group.last] = (
                 found.view(shape).permute(0, 3, 1, 2, 4).reshape(-1, *q.shape[1:])
@@ -117,6 +138,25 @@ class KvPool:
     def write(self, layer: int, step: AttentionStep, k: Tensor, v: Tensor) -> None:
         """Write K and V [tokens, kv_heads, head_size] of the batch, in the plain kernels' order."""
         self._slots[step.slots[layer]] = torch.cat((k, v)).view(2 * k.shape[0], -1)
+
+    def _weighted(
+        self, rows: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scores: ScoreOptions
+    ) -> Tensor:
+        """Return the weighted values of each row: [sequences, kv_heads, rows, head_size]."""
+        scale = scores.factor(self.head_size)
+        if not scores.softcap and scores.sinks is None:
+            return scaled_dot_product_attention(rows, keys, values, attn_mask=mask, scale=scale)
+        exact = torch.promote_types(rows.dtype, torch.float32)
+        found = rows.to(exact) @ keys.to(exact).transpose(-1, -2) * scale
+        if scores.softcap:
+            found = scores.softcap * torch.tanh(found / scores.softcap)
+        found = found + mask
+        if scores.sinks is not None:
+            tokens = found.shape[2] // self._heads_per_kv_head
+            sinks = scores.sinks.repeat_interleave(tokens).view(1, self.kv_heads, -1, 1)
+            found = torch.cat((found, sinks.expand(len(found), -1, -1, 1)), dim=-1)
+        weights = found.softmax(-1)[..., : keys.shape[2]]
+        return weights.to(values.dtype) @ values
 
     def _rows(self, q: Tensor, sequences: int) -> Tensor:
         """[sequences · n, heads, size] → [sequences, kv_heads, heads per kv head · n, size]"""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from baton.engine.checkpoint.files import files_digest, weight_files
 from baton.engine.checkpoint.model_config import ModelConfig
-from baton.engine.checkpoint.model_options import GATED, LLAMA
+from baton.engine.checkpoint.model_options import GATED, LLAMA, Activation, ExpertOptions
 from baton.engine.support.documents import CheckpointError
 from baton.engine.torch.linear import Linear, MakeLinear, ScaledHead, make_linear
 from baton.engine.torch.mlp import ExpertsMlp, GatedMlp, Mlp
@@ -31,6 +31,8 @@ class LayerWeights:
     q_norm: Tensor | None
     """[head_size], or [heads · head_size] with `ModelOptions.wide_head_norms`."""
     k_norm: Tensor | None
+    sinks: Tensor | None
+    """[heads], as of `ScoreOptions`."""
     attention_out_norm: Tensor | None
     mlp_norm: Tensor | None
     mlp: Mlp
@@ -66,7 +68,7 @@ def read_weights(
     """
     with ExitStack() as stack:
         files = _open(directory, stack)
-        reader = _Reader(directory, files, dtype, device, linear)
+        reader = _Reader(directory, files, dtype, device, linear, config.options.norm_offset)
         weights = _weights(reader, config)
         reader.check_all_used()
     return weights
@@ -107,7 +109,9 @@ class _Reader:
         dtype: torch.dtype,
         device: torch.device,
         linear: MakeLinear,
+        norm_offset: float,
     ) -> None:
+        self._norm_offset = norm_offset
         self._directory = directory
         self.make_linear = linear
         self._holders = holders
@@ -118,7 +122,7 @@ class _Reader:
     def __contains__(self, name: str) -> bool:
         return name in self._holders
 
-    def tensor(self, name: str, *shape: int) -> Tensor:
+    def tensor(self, name: str, *shape: int, offset: float = 0.0) -> Tensor:
         if name not in self._holders:
             raise CheckpointError(f"{self._directory} has no tensor {name}.")
         found: Tensor = self._holders[name].get_tensor(name)
@@ -128,6 +132,8 @@ class _Reader:
                 f"config.json says {list(shape)}."
             )
         self._unused.discard(name)
+        if offset:
+            found = found.to(torch.promote_types(found.dtype, torch.float32)) + offset
         return found.to(self._device, self._dtype)
 
     def optional(self, name: str, *shape: int) -> Tensor | None:
@@ -135,7 +141,9 @@ class _Reader:
 
     def norm(self, name: str, size: int) -> Tensor | None:
         """Return the weight of a norm; an empty name ends in a dot: the model has no such norm."""
-        return None if name.endswith(".") else self.tensor(f"{name}.weight", size)
+        if name.endswith("."):
+            return None
+        return self.tensor(f"{name}.weight", size, offset=self._norm_offset)
 
     def linear(self, inputs: int, outputs: Mapping[str, int]) -> Linear:
         """Return the maps of these names, each with its number of outputs, concatenated."""
@@ -179,12 +187,13 @@ def _weights(reader: _Reader, config: ModelConfig) -> Weights:
     else:
         head = reader.tensor("lm_head.weight", config.vocab_tokens, hidden)
     output = reader.make_linear(head, None)
-    if config.options.logits_divisor != 1.0:
-        output = ScaledHead(output, config.options.logits_divisor)
+    divisor, softcap = config.options.logits_divisor, config.options.logits_softcap
+    if divisor != 1.0 or softcap:
+        output = ScaledHead(output, divisor, softcap)
     return Weights(
         embedding,
         tuple(_layers(reader, config)),
-        reader.tensor("model.norm.weight", hidden),
+        reader.tensor("model.norm.weight", hidden, offset=config.options.norm_offset),
         output,
     )
 
@@ -198,7 +207,9 @@ def _layers(reader: _Reader, config: ModelConfig) -> Iterator[LayerWeights]:
         heads = f"{at}.self_attn"
         widths = (config.heads, config.kv_heads) if config.options.wide_head_norms else (1, 1)
         q_norm, k_norm = (
-            reader.optional(f"{heads}.{name}_norm.weight", width * head)
+            reader.norm(f"{heads}.{name}_norm", width * head)
+            if f"{heads}.{name}_norm.weight" in reader
+            else None
             for name, width in zip("qk", widths, strict=True)
         )
         yield LayerWeights(
@@ -207,6 +218,7 @@ def _layers(reader: _Reader, config: ModelConfig) -> Iterator[LayerWeights]:
             o=reader.linear(config.heads * head, {f"{heads}.o_proj": hidden}),
             q_norm=None if q_norm is None else reordered(q_norm, order),
             k_norm=None if k_norm is None else reordered(k_norm, order),
+            sinks=reader.optional(f"{heads}.sinks", config.heads),
             attention_out_norm=reader.norm(f"{at}.{norms.after_attention}", hidden),
             mlp_norm=reader.norm(f"{at}.{norms.before_mlp}", hidden),
             mlp=_mlp(reader, config, i),
@@ -229,26 +241,52 @@ def _qkv(reader: _Reader, config: ModelConfig, heads: str, order: Tensor | None)
 
 
 def _mlp(reader: _Reader, config: ModelConfig, layer: int) -> Mlp:
-    hidden, experts = config.hidden_size, config.options.experts
+    options = config.options
+    hidden, experts = config.hidden_size, options.experts
     at = f"model.layers.{layer}"
     if experts is None or layer in experts.dense_layers:
-        return _gated(reader, f"{at}.mlp", GATED, hidden, config.mlp_size)
+        return _gated(reader, f"{at}.mlp", GATED, hidden, config.mlp_size, options.activation)
     block = f"{at}.{experts.names.block}"
-    return ExpertsMlp(
-        reader.linear(hidden, {f"{block}.{experts.names.router}": experts.count}),
-        tuple(
-            _gated(reader, f"{block}.experts.{i}", experts.names.maps, hidden, experts.size)
+    router = reader.linear(hidden, {f"{block}.{experts.names.router}": experts.count})
+    if f"{block}.experts.gate_up_proj" in reader:
+        found = tuple(_stacked(reader, f"{block}.experts", hidden, experts, options.activation))
+    else:
+        names, size = experts.names.maps, experts.size
+        found = tuple(
+            _gated(reader, f"{block}.experts.{i}", names, hidden, size, options.activation)
             for i in range(experts.count)
-        ),
-        experts.per_token,
-        experts.normalized,
-    )
+        )
+    return ExpertsMlp(router, found, experts.per_token, experts.normalized)
 
 
 def _gated(
-    reader: _Reader, at: str, names: tuple[str, str, str], hidden: int, size: int
+    reader: _Reader,
+    at: str,
+    names: tuple[str, str, str],
+    hidden: int,
+    size: int,
+    activation: Activation,
 ) -> GatedMlp:
     gate, up, down = (f"{at}.{name}" for name in names)
     joined = f"{at}.gate_up_proj"
     outputs = {joined: 2 * size} if f"{joined}.weight" in reader else {gate: size, up: size}
-    return GatedMlp(reader.linear(hidden, outputs), reader.linear(size, {down: hidden}))
+    return GatedMlp(reader.linear(hidden, outputs), reader.linear(size, {down: hidden}), activation)
+
+
+def _stacked(
+    reader: _Reader, at: str, hidden: int, experts: ExpertOptions, activation: Activation
+) -> Iterator[GatedMlp]:
+    """Yield the experts of one tensor each of weights and biases, whose gates are every other."""
+    count, size = experts.count, experts.size
+    gate_up = reader.tensor(f"{at}.gate_up_proj", count, hidden, 2 * size)
+    gate_up_bias = reader.tensor(f"{at}.gate_up_proj_bias", count, 2 * size)
+    down = reader.tensor(f"{at}.down_proj", count, size, hidden)
+    down_bias = reader.tensor(f"{at}.down_proj_bias", count, hidden)
+    for i in range(count):
+        weight = torch.cat((gate_up[i, :, 0::2], gate_up[i, :, 1::2]), dim=1)
+        bias = torch.cat((gate_up_bias[i, 0::2], gate_up_bias[i, 1::2]))
+        yield GatedMlp(
+            reader.make_linear(weight.T.contiguous(), bias),
+            reader.make_linear(down[i].T.contiguous(), down_bias[i].clone()),
+            activation,
+        )

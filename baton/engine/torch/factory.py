@@ -99,6 +99,7 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
         element,
         device,
         kernels,
+        set(config.options.windows) or {0},
     )
     runner = TorchRunner(model, kv, Masks(grammars.vocabulary) if grammars else None)
     return PagedEngine(info, runner, pages, scheduler_limits(settings), grammars=grammars)

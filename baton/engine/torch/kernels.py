@@ -5,12 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, split
-from torch.nn.functional import rms_norm, silu
+from torch.nn.functional import gelu, rms_norm, silu
 
+from baton.engine.checkpoint.model_options import Activation
 from baton.engine.sampling.masks import Words, mask_logits
-from baton.engine.torch.attention import AttentionStep, KvPool
+from baton.engine.torch.attention import PLAIN_SCORES, AttentionStep, KvPool, ScoreOptions
 from baton.engine.torch.linear import Linear, make_linear
 from baton.engine.torch.rope import rotate
+
+_STEEPNESS, _MOST = 1.702, 7.0
+"""Of `clamped_swish`: the gate's factor in its sigmoid, and the bound of gates and values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +27,7 @@ class Heads:
     q_norm: Tensor | None
     k_norm: Tensor | None
     epsilon: float
-    scale: float | None = None
-    """Factor of attention scores; None: 1 / √head_size."""
-
-    def score_scale(self, head_size: int) -> float:
-        """Return the factor of attention scores."""
-        return head_size**-0.5 if self.scale is None else self.scale
+    scores: ScoreOptions = PLAIN_SCORES
 
 
 class Kernels(ABC):
@@ -70,8 +69,11 @@ class Kernels(ABC):
         """Add delta to hidden in place; return hidden / rms(hidden) · weight: [tokens, size]."""
 
     @abstractmethod
-    def gate(self, both: Tensor) -> Tensor:
-        """Return silu of the first half times the second: [tokens, 2 · size] → [tokens, size]."""
+    def gate(self, both: Tensor, activation: Activation = "silu") -> Tensor:
+        """Return the activation of the first half times the second.
+
+        [tokens, 2 · size] → [tokens, size]
+        """
 
     @abstractmethod
     def attend(self, kv: KvPool, step: AttentionStep, heads: Heads, qkv: Tensor) -> Tensor:
@@ -119,13 +121,18 @@ class PlainKernels(Kernels):
             hidden += delta
         return rms_norm(hidden, weight.shape, weight, epsilon)
 
-    def gate(self, both: Tensor) -> Tensor:
+    def gate(self, both: Tensor, activation: Activation = "silu") -> Tensor:
         gates, values = both.chunk(2, dim=-1)
+        if activation == "gelu_tanh":
+            return gelu(gates, approximate="tanh") * values
+        if activation == "clamped_swish":
+            gates, values = gates.clamp(max=_MOST), values.clamp(-_MOST, _MOST) + 1
+            return gates * (_STEEPNESS * gates).sigmoid() * values
         return silu(gates) * values
 
     def attend(self, kv: KvPool, step: AttentionStep, heads: Heads, qkv: Tensor) -> Tensor:
         q, k, v = rotated(kv, heads, qkv)
-        return kv.attend(heads.layer, step, q, k, v, heads.score_scale(kv.head_size))
+        return kv.attend(heads.layer, step, q, k, v, heads.scores)
 
     def mask_logits(self, logits: Tensor, rows: Sequence[int], words: Words) -> None:
         mask_logits(logits, rows, words)

@@ -42,15 +42,17 @@ class TorchLinear:
 
 @dataclass(frozen=True, slots=True)
 class ScaledHead:
-    """A model's head whose logits are divided by a number."""
+    """A model's head whose logits are divided by a number, or bounded by one, if it is not 0."""
 
     head: Linear
     divisor: float
+    softcap: float
 
     def __call__(self, x: Tensor) -> Tensor:
         """[tokens, hidden] → [tokens, vocab], in float32 or more."""
         logits = self.head(x)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32)) / self.divisor
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / self.divisor
+        return self.softcap * torch.tanh(logits / self.softcap) if self.softcap else logits
 
 
 def make_linear(weight: Tensor, bias: Tensor | None) -> TorchLinear:

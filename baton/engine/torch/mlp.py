@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softmax
 
+from baton.engine.checkpoint.model_options import Activation
 from baton.engine.torch.kernels import Kernels
 from baton.engine.torch.linear import Linear
 
@@ -31,10 +32,11 @@ class GatedMlp:
     gate_up: Linear
     """Gates and the values that they scale, concatenated."""
     down: Linear
+    activation: Activation = "silu"
 
     def __call__(self, kernels: Kernels, x: Tensor) -> Tensor:
         """[tokens, hidden] → [tokens, hidden]"""
-        return self.down(kernels.gate(self.gate_up(x)))
+        return self.down(kernels.gate(self.gate_up(x), self.activation))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from baton.engine.checkpoint.model_config import ModelConfig
-from baton.engine.torch.attention import AttentionStep
+from baton.engine.torch.attention import AttentionStep, ScoreOptions
 from baton.engine.torch.checkpoint import LayerWeights, Weights
 from baton.engine.torch.kernels import Heads, Kernels
 from baton.engine.torch.pages import PagedKv
@@ -24,16 +24,23 @@ class TransformerModel:
     rotaries: tuple[Rotary, ...]
     rotary_of: tuple[int, ...]
     """Which of them each layer uses."""
+    embedding_multiplier: float
+    """Rounded to the weights' dtype."""
 
 
 def make_model(config: ModelConfig, weights: Weights) -> TransformerModel:
     """Return a model on the weights' device."""
-    rotaries = [make_rotary(config.rope, rotary_size(config), weights.norm.device)]
-    unrotated = config.options.unrotated_layers
-    if unrotated:
-        rotaries.append(Rotary(torch.zeros_like(rotaries[0].frequencies), 1.0))
-    uses = tuple(int(layer in unrotated) for layer in range(config.layers))
-    return TransformerModel(config, weights, tuple(rotaries), uses)
+    options, device = config.options, weights.norm.device
+    size = rotary_size(config)
+    everywhere = make_rotary(config.rope, size, device)
+    local = make_rotary(options.local_rope or config.rope, size, device)
+    nowhere = Rotary(torch.zeros_like(everywhere.frequencies), 1.0)
+    uses = [int(window > 0) for window in options.windows] or [0] * config.layers
+    for layer in options.unrotated_layers:
+        uses[layer] = 2
+    rotaries = (everywhere, local, nowhere)[: max(uses) + 1]
+    multiplier = torch.tensor(options.embedding_multiplier, dtype=weights.norm.dtype).item()
+    return TransformerModel(config, weights, rotaries, tuple(uses), multiplier)
 
 
 def last_hidden(
@@ -53,7 +60,7 @@ def last_hidden(
     """
     config, weights, kernels = model.config, model.weights, kv.kernels
     options, epsilon = config.options, config.norm_epsilon
-    hidden = _scaled(embedding(tokens, weights.embedding), options.embedding_multiplier)
+    hidden = _scaled(embedding(tokens, weights.embedding), model.embedding_multiplier)
     turns = [
         padded(rotations(each, step.positions, hidden.dtype), config.head_size)
         for each in model.rotaries
@@ -90,8 +97,10 @@ def _attend(
     if config.options.wide_head_norms:
         _norm_across_heads(kv.kernels, layer, qkv, config.norm_epsilon)
         q_norm = k_norm = None
-    scale = config.options.attention_scale
-    heads = Heads(index, rotation, q_norm, k_norm, config.norm_epsilon, scale)
+    options = config.options
+    window = options.windows[index] if options.windows else 0
+    scores = ScoreOptions(options.attention_scale, window, options.attention_softcap, layer.sinks)
+    heads = Heads(index, rotation, q_norm, k_norm, config.norm_epsilon, scores)
     return kv.kernels.attend(kv, step, heads, qkv)
 
 

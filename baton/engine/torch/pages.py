@@ -1,6 +1,6 @@
 """Layout of a batch's KV in pages: queries in groups, and the step for the kernels."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,6 +39,10 @@ class Query:
         """Return the number of blocks that its context spans."""
         return -(-self.end // block_tokens)
 
+    def first_block(self, block_tokens: int, window: int) -> int:
+        """Return the first block that any of the positions sees; a window of 0 is the context."""
+        return max(0, self.start + 1 - window) // block_tokens if window else 0
+
 
 class PagedKv(KvPool):
     """The pool of KV pages, and the layout of batches in it. Owned by a runner, on its thread."""
@@ -54,8 +58,13 @@ class PagedKv(KvPool):
         dtype: torch.dtype,
         device: torch.device,
         kernels: Kernels | None = None,
+        windows: Collection[int] = (0,),
     ) -> None:
-        """Allocate memory for a model of this shape; kernels are the plain ones unless given."""
+        """Allocate memory for a model of this shape; kernels are the plain ones unless given.
+
+        `windows` are those of the model's layers, as of `ScoreOptions`.
+        """
+        self._windows = tuple(windows)
         self.kernels = PlainKernels() if kernels is None else kernels
         shape = self.kernels.pool_shape(block_tokens, kv_heads, head_size)
         self.scratch_page = pages
@@ -93,7 +102,7 @@ class PagedKv(KvPool):
         positions: list[int] = []
         slots: list[int] = []
         spans: list[tuple[int, int, int]] = []
-        planned: list[AttentionGroup] = []
+        planned: dict[int, list[AttentionGroup]] = {window: [] for window in self._windows}
         for group in groups:
             first = len(positions)
             for query in group:
@@ -103,10 +112,13 @@ class PagedKv(KvPool):
                     kept = position >= query.num_computed_tokens
                     page = query.pages[position // size] if kept else self.scratch_page
                     slots.append(page * self._layers * 2 * size + position % size)
-            if self.kernels.grouped and len(group) == 1:
-                planned.extend(self._chunk(group[0], first))
-            elif self.kernels.grouped:
-                planned.append(self._streams(group, first))
+            for window, found in planned.items() if self.kernels.grouped else ():
+                if len(group) > 1:
+                    found.append(self._streams(group, first, window))
+                elif window:
+                    found.extend(self._windowed_chunk(group[0], first, window))
+                else:
+                    found.extend(self._chunk(group[0], first))
         steps = torch.arange(self._layers, device=device).unsqueeze(1) * (2 * size)
         keys = torch.tensor(slots, device=device) + steps
         return AttentionStep(
@@ -114,7 +126,7 @@ class PagedKv(KvPool):
             slots=torch.cat((keys, keys + size), dim=1),
             spans=torch.tensor(spans, device=device),
             table=self._table([query for group in groups for query in group]),
-            groups=tuple(planned),
+            groups={window: tuple(found) for window, found in planned.items()},
         )
 
     def clear(self, pages: Sequence[int], kept_tokens: int = 0) -> None:
@@ -152,18 +164,44 @@ class PagedKv(KvPool):
             )
             end = begin
 
-    def _streams(self, group: Sequence[Query], first: int) -> AttentionGroup:
+    def _windowed_chunk(self, query: Query, first: int, window: int) -> Iterator[AttentionGroup]:
+        """Yield the groups of one sequence whose tokens see a window, each with its own blocks."""
+        size, heads = self.block_tokens, self._heads_per_kv_head
+        most_keys = min(query.end, query.end - query.start + window) + 2 * size
+        row_bytes = heads * most_keys * self.pool.dtype.itemsize
+        count = max(1, _MASK_BYTES // (row_bytes * size)) * size
+        for start in range(query.start, query.end, count):
+            part = replace(query, start=start, end=min(start + count, query.end))
+            begin = part.first_block(size, window)
+            columns = torch.arange(begin * size, part.blocks(size) * size, device=self.pool.device)
+            rows = torch.arange(part.start, part.end, device=self.pool.device).unsqueeze(1)
+            mask = self._mask(((columns > rows) | (columns <= rows - window)).expand(heads, -1, -1))
+            yield AttentionGroup(
+                first=first + part.start - query.start,
+                last=first + part.end - query.start,
+                sequences=1,
+                blocks=self._block_rows([part], [begin]),
+                mask=mask.view(1, 1, -1, len(columns)),
+            )
+
+    def _streams(self, group: Sequence[Query], first: int, window: int) -> AttentionGroup:
         """Return the group of the single tokens of several sequences."""
-        device = self.pool.device
-        blocks = max(query.blocks(self.block_tokens) for query in group)
-        columns = torch.arange(blocks * self.block_tokens, device=device)
-        ends = torch.tensor([query.end for query in group], device=device)
-        hidden = (columns >= ends.unsqueeze(1)).view(len(group), 1, 1, -1)
+        device, size = self.pool.device, self.block_tokens
+        begins = [query.first_block(size, window) for query in group]
+        spans = zip(begins, group, strict=True)
+        blocks = max(query.blocks(size) - begin for begin, query in spans)
+        columns = torch.arange(blocks * size, device=device)
+        columns = columns + torch.tensor(begins, device=device).unsqueeze(1) * size
+        ends = torch.tensor([query.end for query in group], device=device).unsqueeze(1)
+        hidden = columns >= ends
+        if window:
+            hidden |= columns < ends - window
+        hidden = hidden.view(len(group), 1, 1, -1)
         return AttentionGroup(
             first=first,
             last=first + len(group),
             sequences=len(group),
-            blocks=self._block_rows(group),
+            blocks=self._block_rows(group, begins),
             mask=self._mask(hidden),
         )
 
@@ -171,19 +209,21 @@ class PagedKv(KvPool):
         mask = torch.zeros(hidden.shape, dtype=self.pool.dtype, device=self.pool.device)
         return mask.masked_fill_(hidden, -torch.inf)
 
-    def _block_rows(self, queries: Sequence[Query]) -> Tensor:
+    def _block_rows(self, queries: Sequence[Query], begins: Sequence[int] = ()) -> Tensor:
         """Return the rows of the pool's blocks: [layers, 2 · queries · blocks]."""
-        keys = self._table(queries).flatten() * (2 * self._layers)
+        keys = self._table(queries, begins).flatten() * (2 * self._layers)
         layers = torch.arange(self._layers, device=self.pool.device).unsqueeze(1) * 2
         return torch.cat((keys + layers, keys + layers + 1), dim=1)
 
-    def _table(self, queries: Sequence[Query]) -> Tensor:
-        """Return the pages: [queries, blocks of the longest]."""
-        counts = [query.blocks(self.block_tokens) for query in queries]
+    def _table(self, queries: Sequence[Query], begins: Sequence[int] = ()) -> Tensor:
+        """Return the pages, of each query from its block `begins` on: [queries, blocks]."""
+        begins = begins or [0] * len(queries)
+        ends = [query.blocks(self.block_tokens) for query in queries]
+        counts = [end - begin for begin, end in zip(begins, ends, strict=True)]
         # Not by way of lists: next to a context of 131,072 tokens, those of 32 streams took 48 ms.
         table = np.empty((len(queries), max(counts)), dtype=np.int64)
-        for row, count, query in zip(table, counts, queries, strict=True):
-            row[:count] = query.pages[:count]
+        for row, begin, count, query in zip(table, begins, counts, queries, strict=True):
+            row[:count] = query.pages[begin : begin + count]
             # The padding is one of the sequence's own pages: masked out, but never another's data.
             row[count:] = row[count - 1]
         return torch.from_numpy(table).to(self.pool.device)

@@ -7,15 +7,17 @@ what the model is.
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from baton.engine.checkpoint.model_options import FAMILIES
 from baton.engine.support.architectures import ARCHITECTURES, TORCH_FAMILIES
 from baton.engine.support.check import EngineKind, check_architecture
-from baton.engine.support.documents import CheckpointError
+from baton.engine.support.documents import CONFIG, CheckpointError, read_document
+from baton.engine.support.kv_facts import KvFacts, layer_windows
 from baton.engine.support.preflight import check_engine
 from baton.settings import EngineSettings, StartupError
 
@@ -24,7 +26,6 @@ CONFIGS: dict[str, dict[str, Any]] = json.loads(
 )
 
 MISTRAL = "mistral-7b-v0.1"
-WINDOW = "requires sliding window attention: layers see the last {} tokens of a context of {}"
 NEITHER = {
     "gemma-3-4b": "inputs besides text",
     "llama-4-scout": "inputs besides text",
@@ -46,16 +47,10 @@ NEITHER = {
 """What a model needs that no engine has."""
 VLLM_ALONE = (
     "glm-4.5-air",
-    "phi-3-mini-4k",
     "phi-3.5-moe",
-    "gemma-2b",
-    "gemma-2-2b",
-    "gemma-3-1b",
-    "gpt-oss-20b",
     "llama-4-text",
     "olmo-3-7b",
     "command-r7b",
-    "mistral-7b-v0.1",
 )
 BOTH = (
     "llama-3.1-8b",
@@ -66,12 +61,13 @@ BOTH = (
     "phi-3-mini-128k",
     "mixtral-8x7b",
     "qwen3-30b-a3b",
+    "phi-3-mini-4k",
+    "gemma-2b",
+    "gemma-2-2b",
+    "gemma-3-1b",
+    "gpt-oss-20b",
+    "mistral-7b-v0.1",
 )
-TORCH_WINDOWED = {
-    "mistral-7b-v0.1": WINDOW.format(4096, 32768),
-    "phi-3-mini-4k": WINDOW.format(2047, 4096),
-}
-"""Families of the torch engine, with windows that it lacks."""
 UNKNOWN = ("unknown", "unknown-window")
 
 
@@ -112,7 +108,7 @@ def test_what_vllm_alone_serves_is_sent_to_it(tmp_path: Path, name: str) -> None
     model = written(tmp_path, name)
     check_architecture(model, "vllm", 0)
     said = refusal(model, "torch")
-    assert TORCH_WINDOWED.get(name, architecture_of(name)) in said
+    assert architecture_of(name) in said
     assert "serve it with --engine vllm" in said
 
 
@@ -135,38 +131,34 @@ QWEN = "qwen2.5-0.5b"
 USED = {"use_sliding_window": True, "sliding_window": 4096}
 
 
-@pytest.mark.parametrize("kind", ["torch", "vllm"])
 @pytest.mark.parametrize(
-    ("name", "fields", "context", "window"),
+    ("name", "fields", "context", "windows"),
     [
-        (MISTRAL, {}, 4096, None),
-        (MISTRAL, {}, 4097, 4096),
-        (MISTRAL, {"sliding_window": 32768}, 0, None),
-        (MISTRAL, {"sliding_window": 32767}, 0, 32767),
-        (MISTRAL, {"layer_types": ["full_attention"] * 32}, 0, None),
-        (MISTRAL, {"layer_types": ["sliding_attention", "full_attention"]}, 0, 4096),
-        (QWEN, {"use_sliding_window": True}, 0, None),  # as wide as the context
-        (QWEN, USED, 0, 4096),
-        (QWEN, {"use_sliding_window": None, "sliding_window": 4096}, 0, None),
-        (QWEN, USED | {"max_window_layers": 24}, 0, None),
-        (QWEN, USED | {"max_window_layers": 23}, 0, 4096),
+        (MISTRAL, {}, 4096, {}),
+        (MISTRAL, {}, 4097, {4096: 32}),
+        (MISTRAL, {"sliding_window": 32768}, 0, {}),
+        (MISTRAL, {"sliding_window": 32767}, 0, {32767: 32}),
+        (MISTRAL, {"layer_types": ["full_attention"] * 32}, 0, {}),
+        (MISTRAL, {"layer_types": ["sliding_attention", "full_attention"]}, 0, {4096: 1, 0: 1}),
+        (QWEN, {"use_sliding_window": True}, 0, {}),  # as wide as the context
+        (QWEN, USED, 0, {0: 21, 4096: 3}),
+        (QWEN, {"use_sliding_window": None, "sliding_window": 4096}, 0, {}),
+        (QWEN, USED | {"max_window_layers": 24}, 0, {}),
+        (QWEN, USED | {"max_window_layers": 23}, 0, {0: 23, 4096: 1}),
+        ("gemma-2-2b", {}, 0, {4096: 13, 0: 13}),
+        ("gemma-3-1b", {}, 0, {512: 22, 0: 4}),
+        ("gemma-3-1b", {"sliding_window_pattern": 2}, 0, {512: 13, 0: 13}),
+        ("gpt-oss-20b", {}, 0, {128: 12, 0: 12}),
     ],
 )
 def test_a_window_as_wide_as_the_context_is_full_attention(
-    tmp_path: Path,
-    name: str,
-    fields: dict[str, object],
-    context: int,
-    window: int | None,
-    kind: EngineKind,
+    tmp_path: Path, name: str, fields: dict[str, object], context: int, windows: dict[int, int]
 ) -> None:
-    model = written(tmp_path, name, **fields)
-    if window is None or kind == "vllm":
-        check_architecture(model, kind, context)
-        return
-    said = refusal(model, kind, context)
-    assert WINDOW.format(window, context or 32768) in said
-    assert f"or set BATON_ENGINE_CONTEXT_TOKENS to {window} or less" in said
+    facts = read_document(written(tmp_path, name, **fields) / CONFIG, KvFacts)
+    found = layer_windows(facts, CONFIGS[name]["num_hidden_layers"], context)
+    assert Counter(found) == windows
+    for kind in get_args(EngineKind):
+        check_architecture(tmp_path, kind, context)
 
 
 @pytest.mark.parametrize("kind", ["torch", "vllm"])
@@ -179,7 +171,8 @@ def test_a_window_of_no_tokens_is_refused(tmp_path: Path, width: int, kind: Engi
 def test_a_mistral_that_says_nothing_of_its_window_has_one(tmp_path: Path) -> None:
     config = {key: value for key, value in CONFIGS[MISTRAL].items() if key != "sliding_window"}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert WINDOW.format(4096, 32768) in refusal(tmp_path, "torch")
+    facts = read_document(tmp_path / CONFIG, KvFacts)
+    assert layer_windows(facts, 32, 0) == (4096,) * 32
 
 
 def test_what_the_torch_engine_lacks_beside_the_architecture_is_found_before_it_is_made(
@@ -199,7 +192,8 @@ CHECK_ALL = """
 import sys, time
 from pathlib import Path
 from baton.engine.support.check import check_architecture
-from baton.engine.support.documents import CheckpointError
+from baton.engine.support.documents import CONFIG, CheckpointError, read_document
+from baton.engine.support.kv_facts import KvFacts, layer_windows
 for directory in sys.argv[1:]:
     began = time.process_time()
     try:

@@ -191,9 +191,13 @@ struct TileAttention {
 
 template <>
 void attend<BFloat16>(const Tensor& qkv, const Tensor& pool, int64_t layer, const Tensor& spans,
-                      const Tensor& table, const Shape& shape, double scale, Tensor& out) {
+                      const Tensor& table, const Shape& shape, const Scores& scores,
+                      Tensor& out) {
+  // Windows, bounds and sinks are not yet on tiles. Which layers have them does not change: bits stay.
+  if (scores.special())
+    return attend_vectors<BFloat16>(qkv, pool, layer, spans, table, shape, scores, out);
   allow_tiles();
-  const auto attention = attention_of<BFloat16>(qkv, pool, layer, spans, table, shape, scale, out);
+  const auto attention = attention_of<BFloat16>(qkv, pool, layer, spans, table, shape, scores, out);
   const int64_t tokens = std::max<int64_t>(1, kChunkRows / shape.group);
   std::vector<Task> tasks;
   for (int64_t i = 0; i < spans.size(0); ++i)

@@ -64,11 +64,16 @@ def test_parts_are_of_the_weights_shape(outputs: int, inputs: int, parts: int) -
 
 
 def compute(
-    heads: int, kv_heads: int, size: int, steps: Sequence[Sequence[tuple[int, int, int]]]
+    heads: int,
+    kv_heads: int,
+    size: int,
+    steps: Sequence[Sequence[tuple[int, int, int]]],
+    **scores: Any,
 ) -> Tensor:
     """Return the attention [sequences, tokens, heads · size] of two sequences computed in steps of
     (sequence, first position, end)."""
     from baton.engine.cuda.kernels import TritonKernels
+    from baton.engine.torch.attention import ScoreOptions
     from baton.engine.torch.kernels import Heads
     from baton.engine.torch.pages import PagedKv, Query
 
@@ -80,7 +85,7 @@ def compute(
         queries = [Query(range(s * PAGES, (s + 1) * PAGES), a, b, a) for s, a, b in chunks]
         step = kv.plan([[query] for query in queries])
         turn = (torch.ones(1, 1, 1).half(), torch.zeros(1, 1, 1).half())
-        made = Heads(1, turn, None, None, 1e-6)
+        made = Heads(1, turn, None, None, 1e-6, ScoreOptions(**scores))
         rows = kernels.attend(kv, step, made, torch.cat([qkv[s, a:b] for s, a, b in chunks]))
         for (s, a, b), part in zip(chunks, rows.split([b - a for _, a, b in chunks]), strict=True):
             found[s, a:b] = part
@@ -110,3 +115,38 @@ def test_attention_sees_what_came_before_and_nothing_else(
         count = max(map(len, chunks))
         steps = [[each[i] for each in chunks if i < len(each)] for i in range(count)]
         assert torch.equal(compute(heads, kv_heads, size, steps), whole)
+
+
+@pytest.mark.parametrize(
+    ("window", "softcap", "sinks"), [(1, 0, True), (40, 4, False), (70, 4, True)]
+)
+def test_windows_softcaps_and_sinks_see_what_they_say(
+    window: int, softcap: float, sinks: bool
+) -> None:
+    heads, kv_heads, size = 4, 2, 16
+    scores = {
+        "scale": 0.4,
+        "window": window,
+        "softcap": softcap,
+        "sinks": draw(heads, seed=4) if sinks else None,
+    }
+    whole = compute(heads, kv_heads, size, [[(0, 0, TOKENS)], [(1, 0, TOKENS)]], **scores)
+    qkv = draw(2, TOKENS, (heads + 2 * kv_heads) * size).double()
+    q, k, v = (
+        part.view(2, TOKENS, -1, size).transpose(1, 2)
+        for part in qkv.split([heads * size, kv_heads * size, kv_heads * size], dim=2)
+    )
+    k, v = (each.repeat_interleave(heads // kv_heads, 1) for each in (k, v))
+    found = q @ k.transpose(2, 3) * 0.4
+    if softcap:
+        found = softcap * torch.tanh(found / softcap)
+    at = torch.arange(TOKENS)
+    seen = (at <= at[:, None]) & (at > at[:, None] - window)
+    found = found.masked_fill(~seen, -torch.inf)
+    if sinks:
+        rest = draw(heads, seed=4).double().view(1, heads, 1, 1).expand(2, -1, TOKENS, 1)
+        found = torch.cat((found, rest), -1)
+    expected = (found.softmax(-1)[..., :TOKENS] @ v).transpose(1, 2).reshape(whole.shape)
+    assert ((whole.double() - expected).abs() <= 3e-3).all()
+    steps = [[(0, at, at + 1)] for at in range(100)] + [[(0, 100, TOKENS), (1, 0, TOKENS)]]
+    assert torch.equal(compute(heads, kv_heads, size, steps, **scores), whole)

@@ -4,6 +4,7 @@ import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,12 +12,13 @@ import torch
 from torch import Tensor
 
 from baton.compiled.files import DIRECTORY_ENV, VARIANT_ENV
+from baton.engine.checkpoint.model_options import Activation
 from baton.engine.factory import create_engine
 from baton.engine.native import build as native_build
 from baton.engine.native import variants
 from baton.engine.native.kernels import NativeKernels
 from baton.engine.native.variants import VARIANTS
-from baton.engine.torch.attention import AttentionStep
+from baton.engine.torch.attention import PLAIN_SCORES, AttentionStep, ScoreOptions
 from baton.engine.torch.kernels import Heads, Kernels, PlainKernels
 from baton.engine.torch.linear import make_linear, packs
 from baton.engine.torch.pages import PagedKv, Query
@@ -25,6 +27,8 @@ from tests.support.compiler import make_compiler
 
 CPU = torch.device("cpu")
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2}
+WINDOWS = (0, 1, 17, 64, 100)
+"""Windows of these tests; 0: the whole context."""
 DTYPES = pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 # heads, kv_heads, head_size, block_tokens: groups of 1 to 8, sizes that fill no vector, any block.
 SHAPES = [
@@ -51,15 +55,25 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(1)
 
 
+def special(window: int, heads: int, dtype: torch.dtype) -> ScoreOptions:
+    """Return scores with all that there is, each in some windows."""
+    sinks = 2 * random(heads, dtype=dtype, seed=5) if window in (0, 17, 100) else None
+    return ScoreOptions(0.3, window, 4.0 if window in (1, 17, 64) else 0.0, sinks)
+
+
 def attended(
-    kernels: Kernels, shape: tuple[int, int, int, int], dtype: torch.dtype, normed: bool
+    kernels: Kernels,
+    shape: tuple[int, int, int, int],
+    dtype: torch.dtype,
+    normed: bool,
+    scores: ScoreOptions = PLAIN_SCORES,
 ) -> tuple[list[Tensor], Tensor]:
     """Attention of four sequences over several steps, and the KV of all pages after them."""
     heads, kv_heads, size, block = shape
     # What the longest holds and a page more, for each; a few belong to none.
     own = 142 // block + 2
     pages = 4 * own + 3
-    kv = PagedKv(pages, 2, block, heads, kv_heads, size, dtype, CPU, kernels)
+    kv = PagedKv(pages, 2, block, heads, kv_heads, size, dtype, CPU, kernels, WINDOWS)
     order = torch.randperm(pages, generator=torch.Generator().manual_seed(1)).tolist()
     norms = [1 + 0.1 * random(size, dtype=dtype, seed=s) for s in (2, 3)] if normed else [None] * 2
     done = [0, 0, 0, 0]
@@ -79,7 +93,7 @@ def attended(
         out = kernels.attend(
             kv,
             step,
-            Heads(1, rotation(step, size, dtype), norms[0], norms[1], 1e-6),
+            Heads(1, rotation(step, size, dtype), norms[0], norms[1], 1e-6, scores),
             torch.cat([lines[i] for i in sequence]),
         )
         parts = dict(zip(sequence, out.split([counts[i] for i in sequence]), strict=True))
@@ -129,6 +143,22 @@ def test_attention_is_that_of_the_plain_kernels(
 
 
 @DTYPES
+@pytest.mark.parametrize(
+    ("shape", "window"), [*zip(SHAPES, WINDOWS, strict=False), (SHAPES[0], 100)], ids=str
+)
+def test_windows_softcaps_and_sinks_are_those_of_the_plain_kernels(
+    native_library: Path, shape: tuple[int, int, int, int], window: int, dtype: torch.dtype
+) -> None:
+    scores = special(window, shape[0], dtype)
+    expected, _ = attended(PlainKernels(), shape, dtype, True, scores)
+    found, _ = attended(NativeKernels(native_library), shape, dtype, True, scores)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert_near(ours, theirs)
+    unlike, _ = attended(PlainKernels(), shape, dtype, True)
+    assert any((a - b).abs().max() > 0.1 for a, b in zip(expected, unlike, strict=True))
+
+
+@DTYPES
 @pytest.mark.parametrize("native", [False, True], ids=["plain", "native"])
 def test_clearing_keeps_leading_tokens_only(
     native_library: Path, dtype: torch.dtype, native: bool
@@ -152,6 +182,22 @@ def test_clearing_keeps_leading_tokens_only(
 def test_a_chunk_s_attention_is_its_tokens_one_by_one(
     native_library: Path, shape: tuple[int, int, int, int], dtype: torch.dtype
 ) -> None:
+    assert_alike(native_library, shape, dtype, PLAIN_SCORES)
+
+
+@DTYPES
+@pytest.mark.parametrize(
+    ("shape", "window"), [*zip(SHAPES, WINDOWS, strict=False), (SHAPES[0], 100)], ids=str
+)
+def test_a_chunk_s_attention_with_a_window_is_its_tokens_one_by_one(
+    native_library: Path, shape: tuple[int, int, int, int], window: int, dtype: torch.dtype
+) -> None:
+    assert_alike(native_library, shape, dtype, special(window, shape[0], dtype))
+
+
+def assert_alike(
+    native_library: Path, shape: tuple[int, int, int, int], dtype: torch.dtype, scores: ScoreOptions
+) -> None:
     heads, kv_heads, size, block = shape
     kernels = NativeKernels(native_library)
     tokens, pages = 200, -(-200 // block)
@@ -164,7 +210,7 @@ def test_a_chunk_s_attention_is_its_tokens_one_by_one(
         found, at = [], 0
         for count in sizes:
             step = kv.plan([[Query(range(pages), at, at + count, at)]])
-            kind = Heads(0, rotation(step, size, dtype), None, None, 1e-6)
+            kind = Heads(0, rotation(step, size, dtype), None, None, 1e-6, scores)
             found.append(kernels.attend(kv, step, kind, lines[at : at + count].clone()))
             at += count
         return torch.cat(found)
@@ -198,13 +244,16 @@ def test_norms_and_gates_are_those_of_the_plain_kernels(
             )
             assert torch.equal(ours, theirs)
         both = 10 * random(tokens, 2 * size, dtype=dtype, seed=4)
-        assert_near(native.gate(both), plain.gate(both))
+        for activation in get_args(Activation):
+            assert_near(native.gate(both, activation), plain.gate(both, activation))
 
 
 def test_gates_of_any_size_stay_numbers(native_library: Path) -> None:
     gates = torch.tensor([-1e30, -200.0, -88.0, -1e-20, 0.0, 1e-20, 88.0, 200.0, 1e30]).repeat(1, 3)
     both = torch.cat((gates, torch.ones_like(gates)), dim=1)
-    assert_near(NativeKernels(native_library).gate(both), PlainKernels().gate(both))
+    for activation in get_args(Activation):
+        found = NativeKernels(native_library).gate(both, activation)
+        assert_near(found, PlainKernels().gate(both, activation))
 
 
 @pytest.mark.parametrize("vocab", [512, 4099, 31, 64])

@@ -1,5 +1,6 @@
 """In bfloat16 a token's KV and logits are the same bits, whatever is computed in the same step."""
 
+import json
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -29,14 +30,14 @@ Chunk = tuple[int, int, int]
 """Sequence, first position, end."""
 
 
-@pytest.fixture(scope="module", params=["qwen2", "qwen3_moe"])
+@pytest.fixture(scope="module", params=["qwen2", "qwen3_moe", "mistral"])
 def model(
     request: pytest.FixtureRequest, native_library: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> TransformerModel:
     """Wide enough for products of two parts and some panels, and for heads that fill no vector."""
     path = write_random_checkpoint(
         tmp_path_factory.mktemp("wide") / "model",
-        request.param,
+        "llama" if request.param == "mistral" else request.param,
         hidden=136,
         mlp=1600 if request.param == "qwen2" else 200,
         heads=6,
@@ -44,6 +45,10 @@ def model(
         head_size=40,
         dtype="bfloat16",
     )
+    if request.param == "mistral":
+        fields = json.loads((path / "config.json").read_text())
+        fields |= {"architectures": ["MistralForCausalLM"], "sliding_window": 50}
+        (path / "config.json").write_text(json.dumps(fields))
     kernels = NativeKernels(native_library, deterministic=True)
     config = read_config(path)
     return make_model(config, read_weights(path, config, torch.bfloat16, CPU, kernels.make_linear))
