@@ -53,7 +53,7 @@ def check_architecture(directory: Path, kind: EngineKind, context_tokens: int) -
     if row is None:
         raise CheckpointError(
             f"{path} has the architecture {names}, which is not supported yet: {known}, and "
-            "docs/vllm.md lists the architectures of the vLLM engine."
+            "docs/architectures.md lists those of the vLLM engine."
         )
     raise CheckpointError(f"{path} has the architecture {names}; {known}: {WITH_VLLM}.")
 
