@@ -35,11 +35,9 @@ class CutRules:
         """Whether cuts end on blocks only: a state exists nowhere else."""
         return any(group.kind is GroupKind.STATE for group in self.groups)
 
-    @property
-    def full(self) -> int | None:
-        """Return the first group of full attention; None: there is none."""
-        kinds = [group.kind for group in self.groups]
-        return kinds.index(GroupKind.FULL) if GroupKind.FULL in kinds else None
+    def is_full(self, group: int) -> bool:
+        """Return whether a group is of full attention: of every cut it needs all blocks."""
+        return self.groups[group].kind is GroupKind.FULL
 
     def blocks(self, tokens: int) -> int:
         """Return the number of blocks into which a number of tokens reaches."""
@@ -83,8 +81,8 @@ class CutRules:
         """
         cut = self.floor(limit)
         bounded = []
-        for group, layers in enumerate(self.groups):
-            if layers.kind is GroupKind.FULL:
+        for group in range(len(self.groups)):
+            if self.is_full(group):
                 cut = min(cut, self.leading(group, has, cut) * self.block_tokens)
             else:
                 bounded.append(group)

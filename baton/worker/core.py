@@ -20,9 +20,11 @@ from baton.settings import KvSettings, WorkerLimits
 from baton.worker import metrics
 from baton.worker.convert import adapter_digest, sequence_request, work_order
 from baton.worker.engine_loop import EngineLoop
+from baton.worker.kv.cut_fetch import CutFetch
 from baton.worker.kv.fetch import FetchRate, SequenceFetch
 from baton.worker.kv.idle import evict_idle_blocks
-from baton.worker.kv.publish import KvPublisher
+from baton.worker.kv.publish import KvPublisher, SequencePublish
+from baton.worker.stream.cuts import StreamCuts
 from baton.worker.stream.stream import FrameSink, WorkStream
 
 
@@ -137,13 +139,27 @@ class WorkerCore:
         )
         order = work_order(start, self.stats.prefill_tokens_per_second, time.time())
         request = sequence_request(start, next(self._ids), root, info, order)
-        fetch = SequenceFetch(
-            self.engine,
-            self.store,
-            self._io,
-            self._fetch_rate,
-            start.context.tenant,
-        )
+        tenant = start.context.tenant
+
+        def new_fetch() -> SequenceFetch:
+            return SequenceFetch(self.engine, self.store, self._io, self._fetch_rate, tenant)
+
+        publishing = SequencePublish(request.id, tenant)
+        fetch: SequenceFetch | CutFetch = new_fetch()
+        cuts = None
+        if info.layout.groups:
+            fetch = CutFetch(new_fetch)
+            cuts = StreamCuts(
+                start,
+                request,
+                info.layout,
+                self._loop,
+                self.store,
+                fetch,
+                self._publisher,
+                publishing,
+                self._kv.wait_seconds,
+            )
         stream = WorkStream(
             start,
             request,
@@ -151,6 +167,8 @@ class WorkerCore:
             info.layout.block_tokens,
             fetch,
             self._publisher,
+            publishing,
+            cuts,
             sink,
             on_ended,
             self._kv.wait_seconds,

@@ -12,6 +12,10 @@ BLOCKS_IDLE = Counter(
     "baton_worker_kv_blocks_idle",
     "Idle KV blocks evicted from the engine's pages because the store holds them.",
 )
+CUTS_SHORT = Counter(
+    "baton_worker_kv_cuts_short",
+    "Sequences admitted again with a shorter prefix, because part of its KV did not arrive.",
+)
 LATE_MASKS = Counter(
     "baton_worker_late_masks_total",
     "Tokens delayed by a step or more because a grammar's mask was late.",

@@ -12,7 +12,7 @@ from baton.engine.events import CachedBlock
 from baton.engine.paged.page_pool import PagePool
 from baton.engine.paged.sequence import NO_PAGE, LiveSequence
 from baton.kv.cuts import cut_rules
-from baton.kv.layout import GroupKind, Layout
+from baton.kv.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,7 @@ class GroupPages:
         self.pools = tuple(pools)
         total = sum(object_bytes)
         self._weights = tuple(size / total for size in object_bytes)
-        self._bounded = tuple(
-            number for number, group in enumerate(rules.groups) if group.kind is not GroupKind.FULL
-        )
+        self._bounded = tuple(g for g in range(len(rules.groups)) if not rules.is_full(g))
 
     @property
     def available(self) -> int:

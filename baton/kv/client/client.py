@@ -116,6 +116,7 @@ class KvStoreClient:
         sources: Sequence[pb.KvSource] = (),
         wait: float = 0.0,
         tenant: str = "",
+        group: int = 0,
     ) -> KvFetch:
         """Fetch objects, including objects that are still being computed.
 
@@ -126,6 +127,7 @@ class KvStoreClient:
             sources: other stores that hold them or may hold them later.
             wait: seconds to wait for missing objects; 0: only what store and sources hold now.
             tenant: tenant to whose share objects from sources are charged.
+            group: group of the layout.
 
         Returns:
             Batches of `FetchedObject` to iterate over; close it in a `finally`:
@@ -142,7 +144,7 @@ class KvStoreClient:
         trusted = self._verify == NEVER or (self._verify != ALWAYS and connection.transport == SHM)
         pending = PendingObjects(
             connection,
-            object_ids_for(layout_id, keys),
+            object_ids_for(layout_id, keys, group),
             object_bytes,
             wait,
             sources,
@@ -153,19 +155,20 @@ class KvStoreClient:
         pending.start()
         return KvFetch(connection, pending, wait, self._settings.silence_seconds)
 
-    async def lookup(self, keys: Sequence[bytes], layout_id: bytes) -> list[bool]:
+    async def lookup(self, keys: Sequence[bytes], layout_id: bytes, group: int = 0) -> list[bool]:
         """Return which objects the store holds now, per key, without leasing or fetching any.
 
         Args:
             keys: 1 to 65,536 block keys of 16 bytes.
             layout_id: their layout.
+            group: group of the layout.
 
         Raises:
             StoreUnavailableError: the store cannot be reached.
             BatonError: the store rejected the request, or there are too many keys.
         """
         check_key_count(keys, MAX_READ_KEYS)
-        return await lookup(self._store.require(), keys, layout_id)
+        return await lookup(self._store.require(), keys, layout_id, group)
 
     async def reserve(
         self,
@@ -175,6 +178,7 @@ class KvStoreClient:
         last_is_partial: bool = False,
         tenant: str = "",
         recompute_seconds: float = 0.0,
+        group: int = 0,
     ) -> Reservation:
         """Reserve slots to write objects to. Never waits for space.
 
@@ -185,6 +189,7 @@ class KvStoreClient:
             last_is_partial: the last key names a partial block, which the store keeps briefly.
             tenant: tenant to whose share and quota the objects are charged.
             recompute_seconds: time that recomputing one of them would take; 0: unknown.
+            group: group of the layout.
 
         Returns:
             Slots for the keys that got one. Write to them, `commit`, and call `aclose` in a
@@ -201,6 +206,7 @@ class KvStoreClient:
             correlation_id=reservation_id,
             layout_id=layout_id,
             keys=pack(keys),
+            part=_part(group),
             object_bytes=object_bytes,
             last_is_partial=last_is_partial,
             traceparent=tracing.inject(),
@@ -218,14 +224,14 @@ class KvStoreClient:
         return Reservation(
             connection,
             reservation_id,
-            object_ids_for(layout_id, keys),
+            object_ids_for(layout_id, keys, group),
             object_bytes,
             response.reserved,
             self._executor,
             self._settings.commit_seconds,
         )
 
-    async def will_not_come(self, keys: Sequence[bytes], layout_id: bytes) -> None:
+    async def will_not_come(self, keys: Sequence[bytes], layout_id: bytes, group: int = 0) -> None:
         """Tell readers that wait for these objects that this client will not write them.
 
         Raises:
@@ -234,5 +240,10 @@ class KvStoreClient:
         """
         check_key_count(keys, MAX_READ_KEYS)
         if keys:
-            frame = pb.WillNotCome(layout_id=layout_id, keys=pack(keys))
+            frame = pb.WillNotCome(layout_id=layout_id, keys=pack(keys), part=_part(group))
             await self._store.require().puts.send_bulk(pb.PutRequest(will_not_come=frame))
+
+
+def _part(group: int) -> pb.ObjectPart | None:
+    """Return the part of a group's objects; None for the first, as in messages without one."""
+    return pb.ObjectPart(group=group) if group else None

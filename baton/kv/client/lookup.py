@@ -10,7 +10,7 @@ from baton.kv.keys import pack
 
 
 async def lookup(
-    connection: StoreConnection, keys: Sequence[bytes], layout_id: bytes
+    connection: StoreConnection, keys: Sequence[bytes], layout_id: bytes, group: int = 0
 ) -> list[bool]:
     """Return which objects the store holds now, per key.
 
@@ -21,13 +21,14 @@ async def lookup(
     held = [False] * len(keys)
     unknown: Sequence[int] = range(len(keys))
     if connection.arena is not None:
-        tag = object_tag(layout_id, 0, 0, 0)
+        tag = object_tag(layout_id, group, 0, 0)
         held = connection.arena.index.contains(pack(keys), tag).tolist()
         unknown = [index for index, found in enumerate(held) if not found]
     if not unknown:
         return held
     asked = keys if len(unknown) == len(keys) else [keys[index] for index in unknown]
-    request = pb.LookupRequest(layout_id=layout_id, keys=pack(asked))
+    part = pb.ObjectPart(group=group)
+    request = pb.LookupRequest(layout_id=layout_id, keys=pack(asked), part=part)
     response = await connection.lookup(request)
     if len(response.held) != len(asked):
         raise StoreUnavailableError(

@@ -108,31 +108,35 @@ class SequenceFetch:
             self._sources = plan.sources
         wait = plan.wait_seconds
         if wait and not self._prefill_done:
-            await self._fetch_missing(admitted, plan.keys, wait)
+            await self._fetch_missing(admitted, plan, wait)
         if not wait or self._prefill_done:
-            await self._fetch_missing(admitted, plan.keys, 0.0)
+            await self._fetch_missing(admitted, plan, 0.0)
         count = len(plan.keys)
         self._result.blocks = next((i for i in range(count) if i not in self._in_place), count)
         self._result.wait_seconds = time.monotonic() - began
         return self._result
 
     async def _fetch_missing(
-        self, admitted: Admitted, keys: Sequence[bytes], wait_seconds: float
+        self, admitted: Admitted, plan: FetchPlan, wait_seconds: float
     ) -> None:
         """Request from the store all blocks that are not in place."""
+        keys = plan.keys
         wanted = [index for index in range(len(keys)) if index not in self._in_place]
         if not wanted:
             return
         info = self._engine.info
-        first = admitted.cached_tokens // info.layout.block_tokens
+        first = plan.first_block
+        if first is None:
+            first = admitted.cached_tokens // info.layout.block_tokens
         try:
             fetch = self._store.fetch(
                 [keys[index] for index in wanted],
                 info.layout.layout_id,
-                info.block_bytes,
+                info.object_bytes[plan.group],
                 self._sources or (),
                 wait_seconds,
                 self._tenant,
+                plan.group,
             )
         except StoreUnavailableError as error:
             log.info("kv.fetch.skipped", blocks=len(wanted), error=str(error))
@@ -141,7 +145,7 @@ class SequenceFetch:
         try:
             async for batch in fetch:
                 written = await run_in_thread(
-                    self._io, self._write, admitted.id, first, wanted, batch
+                    self._io, self._write, admitted.id, plan.group, first, wanted, batch
                 )
                 self._in_place.update(written)
         except StoreUnavailableError as error:
@@ -160,11 +164,16 @@ class SequenceFetch:
             self._result.transport = fetch.transport
 
     def _write(
-        self, sequence_id: int, first: int, wanted: Sequence[int], batch: list[FetchedObject]
+        self,
+        sequence_id: int,
+        group: int,
+        first: int,
+        wanted: Sequence[int],
+        batch: list[FetchedObject],
     ) -> list[int]:
         """Copy, verify, and only then show the blocks to the engine; return the correct ones."""
         began = time.thread_time()
-        size = self._engine.info.block_bytes
+        size = self._engine.info.object_bytes[group]
         scratch = self._engine.scratch
         room = scratch.nbytes // size
         written: list[int] = []
@@ -172,7 +181,7 @@ class SequenceFetch:
 
         def write() -> None:
             blocks = [first + index for index in checked]
-            self._engine.write_blocks(sequence_id, blocks, scratch[: len(blocks) * size])
+            self._engine.write_blocks(sequence_id, blocks, scratch[: len(blocks) * size], group)
             written.extend(checked)
             checked.clear()
 

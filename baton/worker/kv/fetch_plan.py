@@ -18,6 +18,10 @@ class FetchPlan:
     """Peer stores that may hold the blocks now or later."""
     wait_seconds: float
     """Seconds to wait for blocks that no store holds yet; 0: do not wait."""
+    first_block: int | None = None
+    """Index of the first one; None: the first that the engine does not have."""
+    group: int = 0
+    """Group of the layout."""
 
 
 def plan_fetch(

@@ -30,6 +30,7 @@ class _BlockToPublish:
     index: int
     key: bytes
     partial: bool
+    group: int
 
 
 class SequencePublish:
@@ -41,6 +42,8 @@ class SequencePublish:
         self.bytes = 0
         self.copy_cpu_seconds = 0.0
         """CPU seconds spent on copying and hashing."""
+        self.on_done: Callable[[], None] = lambda: None
+        """Called each time that no block is left to publish."""
         self._unfinished = 0
         self._done = asyncio.Event()
         self._done.set()
@@ -55,6 +58,7 @@ class SequencePublish:
         self._unfinished -= 1
         if self._unfinished == 0:
             self._done.set()
+            self.on_done()
 
     async def wait_done(self) -> None:
         """Return when every block is committed, or will not be published."""
@@ -90,20 +94,28 @@ class KvPublisher:
         self._io = io
         self._prefill_rate = prefill_rate
         self._batches_in_flight = batches_in_flight
-        self._batch_blocks = max(1, min(BATCH_BLOCKS, BATCH_BYTES // engine.info.block_bytes))
+        sizes = engine.info.object_bytes
+        self._batch_blocks = [max(1, min(BATCH_BLOCKS, BATCH_BYTES // size)) for size in sizes]
         # Each block is hashed soon after it was copied, not once per requested block.
-        self._blocks_per_copy = engine.scratch.nbytes // engine.info.block_bytes
+        self._blocks_per_copy = [engine.scratch.nbytes // size for size in sizes]
         self._queue: deque[_BlockToPublish] = deque()
         self._wake = asyncio.Event()
 
     def add(
-        self, publishing: SequencePublish, first_index: int, keys: Sequence[bytes], *, partial: bool
+        self,
+        publishing: SequencePublish,
+        first_index: int,
+        keys: Sequence[bytes],
+        *,
+        partial: bool,
+        group: int = 0,
     ) -> None:
         """Queue consecutive blocks of a sequence; `partial` means that the last one is not full."""
         last = len(keys) - 1
         for i, key in enumerate(keys):
             publishing.block_queued()
-            block = _BlockToPublish(publishing, first_index + i, key, partial=partial and i == last)
+            not_full = partial and i == last
+            block = _BlockToPublish(publishing, first_index + i, key, not_full, group)
             self._queue.append(block)
         self._wake.set()
 
@@ -137,10 +149,16 @@ class KvPublisher:
                     block.owner.block_done()
 
     def _next_batch(self) -> list[_BlockToPublish]:
-        # Only the last key of a reservation may name a partial block, and one tenant is charged.
+        # Only the last key of a reservation may name a partial block, one tenant is charged, and
+        # objects of a group are of one size.
         batch: list[_BlockToPublish] = []
-        while self._queue and len(batch) < self._batch_blocks:
-            if batch and self._queue[0].owner.tenant != batch[0].owner.tenant:
+        while self._queue:
+            block = self._queue[0]
+            if len(batch) >= self._batch_blocks[block.group]:
+                break
+            if batch and (
+                block.owner.tenant != batch[0].owner.tenant or block.group != batch[0].group
+            ):
                 break
             batch.append(self._queue.popleft())
             if batch[-1].partial:
@@ -162,7 +180,8 @@ class KvPublisher:
         if lost:
             metrics.BLOCKS_LOST.inc(len(lost))
             with suppress(StoreUnavailableError):
-                await self._store.will_not_come(lost, self._engine.info.layout.layout_id)
+                layout_id = self._engine.info.layout.layout_id
+                await self._store.will_not_come(lost, layout_id, batch[0].group)
 
     async def _put(self, batch: list[_BlockToPublish], keys: Sequence[bytes]) -> Collection[int]:
         """Write a batch, and return the indexes of the blocks that the store now holds.
@@ -171,15 +190,17 @@ class KvPublisher:
             StoreUnavailableError: the store cannot be reached.
             BatonError: the store rejected the request.
         """
-        info = self._engine.info
+        info, group = self._engine.info, batch[0].group
+        size = info.object_bytes[group]
         rate = self._prefill_rate()
         reservation = await self._store.reserve(
             keys,
             info.layout.layout_id,
-            info.block_bytes,
+            size,
             last_is_partial=batch[-1].partial,
             tenant=batch[0].owner.tenant,
             recompute_seconds=info.layout.block_tokens / rate if rate else 0.0,
+            group=group,
         )
         try:
             if not reservation.slots:
@@ -188,9 +209,9 @@ class KvPublisher:
             readable = await reservation.commit(copied)
             if readable < len(copied):  # slots had expired, and it is unknown which
                 return reservation.present
-            metrics.PUT_BYTES.inc(len(copied) * info.block_bytes)
+            metrics.PUT_BYTES.inc(len(copied) * size)
             for index in copied:
-                batch[index].owner.bytes += info.block_bytes
+                batch[index].owner.bytes += size
             return reservation.present.union(copied)
         finally:
             await reservation.aclose()
@@ -198,14 +219,15 @@ class KvPublisher:
     def _copy(self, batch: list[_BlockToPublish], reservation: Reservation) -> list[int]:
         """Copy and seal the blocks that have a slot; return their indexes in the batch."""
         copied = []
-        for run in _runs(batch, list(reservation.slots), self._blocks_per_copy):
+        group = batch[0].group
+        for run in _runs(batch, list(reservation.slots), self._blocks_per_copy[group]):
             owner = batch[run[0]].owner
             blocks = [batch[index].index for index in run]
             slots = [reservation.slots[index] for index in run]
             began = time.thread_time()
             there = run
             try:
-                self._engine.read_blocks(owner.sequence_id, blocks, slots)
+                self._engine.read_blocks(owner.sequence_id, blocks, slots, group)
             except BlockGoneError:
                 there = [index for index in run if self._copy_one(batch, index, reservation)]
                 gone = len(run) - len(there)
@@ -224,7 +246,7 @@ class KvPublisher:
         block = batch[index]
         try:
             slot = reservation.slots[index]
-            self._engine.read_blocks(block.owner.sequence_id, [block.index], [slot])
+            self._engine.read_blocks(block.owner.sequence_id, [block.index], [slot], block.group)
         except BlockGoneError:
             return False
         return True

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from opentelemetry import trace
@@ -36,9 +37,11 @@ from baton.worker.convert import (
     refused,
 )
 from baton.worker.engine_loop import EngineFailedError, EngineLoop
+from baton.worker.kv.cut_fetch import CutFetch
 from baton.worker.kv.fetch import FetchResult, SequenceFetch
 from baton.worker.kv.fetch_plan import plan_fetch
 from baton.worker.kv.publish import KvPublisher, SequencePublish
+from baton.worker.stream.cuts import StreamCuts
 from baton.worker.stream.handover import HandedOverError, Handover
 from baton.worker.stream.pause import SequencePause
 from baton.worker.stream.probation import Probation
@@ -70,8 +73,10 @@ class WorkStream:
         request: SequenceRequest,
         engine_loop: EngineLoop,
         block_tokens: int,
-        fetch: SequenceFetch,
+        fetch: SequenceFetch | CutFetch,
         publisher: KvPublisher,
+        publishing: SequencePublish,
+        cuts: StreamCuts | None,
         sink: FrameSink,
         on_ended: Callable[["WorkStream"], None],
         kv_wait_seconds: float,
@@ -94,7 +99,9 @@ class WorkStream:
         self._fetch = fetch
         self._grammars = grammars
         self._publisher = publisher
-        self._publishing = SequencePublish(request.id, start.context.tenant)
+        self._publishing = publishing
+        self._cuts = cuts
+        """What to fetch and publish, where KV has groups; None: it has none."""
         self._sink = sink
         self._on_ended = on_ended
         self._begun = False
@@ -233,6 +240,8 @@ class WorkStream:
             case Admitted():
                 _resolve(self._admitted, event)
             case SequenceEnded():
+                if self._cuts is not None and not (self._cancelled or self._closing):
+                    self._cuts.ended()
                 _resolve(self._ended, event)
 
     def full_keys(self, ready: BlocksReady) -> tuple[bytes, ...]:
@@ -252,6 +261,9 @@ class WorkStream:
         keys = ready.keys[skip:]
         # Blocks that become ready after the end was decided are not read: the sequence closes.
         if not keys or self._cancelled or self._closing:
+            return
+        if self._cuts is not None:
+            self._cuts.ready(ready, partial=self._ends_partial(ready))
             return
         first = ready.first_index + skip
         self._publisher.add(self._publishing, first, keys, partial=self._ends_partial(ready))
@@ -308,25 +320,31 @@ class WorkStream:
             if grammar is not None and self._grammars is not None:
                 # Done here, so that the engine's step need not wait for it.
                 await self._grammars.check(grammar)
-            await self._engine.call(self._add)
+            if self._cuts is not None:
+                admitted, fetched = await self._cuts.admit(self._add_with_cut)
+                ready = admitted.ready_tokens
+            else:
+                await self._engine.call(self._add)
+                admitted = await self._admitted
+                span.add_event("admitted")
+                fetched = await self._fetch_kv(admitted)
+                context_tokens = len(self._request.prompt) + len(self._request.output)
+                found = admitted.cached_tokens + fetched.blocks * self._block_tokens
+                ready = min(context_tokens, found)
         except (GrammarsBusyError, QueueFullError, ValueError) as error:
             raise refused(error) from error
-        admitted = await self._admitted
-        span.add_event("admitted")
-        fetched = await self._fetch_kv(admitted)
         span.add_event("kv.in_place")
-        context_tokens = len(self._request.prompt) + len(self._request.output)
-        found = admitted.cached_tokens + fetched.blocks * self._block_tokens
-        ready = min(context_tokens, found)
         if not self._request.prefill_only:
             # A last block that arrived partly filled is published once it is full.
-            self._first_unpublished = ready // self._block_tokens
+            self._first_unpublished = 0 if self._cuts else ready // self._block_tokens
             self._sink.send(prepared_frame(self.stream_id, admitted, fetched, ready))
         output = await self._generate_signal if self._start.HasField("prepare") else ()
 
         self._position = max(self._position, len(output))
 
         def start(engine: Engine) -> int:
+            if self._cuts is not None:
+                self._cuts.keep(engine)
             engine.start(self.sequence_id, ready, output)
             return time.time_ns()
 
@@ -352,7 +370,17 @@ class WorkStream:
         prompt_tokens = len(self._request.prompt)
         return finished_frame(self.stream_id, ended, prompt_tokens, fetched.wait_seconds)
 
+    async def _add_with_cut(self, cut_tokens: int) -> Admitted:
+        """Add the sequence, or add it again with a smaller cut; return its admission."""
+        self._request = replace(self._request, cut_tokens=cut_tokens)
+        self._admitted = asyncio.get_running_loop().create_future()
+        await self._engine.call(self._add)
+        return await self._admitted
+
     def _add(self, engine: Engine) -> None:
+        if self._added:
+            self._added = False
+            engine.close(self.sequence_id)
         engine.add(self._request)
         self._added = True
         if self._pause.wanted:
@@ -360,6 +388,7 @@ class WorkStream:
         self._steps_before = self._engine.steps
 
     async def _fetch_kv(self, admitted: Admitted) -> FetchResult:
+        assert isinstance(self._fetch, SequenceFetch)
         plan = plan_fetch(
             self._start, self._request, admitted, self._block_tokens, self._kv_wait_seconds
         )
@@ -375,6 +404,8 @@ class WorkStream:
 
     async def _leave(self, handover: Handover) -> None:
         await handover.wait(decodes=not self._request.prefill_only)
+        if self._cuts is not None:
+            await self._cuts.hand_over()
         _resolve(self._ended, None)
 
     async def _release(self) -> None:

@@ -38,7 +38,10 @@ class Pages:
     def __post_init__(self) -> None:
         self.scratch = memoryview(bytearray(ROOM * self.info.block_bytes))
 
-    def write_blocks(self, sequence_id: int, indexes: Sequence[int], data: memoryview) -> None:
+    def write_blocks(
+        self, sequence_id: int, indexes: Sequence[int], data: memoryview, group: int
+    ) -> None:
+        assert group == 0
         size = self.info.block_bytes
         assert data.nbytes == len(indexes) * size
         self.calls.append(list(indexes))

@@ -40,8 +40,9 @@ class Pages:
         return memoryview(bytearray(BLOCKS_PER_COPY * self.info.block_bytes))
 
     def read_blocks(
-        self, sequence_id: int, indexes: Sequence[int], out: Sequence[memoryview]
+        self, sequence_id: int, indexes: Sequence[int], out: Sequence[memoryview], group: int
     ) -> None:
+        assert group == 0
         assert len(indexes) <= BLOCKS_PER_COPY
         for index, view in zip(indexes, out, strict=True):
             self.trouble(index)

@@ -145,5 +145,5 @@ def test_a_layout_without_groups_has_one_of_full_attention() -> None:
     assert rules.needed(40) == (range(3),)
     assert rules.longest(lambda _group, block: block != 2, 100) == 32
     assert rules.longest(lambda _group, _block: True, 40) == 40
-    assert rules.full == 0
-    assert CutRules((KvGroup(GroupKind.STATE, 1),), 16).full is None
+    assert rules.is_full(0)
+    assert not CutRules((KvGroup(GroupKind.STATE, 1),), 16).is_full(0)
