@@ -2,10 +2,8 @@
 
 from hashlib import sha256
 
-import msgspec
-
 from baton.engine.base import Engine, EngineInfo
-from baton.engine.checkpoint.model_config import read_config
+from baton.engine.checkpoint.model_config import digest_input, read_config
 from baton.engine.checkpoint.sizing import (
     BLOCK_TOKENS,
     check_memory,
@@ -78,7 +76,7 @@ def _create_sim(settings: EngineSettings) -> Engine:
     eos = config.eos_token_ids if config else ()
     if vocab <= len(eos):
         raise StartupError(f"{settings.model} has only end-of-sequence tokens.")
-    digest = sha256(b"baton.sim.1\0" + msgspec.json.encode(config)).digest()[:16]
+    digest = sha256(b"baton.sim.1\0" + digest_input(config)).digest()[:16]
     block_tokens = settings.block_tokens or BLOCK_TOKENS
     groups = parse_groups(settings.sim_groups, block_tokens)
     block_bytes = sum(group.block_bytes for group in groups) or block_tokens * TOKEN_BYTES

@@ -187,3 +187,14 @@ def _context_tokens(document: _ModelConfigJson, rope: Rope, context_tokens: int)
     if isinstance(rope, LongRope) and context_tokens <= rope.original_context_tokens:
         return min(longest, rope.original_context_tokens)  # short factors
     return longest
+
+
+def digest_input(config: ModelConfig | None) -> bytes:
+    """Return a configuration in the form that digests of models cover.
+
+    Models without options leave them out: their digests, and so their stored KV, are older.
+    """
+    fields = msgspec.to_builtins(config)
+    if config is not None and config.options == LLAMA:
+        del fields["options"]
+    return msgspec.json.encode(fields)

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from baton.engine.checkpoint.files import files_digest, weight_files
-from baton.engine.checkpoint.model_config import ModelConfig
-from baton.engine.checkpoint.model_options import GATED, LLAMA, Activation, ExpertOptions
+from baton.engine.checkpoint.model_config import ModelConfig, digest_input
+from baton.engine.checkpoint.model_options import GATED, Activation, ExpertOptions
 from baton.engine.support.documents import CheckpointError
 from baton.engine.torch.linear import Linear, MakeLinear, ScaledHead, make_linear
 from baton.engine.torch.mlp import ExpertsMlp, GatedMlp, Mlp
@@ -80,10 +79,7 @@ def weights_digest(directory: Path, config: ModelConfig) -> bytes:
     Raises:
         CheckpointError: a file is missing.
     """
-    fields = msgspec.to_builtins(config)
-    if config.options == LLAMA:
-        del fields["options"]  # digests are older than options
-    begin = b"baton.weights.1\0" + msgspec.json.encode(fields)
+    begin = b"baton.weights.1\0" + digest_input(config)
     return files_digest(begin, weight_files(directory))
 
 

@@ -2,10 +2,14 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from baton.engine.base import Engine, SequenceRequest
+from baton.engine.checkpoint.model_config import digest_input, read_config
+from baton.engine.checkpoint.model_options import ModelOptions
 from baton.engine.local import run_local
 from baton.engine.paged.rates import EngineRates
 from baton.sampling import SamplingParams
@@ -90,3 +94,9 @@ def test_rates_tell_prompts_from_decoding() -> None:
     rates.observe(prompt_tokens=100, decoding=0, seconds=0.05)
     assert rates.prefill_tokens_per_second == pytest.approx(2000)
     assert rates.decode_step_seconds == 0
+
+
+def test_models_without_options_keep_their_digests() -> None:
+    config = read_config(Path(__file__).parents[3] / "models" / "baton-tiny")
+    assert b"options" not in digest_input(config)
+    assert b"options" in digest_input(replace(config, options=ModelOptions(wide_head_norms=True)))
