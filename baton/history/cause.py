@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from baton.history.rule import decode_limit, first_token_limit, is_slow
-from baton.telemetry.durations import duration
+from baton.request.durations import duration
 from baton.usage.record import LOST, UsageRecord
 
 

@@ -1,1 +1,1 @@
-"""The contract of a request: grammar, limits, stream events, execution claims and prices."""
+"""The contract of a request: grammar, limits, stream events, claims, prices and durations."""

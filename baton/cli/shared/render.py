@@ -8,7 +8,7 @@ from rich.text import Text
 
 from baton.cli.shared.table import TextTable, show
 from baton.client import Delta, Event, Finished, Step, Usage
-from baton.telemetry.durations import duration
+from baton.request.durations import duration
 
 
 class WordWrap:

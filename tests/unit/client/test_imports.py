@@ -14,9 +14,7 @@ COMMANDS = CLIENT | {"annotated_doc", "rich", "shellingham", "typer"}
 """With the extra `cli`: typer's own dependencies included."""
 OPTIONAL = {"grpc_health", "grpc_reflection", "grpc_tools", "typing_extensions"}
 """What grpc and msgspec import by themselves where it is installed."""
-COMMANDS_OWN = ("baton.cli", "baton.host", "baton.telemetry.durations")
-FOLDERS = {"baton.telemetry"}
-"""Folders of those, which are nothing by themselves."""
+COMMANDS_OWN = ("baton.cli", "baton.host")
 OWN = (
     "baton.client",
     "baton.errors",
@@ -58,7 +56,7 @@ def test_the_client_loads_neither_engine_nor_server() -> None:
 def test_asking_from_the_command_line_needs_no_server_either() -> None:
     names = loaded("baton.cli.app, baton.cli.chat, baton.cli.cluster.local.files.rundir")
     assert others(names) <= COMMANDS
-    own = [name for name in names - FOLDERS if name.startswith("baton.")]
+    own = [name for name in names if name.startswith("baton.")]
     assert not [name for name in own if not name.startswith((*OWN, *COMMANDS_OWN))]
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from baton.cli.shared.table import TextTable, show
 from baton.history.cause import cause_of, phases_of
-from baton.telemetry.durations import duration
+from baton.request.durations import duration
 from baton.usage.record import UsageRecord
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.telemetry.durations import duration
+from baton.request.durations import duration
 
 
 @pytest.mark.parametrize(

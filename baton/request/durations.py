@@ -1,4 +1,4 @@
-"""Durations as text, for people."""
+"""Durations of the steps of a request as text, for people."""
 
 
 def duration(seconds: float) -> str:
