@@ -24,6 +24,8 @@ from tests.support.wait import eventually
 
 KILLS = 3
 CLIENTS = 12
+NO_STALL = {"usage.stall_seconds": 60}
+"""On a busy machine a write can take longer than the default, and responses end without it."""
 Told = dict[str, tuple[int, int]]
 """Prompt and output tokens of the answers that ended, by the request's id."""
 
@@ -84,6 +86,7 @@ async def test_records_add_up_to_what_clients_were_told_though_frontends_and_pos
     names = [f"frontend-{number}" for number in range(KILLS + 1)]
     settings = {
         "usage.spool_path": tmp_path / "spool",
+        **NO_STALL,
         "usage.jsonl_path": tmp_path / "files",
         "state.url": state.url.get_secret_value(),
         "engine.sim_decode_step_seconds": 0.003,
@@ -153,6 +156,7 @@ async def test_the_request_log_counts_what_clients_were_told_though_the_broker_w
     async with broker_behind_a_proxy() as proxy:
         settings = {
             "usage.spool_path": tmp_path / "spool",
+            **NO_STALL,
             "usage.jsonl_path": tmp_path / "files",
             "usage.kafka.brokers": proxy.address,
             "usage.kafka.topic": TOPIC,
