@@ -29,9 +29,13 @@ from enum import Enum
 
 from baton.engine.events import CachedBlock, Event
 from baton.engine.work_order import BY_ARRIVAL, WorkOrder
+from baton.kv.keys import PlaceholderRun
 from baton.kv.layout import Layout
 from baton.sampling import SamplingParams
 from baton.structured.grammars import Grammars
+
+PICTURES = "pictures"
+"""The feature of engines that take pictures, which placeholder tokens in a prompt stand for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,10 @@ class SequenceRequest:
     """Order among waiting sequences: the lowest is computed first, and the first among equals."""
     expected_cached_tokens: int = 0
     """Leading prompt tokens whose KV is expected to be found; used only for `EngineStats`."""
+    runs: tuple[PlaceholderRun, ...] = ()
+    """The prompt's placeholder tokens, in order; keys of blocks that hold some contain what stands
+    for them. Only for engines with the feature `pictures`.
+    """
     cut_tokens: int = 0
     """Only for layouts with groups: a cut (`baton.kv.cuts`) of the context whose missing blocks are
     going to be written. Pages are taken for the longer of this one and the prefix cache's own. It
@@ -214,7 +222,8 @@ class Engine(ABC):
 
         Raises:
             QueueFullError: `EngineInfo.max_sequences` run or wait already; nothing was queued.
-            UnsupportedFeatureError: it needs `adapters` or `grammar`, and this engine has none.
+            UnsupportedFeatureError: it needs `adapters`, `grammar` or `pictures`, which this engine
+                does not have.
             GrammarError: the grammar is not supported.
             GrammarsBusyError: too many grammars wait to be compiled.
             ValueError: the prompt can never fit, a field is out of range (the text names the

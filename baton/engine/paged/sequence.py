@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
 
-from baton.engine.base import EngineInfo, SequenceRequest, UnsupportedFeatureError
+from baton.engine.base import PICTURES, EngineInfo, SequenceRequest, UnsupportedFeatureError
 from baton.engine.events import EndReason
 from baton.engine.work_order import BY_ARRIVAL, WorkOrder
 from baton.kv.cuts import cut_rules
-from baton.kv.keys import full_block_key, prompt_keys, token_bytes
+from baton.kv.keys import block_extra, check_runs, full_block_key, prompt_keys, token_bytes
 from baton.structured.grammars import Grammars
 from baton.structured.masks import PendingMask
 from baton.structured.state import GrammarState
@@ -285,9 +285,11 @@ class LiveSequence:
         """Extend `keys` to `count` blocks, whose tokens are known."""
         while len(self.keys) < count:
             at = len(self.keys) * block_tokens
+            end = at + block_tokens
             previous = self.keys[-1] if self.keys else self.request.root
-            block = token_bytes(self.tokens[at : at + block_tokens])
-            self.keys.append(full_block_key(previous, block))
+            extra = block_extra(self.request.runs, at, end)
+            block = token_bytes(self.tokens[at:end])
+            self.keys.append(full_block_key(previous, block, extra))
 
 
 def open_sequence(
@@ -308,7 +310,8 @@ def open_sequence(
 
     Raises:
         GrammarError, GrammarsBusyError: as of `Engine.add`.
-        UnsupportedFeatureError: it has a grammar or an adapter, which the engine does not support.
+        UnsupportedFeatureError: it has a grammar, an adapter or pictures, which the engine does not
+            support.
         ValueError: a field is out of range; the text names it and its limit.
     """
     max_tokens, vocab_tokens = info.context_tokens, info.vocab_tokens
@@ -325,6 +328,9 @@ def open_sequence(
         raise UnsupportedFeatureError("grammar")
     if request.prompt_logprobs is not None and "prompt_logprobs" not in info.features:
         raise UnsupportedFeatureError("prompt_logprobs")
+    if request.runs and PICTURES not in info.features:
+        raise UnsupportedFeatureError(PICTURES)
+    check_runs(request.runs, len(request.prompt))
     tokens = [*request.prompt, *request.output]
     if not request.prompt:
         raise ValueError("the prompt is empty")
@@ -348,7 +354,7 @@ def open_sequence(
     if sampling.grammar is not None and grammars is not None:
         grammar = grammars.begin(sampling.grammar)
         grammar_ends = frozenset(info.eos_token_ids)
-    named = prompt_keys(request.root, tokens, info.layout.block_tokens)
+    named = prompt_keys(request.root, tokens, info.layout.block_tokens, request.runs)
     return LiveSequence(
         request=request,
         order=order,

@@ -89,7 +89,7 @@ class StreamCuts:
         """
         request, rules = self._request, self._rules
         context = [*request.prompt, *request.output]
-        keys = prompt_keys(request.root, context, rules.block_tokens)
+        keys = prompt_keys(request.root, context, rules.block_tokens, request.runs)
         limit = 0 if request.prompt_logprobs is not None else len(context) - 1
         total = FetchResult()
         for attempt in range(ATTEMPTS + 1):

@@ -7,7 +7,7 @@ from vllm.sampling_params import SamplingParams as VllmParams
 
 from baton.engine.paged.sequence import LiveSequence
 from baton.engine.vllm.sampler import draw_argument
-from baton.kv.keys import full_block_key, token_bytes
+from baton.kv.keys import block_extra, full_block_key, token_bytes
 from baton.sampling import PARAMETERS, Effect, is_plainly_greedy
 
 _SMALLEST_TOP_P = 1e-9
@@ -23,8 +23,10 @@ def block_hasher(sequence: LiveSequence, block_tokens: int) -> Callable[[Any], l
         while (len(keys) + 1) * block_tokens <= request.num_tokens:
             at = len(keys) * block_tokens
             previous = keys[-1] if keys else sequence.request.root
-            tokens = request._all_token_ids[at : at + block_tokens]
-            keys.append(full_block_key(previous, token_bytes(tokens)))
+            end = at + block_tokens
+            extra = block_extra(sequence.request.runs, at, end)
+            tokens = token_bytes(request._all_token_ids[at:end])
+            keys.append(full_block_key(previous, tokens, extra))
         return keys[len(request.block_hashes) : request.num_tokens // block_tokens]
 
     return name_new_blocks

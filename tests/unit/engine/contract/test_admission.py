@@ -2,14 +2,11 @@
 
 import pytest
 
-from baton.engine.base import (
-    Engine,
-    QueueFullError,
-    UnsupportedFeatureError,
-)
+from baton.engine.base import PICTURES, Engine, QueueFullError, UnsupportedFeatureError
 from baton.engine.events import Admitted, SampledTokens, SequenceEnded
 from baton.engine.local import run_local
 from baton.engine.work_order import WorkOrder
+from baton.kv.keys import PlaceholderRun
 from tests.support.engine.contract import (
     admit,
     assert_baseline,
@@ -148,6 +145,10 @@ def test_what_an_engine_cannot_do_is_refused_by_name(engine: Engine) -> None:
     with pytest.raises(UnsupportedFeatureError) as refused:
         engine.add(request(adapter="unknown"))
     assert refused.value.feature == "adapters"
+    assert PICTURES not in engine.info.features
+    with pytest.raises(UnsupportedFeatureError) as refused:
+        engine.add(request(runs=(PlaceholderRun(0, 1, bytes(32)),)))
+    assert refused.value.feature == PICTURES
     assert_baseline(engine)
 
 
