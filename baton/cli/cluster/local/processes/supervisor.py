@@ -64,6 +64,7 @@ class Supervisor:
         self._stop_tasks: dict[str, asyncio.Task[None]] = {}
         self._recovery_tasks: set[asyncio.Task[None]] = set()
         self._serving = False
+        self._servers_started = {name: asyncio.Event() for name in _SERVERS if name in children}
 
     @property
     def view(self) -> ClusterView:
@@ -168,6 +169,9 @@ class Supervisor:
                 watch_cluster(self._endpoints, self._cluster)
             )
         await self._view.wait_serving(missing)
+        # Postgres has its schema then; frontends serve without it.
+        for started in self._servers_started.values():
+            await started.wait()
 
     async def _keep(self, name: str, child: Child) -> None:
         """Start a process, and restart it when it dies, until the policy gives up."""
@@ -177,6 +181,8 @@ class Supervisor:
             begun = clock()
             try:
                 await child.start()
+                if name in self._servers_started:
+                    self._servers_started[name].set()
                 if self._serving and name in _SERVERS:
                     self._reporter.info(f"{name} is ready again (pid {child.pid}).")
                 pid = child.pid or 0
