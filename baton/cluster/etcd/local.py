@@ -79,7 +79,8 @@ class LocalEtcd:
         peer_port: port for other servers; 0 does the same.
         log_path: where its output is appended; None: `etcd.log` in `data_dir`.
         durable: wait for the disk at each write. If false, writes survive `kill` but not a crash of
-            the machine.
+            the machine. Before etcd 3.5.5, the last write before a `kill` may be lost in both
+            cases.
     """
 
     def __init__(

@@ -143,6 +143,9 @@ async def test_frozen_etcd_does_not_hold_requests_for_ever(own_etcd):
 async def test_data_outlives_a_kill(own_etcd: LocalEtcd):
     async with Etcd(own_etcd.endpoints) as client:
         await client.put("k", b"v")
+        # etcd before 3.5.5 acknowledges the write of a single server before it is in its log, and
+        # begins the next one after that.
+        await client.put("next", b"")
         await own_etcd.kill()
         assert own_etcd.pid is None
         await own_etcd.start()
