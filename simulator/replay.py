@@ -140,7 +140,7 @@ def _tell(fleet: Fleet, record: Record) -> None:
             packed = record.keys
             keys = [packed[at : at + KEY_BYTES] for at in range(0, len(packed), KEY_BYTES)]
             change = fleet.index.add_blocks if record.added else fleet.index.remove_blocks
-            change(record.holder, record.tier, keys)
+            change(record.holder, record.tier, keys, record.group)
         case FleetTended():
             fleet.tend(record.now)
         case InstancePut():

@@ -75,11 +75,12 @@ class BlocksReady:
 @dataclass(frozen=True, slots=True)
 class BlocksEvicted:
     """Full blocks that left the prefix cache: until they are reported ready again, other sequences
-    do not find them here. (A block enters the cache when a sequence first reports it ready.) With
-    groups: blocks of the first one.
+    do not find them here. (A block enters the cache when a sequence first reports it ready.)
     """
 
     keys: tuple[bytes, ...]
+    group: int = 0
+    """The group of the layout that lost them; the others may still have them."""
 
 
 @dataclass(frozen=True, slots=True)

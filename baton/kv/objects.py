@@ -31,8 +31,8 @@ class ObjectId(NamedTuple):
 
     @property
     def is_block(self) -> bool:
-        """Whether it represents its block in the event stream: the first object of each key."""
-        return self.group == self.shard == self.part == 0
+        """Whether it represents its block and group in the event stream: the first of them."""
+        return self.shard == self.part == 0
 
     def message(self) -> pb.ObjectPart:
         """Return group, shard and part as a message."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Protocol
@@ -13,6 +13,7 @@ from baton.errors import BatonError, Reason, invalid_field
 from baton.host.priority import BEHIND_STEPS, add_niceness
 from baton.internal.v1 import kvevents_pb2, worker_pb2
 from baton.kv.client.client import KvStoreClient
+from baton.kv.cuts import cut_rules
 from baton.kv.events.log import EventLog
 from baton.kv.keys import chain_root
 from baton.sampling import is_plainly_greedy
@@ -87,6 +88,7 @@ class WorkerCore:
         self.streams: dict[int, WorkStream] = {}
         """Open streams by the engine's sequence id."""
         self._layout_id = engine.info.layout.layout_id
+        self._full_first = cut_rules(engine.info.layout).is_full(0)
         # Sequences that have ended keep one page each until they are closed.
         self._max_streams = engine.info.max_sequences + self.stats.total_pages
         self._ids = count(1)
@@ -210,21 +212,32 @@ class WorkerCore:
         self.stats = stats
         for event in events:
             if isinstance(event, BlocksEvicted):
-                self._record_evicted(event.keys)
+                self._record_evicted(event)
             elif stream := self.streams.get(event.id):
                 # A stream may have ended while its event was in transit, so the look-up can fail.
                 if isinstance(event, BlocksReady):
-                    self._record_stored(stream.full_keys(event))
+                    self._record_stored(stream, event)
                 stream.on_event(event)
         for sink in self._to_flush:
             sink.flush()
         self._to_flush.clear()
         self.on_load_changed()
 
-    def _record_stored(self, keys: Sequence[bytes]) -> None:
-        self.block_events.stored(self._layout_id, kvevents_pb2.TIER_ENGINE, *keys)
+    def _record_stored(self, stream: WorkStream, event: BlocksReady) -> None:
+        keys, tier = stream.full_keys(event), kvevents_pb2.TIER_ENGINE
+        self.block_events.stored(self._layout_id, tier, *keys)
+        for group, first in enumerate(stream.first_held):
+            if group:
+                held = keys[max(0, first - event.first_index) :]
+                self.block_events.stored(self._layout_id, tier, *held, group=group)
         if rate := self.stats.prefill_tokens_per_second:
             self.block_events.expedite(len(keys) * self.engine.info.layout.block_tokens / rate)
 
-    def _record_evicted(self, keys: Sequence[bytes]) -> None:
-        self.block_events.evicted(self._layout_id, kvevents_pb2.TIER_ENGINE, *keys)
+    def _record_evicted(self, event: BlocksEvicted) -> None:
+        groups = [event.group]
+        if not event.group and self._full_first:
+            # Without full attention the block serves no cut; not every engine tells of the others.
+            groups = list(range(max(1, len(self.engine.info.layout.groups))))
+        for group in groups:
+            tier = kvevents_pb2.TIER_ENGINE
+            self.block_events.evicted(self._layout_id, tier, *event.keys, group=group)

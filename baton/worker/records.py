@@ -51,6 +51,12 @@ def model_card(
         dtype=info.dtype,
         inexact_reason=info.inexact_reason,
         created_seconds=int(time.time()),
+        groups=[
+            cluster_pb2.KvGroup(
+                kind=group.kind, span_tokens=group.span_tokens, block_bytes=group.block_bytes
+            )
+            for group in info.layout.groups
+        ],
         sampling_defaults=replace(defaults, **unsupported).to_proto(),
     )
 

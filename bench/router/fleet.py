@@ -3,7 +3,9 @@
 import random
 
 from baton.internal.v1 import router_pb2
+from baton.kv.cuts import CutRules
 from baton.kv.keys import pack
+from baton.kv.layout import GroupKind, KvGroup
 from services.router.admission.waiting import QueueSettings
 from services.router.prefix_index.blocks.table import choose_table
 from services.router.prefix_index.holders import DRAM, ENGINE
@@ -13,6 +15,12 @@ from services.router.state.instances import InstanceState, LoadReport, ModelLayo
 from services.router.state.tickets import TicketTable
 
 LAYOUT = b"L" * 16
+FULL = (KvGroup(GroupKind.FULL, 65_536),)
+GROUPS: dict[str, tuple[KvGroup, ...]] = {
+    "1": (),
+    "3": (*FULL, KvGroup(GroupKind.WINDOW, 65_536, 128), KvGroup(GroupKind.STATE, 65_536)),
+}
+"""Groups of layers by how many there are."""
 NO_GATE = QueueSettings(gate=3600.0)
 """No request waits, as the reports of these workers are never renewed."""
 BLOCKS = 64
@@ -32,16 +40,18 @@ def chains(count: int = CHAINS) -> list[list[bytes]]:
     return [[draw.randbytes(16) for _ in range(BLOCKS)] for _ in range(count)]
 
 
-def fleet(roles: Roles, prompts: int = CHAINS) -> Fleet:
+def fleet(roles: Roles, prompts: int = CHAINS, groups: tuple[KvGroup, ...] = ()) -> Fleet:
     """Return a fleet with a worker of each role, a store for every four, and their blocks.
 
     Args:
         roles: the workers' roles.
         prompts: prompts of which 48 of 64 blocks are in a store, 16 in another, and 32 at a worker.
+        groups: of the layout; holders have a cut at these blocks. Empty: one of full attention.
     """
     stores = max(2, len(roles) // 4)
     made = Fleet(PrefixIndex(table=choose_table().taken), TicketTable("bench"))
-    made.set_layouts([ModelLayout("m", LAYOUT, block_tokens=16, block_bytes=65_536)])
+    made.set_layouts([ModelLayout("m", LAYOUT, 16, 65_536, groups)])
+    rules = CutRules(groups or FULL, 16)
     for number in range(stores):
         made.put(InstanceState(f"store-{number}", Role.KVSTORE, address="h:1"))
     for number, role in enumerate(roles):
@@ -71,9 +81,10 @@ def fleet(roles: Roles, prompts: int = CHAINS) -> Fleet:
         )
     for number, chain in enumerate(chains(prompts)):
         near, far = f"store-{number % stores}", f"store-{(number + 1) % stores}"
-        made.index.add_blocks(near, DRAM, chain[:48])
-        made.index.add_blocks(far, DRAM, chain[:16])
-        made.index.add_blocks(f"worker-{number % len(roles)}", ENGINE, chain[:32])
+        worker = f"worker-{number % len(roles)}"
+        for holder, tier, blocks in ((near, DRAM, 48), (far, DRAM, 16), (worker, ENGINE, 32)):
+            for group, needed in enumerate(rules.needed(blocks * 16)):
+                made.index.add_blocks(holder, tier, chain[needed.start : needed.stop], group)
     return made
 
 

@@ -27,43 +27,45 @@ class BlockEventPublisher:
 
     def stored(self, slots: Sequence[Slot]) -> None:
         """Publish slots that memory now has."""
-        for (layout_id, on_disk), run in self._runs(slots):
+        for (layout_id, group), on_disk, run in self._runs(slots):
             publish = self._log.moved if on_disk else self._log.stored
-            publish(layout_id, kvevents_pb2.TIER_DRAM, *_blocks(run))
+            publish(layout_id, kvevents_pb2.TIER_DRAM, *_blocks(run), group=group)
 
     def removed(self, slots: Sequence[Slot]) -> None:
         """Publish slots that memory no longer has."""
-        for (layout_id, on_disk), run in self._runs(slots):
+        for (layout_id, group), on_disk, run in self._runs(slots):
             objects = list(run)
             if on_disk:
                 self.spilled += len(objects)
-                self._log.moved(layout_id, kvevents_pb2.TIER_DISK, *_blocks(objects))
+                self._log.moved(layout_id, kvevents_pb2.TIER_DISK, *_blocks(objects), group=group)
             else:
-                self._log.evicted(layout_id, kvevents_pb2.TIER_DRAM, *_blocks(objects))
+                self._log.evicted(layout_id, kvevents_pb2.TIER_DRAM, *_blocks(objects), group=group)
 
     def stored_on_disk(self, object_id: ObjectId) -> None:
         """Publish an object that the disk has from an earlier process."""
         if object_id.is_block and not self.in_memory(object_id):
-            self._log.stored(object_id.layout_id, kvevents_pb2.TIER_DISK, object_id.key)
+            layout_id, key, group, *_ = object_id
+            self._log.stored(layout_id, kvevents_pb2.TIER_DISK, key, group=group)
 
     def removed_from_disk(self, object_id: ObjectId) -> None:
         """Publish an object that the disk no longer has."""
         if object_id.is_block and not self.in_memory(object_id):
-            self._log.evicted(object_id.layout_id, kvevents_pb2.TIER_DISK, object_id.key)
+            layout_id, key, group, *_ = object_id
+            self._log.evicted(layout_id, kvevents_pb2.TIER_DISK, key, group=group)
 
     def _runs(
         self, slots: Sequence[Slot]
-    ) -> Iterator[tuple[tuple[bytes, bool], Iterator[ObjectId]]]:
-        """Yield adjacent slots of one layout, with whether the disk has them."""
+    ) -> Iterator[tuple[tuple[bytes, int], bool, Iterator[ObjectId]]]:
+        """Yield adjacent slots of one layout and group, with whether the disk has them."""
         on_disk = self.on_disk
-        for layout_id, run in groupby([slot.object_id for slot in slots], itemgetter(0)):
+        for of, run in groupby([slot.object_id for slot in slots], itemgetter(0, 2)):
             if on_disk is None:
-                yield (layout_id, False), run
+                yield of, False, run
             else:
                 for held, part in groupby(run, on_disk):
-                    yield (layout_id, held), part
+                    yield of, held, part
 
 
 def _blocks(object_ids: Iterable[ObjectId]) -> list[bytes]:
-    """Return the keys of the objects that represent their blocks."""
-    return [key for _, key, group, shard, part in object_ids if not (group or shard or part)]
+    """Return the keys of the objects that represent their blocks in their group."""
+    return [key for _, key, _, shard, part in object_ids if not (shard or part)]

@@ -252,6 +252,7 @@ class PagedEngine(Engine):
             events.append(BlocksReady(sequence.id, first, keys))
 
     def _report_evicted(self, events: list[Event]) -> None:
-        keys, *_ = [pool.take_evicted() for pool in self._scheduler.pages.pools]
-        if keys:
-            events.append(BlocksEvicted(keys))
+        for group, pool in enumerate(self._scheduler.pages.pools):
+            keys = pool.take_evicted()
+            if keys:
+                events.append(BlocksEvicted(keys, group))

@@ -17,7 +17,7 @@ from baton.kv.events.messages import (
     split,
     thin_out,
 )
-from baton.kv.events.replica import LayoutTier
+from baton.kv.events.replica import BlockSpace, other_tiers
 from baton.kv.keys import KEY_BYTES, pack
 
 CHANGE_BYTES = 128
@@ -28,8 +28,8 @@ URGENT_SECONDS = 0.02
 """Saving in time to first token, in seconds, that makes changes urgent for placements."""
 
 
-_Change = tuple[str, LayoutTier, bytes]
-"""A change: its kind, its layout and tier, and its keys."""
+_Change = tuple[str, BlockSpace, bytes]
+"""A change: its kind, where its blocks are, and their keys."""
 
 
 class SlowSubscriberError(Exception):
@@ -97,8 +97,8 @@ class EventLog:
         self.on_pending = on_pending
         self._ring_bytes = ring_bytes
         self._queue_keys = queue_keys
-        self._held: dict[LayoutTier, dict[bytes, None]] = {}
-        self._pending: list[tuple[str, LayoutTier, list[bytes]]] = []
+        self._held: dict[BlockSpace, dict[bytes, None]] = {}
+        self._pending: list[tuple[str, BlockSpace, list[bytes]]] = []
         self._urgent = False
         """Whether an urgent change is pending."""
         self._ring: deque[_Change] = deque()
@@ -107,17 +107,23 @@ class EventLog:
         self._ring_keys = 0
         self._subscriptions: set[Subscription] = set()
 
-    def stored(self, layout_id: bytes, tier: pb.Tier.ValueType, *keys: bytes) -> None:
-        """Record that blocks became readable in a tier."""
-        self._append(STORED, (layout_id, tier), keys)
+    def stored(
+        self, layout_id: bytes, tier: pb.Tier.ValueType, *keys: bytes, group: int = 0
+    ) -> None:
+        """Record that blocks of a group became readable in a tier."""
+        self._append(STORED, BlockSpace(layout_id, tier, group), keys)
 
-    def evicted(self, layout_id: bytes, tier: pb.Tier.ValueType, *keys: bytes) -> None:
-        """Record that blocks were evicted from a tier."""
-        self._append(EVICTED, (layout_id, tier), keys)
+    def evicted(
+        self, layout_id: bytes, tier: pb.Tier.ValueType, *keys: bytes, group: int = 0
+    ) -> None:
+        """Record that blocks of a group were evicted from a tier."""
+        self._append(EVICTED, BlockSpace(layout_id, tier, group), keys)
 
-    def moved(self, layout_id: bytes, tier: pb.Tier.ValueType, *keys: bytes) -> None:
-        """Record that blocks are now in this tier only."""
-        self._append(MOVED, (layout_id, tier), keys)
+    def moved(
+        self, layout_id: bytes, tier: pb.Tier.ValueType, *keys: bytes, group: int = 0
+    ) -> None:
+        """Record that blocks of a group are now in this tier only."""
+        self._append(MOVED, BlockSpace(layout_id, tier, group), keys)
 
     def expedite(self, saved_seconds: float) -> None:
         """Make the changes since the last flush urgent if placements gain enough from them.
@@ -136,17 +142,17 @@ class EventLog:
         pending, self._pending = self._pending, []
         self._urgent = False
         events = []
-        for kind, layout_tier, keys in pending:
+        for kind, space, keys in pending:
             if kind == EVICTED:
-                self._remove(layout_tier, keys)
+                self._remove(space, keys)
             else:
-                self._held.setdefault(layout_tier, {}).update(dict.fromkeys(keys))
+                self._held.setdefault(space, {}).update(dict.fromkeys(keys))
             if kind == MOVED:
-                for other in [s for s in self._held if s[0] == layout_tier[0] and s != layout_tier]:
+                for other in other_tiers(space, self._held):
                     self._remove(other, keys)
             packed = pack(keys)
-            events.append((make_event(kind, layout_tier, packed), len(keys)))
-            self._remember((kind, layout_tier, packed))
+            events.append((make_event(kind, space, packed), len(keys)))
+            self._remember((kind, space, packed))
         if not events:
             return
         self._forget()
@@ -196,30 +202,30 @@ class EventLog:
             events=pb.Events(epoch=self.epoch, first_sequence=self.sequence + 1)
         )
 
-    def contents(self) -> dict[LayoutTier, set[bytes]]:
+    def contents(self) -> dict[BlockSpace, set[bytes]]:
         """Return the blocks held as of the last flush."""
-        return {layout_tier: set(keys) for layout_tier, keys in self._held.items()}
+        return {space: set(keys) for space, keys in self._held.items()}
 
-    def _remove(self, layout_tier: LayoutTier, keys: Iterable[bytes]) -> None:
-        held = self._held.get(layout_tier)
+    def _remove(self, space: BlockSpace, keys: Iterable[bytes]) -> None:
+        held = self._held.get(space)
         if held is None:
             return
         for key in keys:
             held.pop(key, None)
         if not held:
-            del self._held[layout_tier]
+            del self._held[space]
 
-    def _append(self, kind: str, layout_tier: LayoutTier, keys: Sequence[bytes]) -> None:
+    def _append(self, kind: str, space: BlockSpace, keys: Sequence[bytes]) -> None:
         pending = self._pending
         if not pending and keys:
             self.on_pending(False)
         if pending:
-            last_kind, last_layout_tier, run = pending[-1]
-            if last_kind == kind and last_layout_tier == layout_tier:
+            last_kind, last_space, run = pending[-1]
+            if last_kind == kind and last_space == space:
                 room = MAX_RUN_KEYS - len(run)
                 run.extend(keys[:room])
                 keys = keys[room:]
-        pending.extend((kind, layout_tier, list(part)) for part in split(keys, MAX_RUN_KEYS))
+        pending.extend((kind, space, list(part)) for part in split(keys, MAX_RUN_KEYS))
 
     def _remember(self, change: _Change) -> None:
         self._ring.append(change)

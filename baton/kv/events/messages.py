@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from baton.internal.v1 import kvevents_pb2 as pb
-from baton.kv.events.replica import LayoutTier
+from baton.kv.events.replica import BlockSpace
 from baton.kv.keys import pack, unpack
 
 STORED = "stored"
@@ -20,9 +20,9 @@ MAX_MESSAGE_EVENTS = 4096
 T = TypeVar("T")
 
 
-def make_event(kind: str, layout_tier: LayoutTier, keys: bytes) -> pb.BlockEvent:
+def make_event(kind: str, space: BlockSpace, keys: bytes) -> pb.BlockEvent:
     """Return one change to a run of blocks; `kind` is STORED, EVICTED or MOVED."""
-    run = pb.BlockRun(layout_id=layout_tier[0], tier=layout_tier[1], keys=keys)
+    run = _run(space, keys)
     if kind == STORED:
         return pb.BlockEvent(stored=run)
     return pb.BlockEvent(evicted=run) if kind == EVICTED else pb.BlockEvent(tier_moved=run)
@@ -53,12 +53,12 @@ def in_messages(
 
 
 def snapshot_messages(
-    epoch: str, sequence: int, held: Mapping[LayoutTier, Mapping[bytes, None]]
+    epoch: str, sequence: int, held: Mapping[BlockSpace, Mapping[bytes, None]]
 ) -> Iterator[pb.WatchResponse]:
     """Yield a snapshot of all held blocks in pieces, as of when the first piece is requested."""
     runs = [
-        pb.BlockRun(layout_id=layout_id, tier=tier, keys=pack(part))
-        for (layout_id, tier), keys in held.items()
+        _run(space, pack(part))
+        for space, keys in held.items()
         for part in split(list(keys), MAX_RUN_KEYS)
     ]
     pieces = list(split(runs, MAX_MESSAGE_KEYS // MAX_RUN_KEYS)) or [[]]
@@ -86,6 +86,10 @@ def thin_out(message: pb.WatchResponse, every_nth: int) -> pb.WatchResponse:
         keys = unpack(run.keys)
         run.keys = pack([k for k in keys if not int.from_bytes(k[:8], "big") % every_nth])
     return thin
+
+
+def _run(space: BlockSpace, keys: bytes) -> pb.BlockRun:
+    return pb.BlockRun(layout_id=space.layout_id, tier=space.tier, group=space.group, keys=keys)
 
 
 def split(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

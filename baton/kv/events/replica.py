@@ -2,28 +2,34 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from baton.internal.v1 import kvevents_pb2 as pb
 from baton.kv.keys import unpack
 
-LayoutTier = tuple[bytes, pb.Tier.ValueType]
-"""Layout id and tier."""
+
+class BlockSpace(NamedTuple):
+    """What keys of blocks are told apart by: the same key may be in several spaces."""
+
+    layout_id: bytes
+    tier: pb.Tier.ValueType
+    group: int = 0
 
 
 @dataclass(slots=True)
 class BlockDelta:
     """Net change by one message: no key is both added and removed, and no set is empty."""
 
-    added: dict[LayoutTier, set[bytes]] = field(default_factory=dict)
-    removed: dict[LayoutTier, set[bytes]] = field(default_factory=dict)
+    added: dict[BlockSpace, set[bytes]] = field(default_factory=dict)
+    removed: dict[BlockSpace, set[bytes]] = field(default_factory=dict)
 
-    def add(self, layout_tier: LayoutTier, keys: set[bytes]) -> None:
+    def add(self, space: BlockSpace, keys: set[bytes]) -> None:
         """Add keys, which the delta owns from now on."""
-        _move(layout_tier, keys, self.added, self.removed)
+        _move(space, keys, self.added, self.removed)
 
-    def remove(self, layout_tier: LayoutTier, keys: set[bytes]) -> None:
+    def remove(self, space: BlockSpace, keys: set[bytes]) -> None:
         """Remove keys, which the delta owns from now on."""
-        _move(layout_tier, keys, self.removed, self.added)
+        _move(space, keys, self.removed, self.added)
 
 
 class BlockReplica:
@@ -41,7 +47,7 @@ class BlockReplica:
         self.epoch = ""
         self.sequence = 0
         self.stale = False
-        self.held: dict[LayoutTier, set[bytes]] = {}
+        self.held: dict[BlockSpace, set[bytes]] = {}
         self._snapshot: _Pieces | None = None
 
     def request(self) -> pb.WatchRequest:
@@ -91,14 +97,14 @@ class BlockReplica:
         return self._replace(snapshot.runs)
 
     def _replace(self, runs: Sequence[pb.BlockRun]) -> BlockDelta:
-        now: dict[LayoutTier, set[bytes]] = {}
+        now: dict[BlockSpace, set[bytes]] = {}
         for run in filter(lambda run: run.keys, runs):
-            now.setdefault((run.layout_id, run.tier), set()).update(unpack(run.keys))
+            now.setdefault(space_of(run), set()).update(unpack(run.keys))
         delta = BlockDelta()
-        for layout_tier in now.keys() | self.held.keys():
-            before, after = self.held.get(layout_tier, set()), now.get(layout_tier, set())
-            delta.add(layout_tier, after - before)
-            delta.remove(layout_tier, before - after)
+        for space in now.keys() | self.held.keys():
+            before, after = self.held.get(space, set()), now.get(space, set())
+            delta.add(space, after - before)
+            delta.remove(space, before - after)
         self.held = now
         return delta
 
@@ -118,30 +124,41 @@ class BlockReplica:
             self._store(event.stored, delta)
         elif event.HasField("evicted"):
             run = event.evicted
-            self._drop((run.layout_id, run.tier), unpack(run.keys), delta)
+            self._drop(space_of(run), unpack(run.keys), delta)
         elif event.HasField("tier_moved"):
             run = event.tier_moved
-            for layout_tier in [s for s in self.held if s[0] == run.layout_id and s[1] != run.tier]:
-                self._drop(layout_tier, unpack(run.keys), delta)
+            for space in other_tiers(space_of(run), self.held):
+                self._drop(space, unpack(run.keys), delta)
             self._store(run, delta)
 
     def _store(self, run: pb.BlockRun, delta: BlockDelta) -> None:
         if not run.keys:
             return
-        layout_tier = (run.layout_id, run.tier)
-        held = self.held.setdefault(layout_tier, set())
+        space = space_of(run)
+        held = self.held.setdefault(space, set())
         new = set(unpack(run.keys))
         new -= held
         held |= new
-        delta.add(layout_tier, new)
+        delta.add(space, new)
 
-    def _drop(self, layout_tier: LayoutTier, keys: Iterable[bytes], delta: BlockDelta) -> None:
-        held = self.held.get(layout_tier, set())
+    def _drop(self, space: BlockSpace, keys: Iterable[bytes], delta: BlockDelta) -> None:
+        held = self.held.get(space, set())
         gone = held.intersection(keys)
         held -= gone
-        delta.remove(layout_tier, gone)
+        delta.remove(space, gone)
         if not held:
-            self.held.pop(layout_tier, None)
+            self.held.pop(space, None)
+
+
+def space_of(run: pb.BlockRun) -> BlockSpace:
+    """Return the space of a run's blocks."""
+    return BlockSpace(run.layout_id, run.tier, run.group)
+
+
+def other_tiers(space: BlockSpace, among: Iterable[BlockSpace]) -> list[BlockSpace]:
+    """Return the spaces that differ in the tier alone."""
+    layout_id, tier, group = space
+    return [s for s in among if s[0] == layout_id and s[1] != tier and s[2] == group]
 
 
 @dataclass(slots=True)
@@ -154,20 +171,20 @@ class _Pieces:
 
 
 def _move(
-    layout_tier: LayoutTier,
+    space: BlockSpace,
     keys: set[bytes],
-    to: dict[LayoutTier, set[bytes]],
-    other: dict[LayoutTier, set[bytes]],
+    to: dict[BlockSpace, set[bytes]],
+    other: dict[BlockSpace, set[bytes]],
 ) -> None:
     """Add keys to one side, except those that cancel keys on the other."""
-    undone = other.get(layout_tier)
+    undone = other.get(space)
     if undone:
         both = keys & undone
         keys -= both
         undone -= both
         if not undone:
-            del other[layout_tier]
+            del other[space]
     if keys:
-        known = to.setdefault(layout_tier, keys)
+        known = to.setdefault(space, keys)
         if known is not keys:
             known |= keys

@@ -76,6 +76,8 @@ class StreamCuts:
         self._pending = self._prompt_cuts()
         """Cuts to publish as the sequence passes them, in ascending order."""
         self._keeping = False
+        self.first_held = [0] * len(layout.groups)
+        """Per group, the first block that the cut needed from which the sequence continues."""
 
     async def admit(
         self, add: Callable[[int], Awaitable[Admitted]]
@@ -115,6 +117,7 @@ class StreamCuts:
             blocks = rules.blocks(admitted.ready_tokens)
             log.info("kv.cut.short", sequence=request.id, blocks=blocks)
             limit = admitted.ready_tokens - 1
+        self.first_held = [blocks.start for blocks in rules.needed(admitted.ready_tokens)]
         if not request.prefill_only:
             # What was fetched is in the store already, and so is what others computed.
             self._first_unpublished = admitted.ready_tokens // rules.block_tokens

@@ -244,6 +244,13 @@ class WorkStream:
                     self._cuts.ended()
                 _resolve(self._ended, event)
 
+    @property
+    def first_held(self) -> Sequence[int]:
+        """First block of each group that the engine has since the sequence began; empty: one
+        group.
+        """
+        return () if self._cuts is None else self._cuts.first_held
+
     def full_keys(self, ready: BlocksReady) -> tuple[bytes, ...]:
         """Return the keys of full blocks among those reported."""
         return ready.keys[:-1] if self._ends_partial(ready) else ready.keys

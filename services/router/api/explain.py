@@ -9,6 +9,11 @@ from services.router.api.queries import request_from_proto
 from services.router.policy.decision_log import DecisionLog, DecisionRecord
 from services.router.policy.explanation import CandidateCosts
 from services.router.policy.placement_service import PlacementService
+from services.router.prefix_index.cut_match import CutMatch
+from services.router.prefix_index.holder_cuts import HolderCut, holder_cuts
+
+MAX_CUTS = 32
+"""Holders per layout in an explanation."""
 
 
 class Explainer:
@@ -101,9 +106,31 @@ class Explainer:
             into.turn.order.key = turn.key
             into.turn.ahead, into.turn.waiting = turn.ahead, turn.waiting
             into.turn.weight = turn.weight
+        if record.plan is not None:
+            for match in record.plan.query.matches.values():
+                if isinstance(match, CutMatch):
+                    into.cuts.extend(map(_cut_message, holder_cuts(match)[:MAX_CUTS]))
         if record.refusal is not None:
             into.refusal.CopyFrom(record.refusal.to_status())
         for costs in candidates:
             fields = costs._asdict()
             fields["exclusion"] = costs.exclusion.value if costs.exclusion is not None else ""
             into.candidates.add(**fields)
+
+
+def _cut_message(cut: HolderCut) -> router_pb2.HolderCut:
+    return router_pb2.HolderCut(
+        holder=cut.holder,
+        tier=cut.tier,
+        cut_tokens=cut.cut_tokens,
+        prefix_tokens=cut.prefix_tokens,
+        groups=[
+            router_pb2.GroupLack(
+                kind=lack.group.kind,
+                span_tokens=lack.group.span_tokens,
+                needed_blocks=lack.needed_blocks,
+                missing_blocks=lack.missing_blocks,
+            )
+            for lack in cut.groups
+        ],
+    )

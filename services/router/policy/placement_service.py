@@ -359,14 +359,14 @@ class PlacementService:
         turns: Mapping[str, PromptTurn] | None,
         held: Mapping[str, Held] | None = None,
     ) -> PlacementQuery:
-        match = self.fleet.index.match_packed
+        known = request.prompt_tokens + request.output_tokens
         return PlacementQuery(
             prompt_tokens=request.prompt_tokens,
             max_tokens=request.max_tokens,
             n=request.n,
             output_tokens=request.output_tokens,
             excluded=request.excluded,
-            matches={chain.layout_id: match(chain.keys) for chain in request.chains},
+            matches=self.fleet.matches(request.chains, known),
             seed=request.seed,
             turns=turns or {},
             now=now,

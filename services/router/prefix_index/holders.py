@@ -39,6 +39,7 @@ class HolderTable:
         """Holders by live bit."""
         self._free_bits: list[int] = []
         self._stores: dict[int, tuple[tuple[str, int], ...]] = {}
+        self._with_disk: dict[int, int] = {}
         self.live_bits = 0
         self.store_bits = 0
         """Live bits of stores: all tiers except engine pages."""
@@ -78,6 +79,22 @@ class HolderTable:
             self._stores[of_stores] = known
         return known
 
+    def with_disk(self, bits: int) -> int:
+        """Return live bits with those of the disks of stores whose memory is among them.
+
+        Cached like `stores`.
+        """
+        known = self._with_disk.get(bits)
+        if known is None:
+            if len(self._with_disk) >= _MAX_KEPT:
+                self._with_disk.clear()
+            known, in_memory = bits, self.bits[DRAM]
+            for store, bit in self.bits[DISK].items():
+                if bits & in_memory.get(store, 0):
+                    known |= bit
+            self._with_disk[bits] = known
+        return known
+
     def allocate(self, holder: str, tier: int) -> HolderTier:
         """Assign an unused bit to a tier of a holder that has none."""
         if self._free_bits:
@@ -90,6 +107,7 @@ class HolderTable:
         self._owners[bit] = holder
         self.version += 1
         self._stores.clear()
+        self._with_disk.clear()
         self.live_bits |= bit
         if tier != ENGINE:
             self.store_bits |= bit
@@ -107,6 +125,7 @@ class HolderTable:
         del self._owners[removed.bit]
         self.version += 1
         self._stores.clear()
+        self._with_disk.clear()
         self._sets.forget(removed.added, removed.removed)
         self.live_bits &= ~removed.bit
         self.store_bits &= ~removed.bit

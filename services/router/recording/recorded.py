@@ -29,16 +29,16 @@ class RecordedIndex(PrefixIndex):
         super().__init__()
         self._write = write
 
-    def add_blocks(self, holder: str, tier: int, keys: Collection[bytes]) -> None:
+    def add_blocks(self, holder: str, tier: int, keys: Collection[bytes], group: int = 0) -> None:
         """Record blocks as readable in a tier."""
-        self._write(BlocksChanged(True, holder, tier, b"".join(keys)))
-        super().add_blocks(holder, tier, keys)
+        self._write(BlocksChanged(True, holder, tier, b"".join(keys), group))
+        super().add_blocks(holder, tier, keys, group)
 
-    def remove_blocks(self, holder: str, tier: int, keys: Iterable[bytes]) -> None:
+    def remove_blocks(self, holder: str, tier: int, keys: Iterable[bytes], group: int = 0) -> None:
         """Record blocks as evicted from a tier."""
         removed = list(keys)
-        self._write(BlocksChanged(False, holder, tier, b"".join(removed)))
-        super().remove_blocks(holder, tier, removed)
+        self._write(BlocksChanged(False, holder, tier, b"".join(removed), group))
+        super().remove_blocks(holder, tier, removed, group)
 
 
 class RecordedFleet(Fleet):

@@ -79,6 +79,7 @@ class BlocksChanged(_Record, frozen=True, tag="blocks"):
     tier: int
     keys: bytes
     """Packed."""
+    group: int = 0
 
 
 class AdmissionOpened(_Record, frozen=True, tag="admission"):

@@ -11,7 +11,9 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from baton.kv.cuts import CutRules
 from services.router.prefix_index.index import PrefixIndex
+from services.router.prefix_index.match import Match
 from services.router.state.backlog import Backlog
 from services.router.state.columns import WorkerColumns
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
@@ -77,6 +79,8 @@ class Fleet:
         """By worker, sequences in its last report whose tickets were returned since."""
         self._layouts: dict[tuple[str, bytes], ModelLayout] = {}
         """By model and layout."""
+        self._rules: dict[bytes, CutRules] = {}
+        """By layout, of those that have groups."""
         self._by_model: dict[str, list[str]] = {}
         """Ids of workers, in order."""
         self._by_store: dict[str, set[str]] = {}
@@ -120,10 +124,34 @@ class Fleet:
     def set_layouts(self, layouts: Iterable[ModelLayout]) -> None:
         """Replace the models' layouts."""
         self._layouts = {(one.model, one.layout_id): one for one in layouts}
+        self._rules = {
+            one.layout_id: CutRules(one.groups, one.block_tokens)
+            for one in self._layouts.values()
+            if one.groups
+        }
         for model, _ in self._layouts:
             self._remember(model)
         self._invalidate(*self._instances)
         self._forget_registrations()
+
+    def matches(self, chains: Iterable[tuple[bytes, bytes]], tokens: int) -> dict[bytes, Match]:
+        """Return which holder has what of a prompt, by layout.
+
+        Args:
+            chains: layout and packed keys of each.
+            tokens: of prompt and output, of which at least one is computed.
+        """
+        index, rules = self.index, self._rules
+        if not rules:
+            return {layout_id: index.match_packed(keys) for layout_id, keys in chains}
+        return {
+            layout_id: (
+                index.match_cuts(keys, rules[layout_id], tokens - 1)
+                if layout_id in rules
+                else index.match_packed(keys)
+            )
+            for layout_id, keys in chains
+        }
 
     def apply_report(self, report: LoadReport, now: float) -> None:
         """Apply a worker's load report. One of an earlier incarnation is dropped.

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from baton.kv.layout import KvGroup
+
 
 class Role(StrEnum):
     """The role of an instance that placements choose from."""
@@ -58,6 +60,8 @@ class ModelLayout:
     layout_id: bytes
     block_tokens: int
     block_bytes: int
+    groups: tuple[KvGroup, ...] = ()
+    """Groups of layers; empty: one of full attention."""
 
 
 class LoadReport(NamedTuple):

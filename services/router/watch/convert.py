@@ -1,7 +1,11 @@
 """Conversion of messages of workers and discovery to the fleet's plain values."""
 
 from baton.internal.v1 import cluster_pb2, worker_pb2
+from baton.kv.layout import GroupKind, KvGroup
+from baton.telemetry.logs import get_logger
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
+
+log = get_logger(__name__)
 
 ROLES = {
     cluster_pb2.ROLE_PREFILL: Role.PREFILL,
@@ -29,8 +33,20 @@ def instance_from_proto(instance: cluster_pb2.Instance) -> InstanceState:
 
 
 def layout_from_proto(card: cluster_pb2.ModelCard) -> ModelLayout:
-    """Return the layout that a model's card describes."""
-    return ModelLayout(card.name, card.layout_id, card.block_tokens, card.block_bytes)
+    """Return the layout that a model's card describes.
+
+    One with groups that this release does not know is taken for full attention: the index then
+    predicts more than workers find.
+    """
+    try:
+        groups = tuple(
+            KvGroup(GroupKind(group.kind), group.block_bytes, group.span_tokens)
+            for group in card.groups
+        )
+    except ValueError as error:
+        log.warning("router.groups.unknown", model=card.name, error=str(error))
+        groups = ()
+    return ModelLayout(card.name, card.layout_id, card.block_tokens, card.block_bytes, groups)
 
 
 def report_from_proto(report: worker_pb2.LoadReport) -> LoadReport:

@@ -149,12 +149,12 @@ async def _apply_delta(fleet: Fleet, holder: str, delta: BlockDelta) -> None:
         (delta.removed, fleet.index.remove_blocks, "evicted"),
         (delta.added, fleet.index.add_blocks, "stored"),
     ):
-        for (_, tier), keys in changes.items():
+        for (_, tier, block_group), keys in changes.items():
             metrics.INDEX_CHANGES.labels(name).inc(len(keys))
             if len(keys) <= _SLICE_KEYS:
-                apply(holder, tier, keys)
+                apply(holder, tier, keys, block_group)
                 continue
             ordered = list(keys)
             for start in range(0, len(ordered), _SLICE_KEYS):
-                apply(holder, tier, ordered[start : start + _SLICE_KEYS])
+                apply(holder, tier, ordered[start : start + _SLICE_KEYS], block_group)
                 await asyncio.sleep(0)

@@ -175,7 +175,7 @@ def finish(engine: Engine, asked: SequenceRequest, told: set[bytes]) -> int:
                 engine.start(event.id, found)
             case BlocksReady():
                 told.update(event.keys)
-            case BlocksEvicted():
+            case BlocksEvicted(group=0):
                 told.difference_update(event.keys)
             case SequenceEnded():
                 engine.close(event.id)

@@ -76,6 +76,22 @@ def test_an_explanation_is_some_sentences_and_a_table() -> None:
     assert "+300.0 ms: queue +300.0" in text
 
 
+def test_cuts_are_said_with_what_their_groups_lack() -> None:
+    window = router_pb2.GroupLack(kind="window", span_tokens=64, needed_blocks=4, missing_blocks=3)
+    full = router_pb2.GroupLack(kind="full", needed_blocks=30)
+    cut = router_pb2.HolderCut(
+        holder="store-0", tier=2, cut_tokens=320, prefix_tokens=480, groups=[full, window]
+    )
+    whole = router_pb2.HolderCut(holder="p0", tier=1, cut_tokens=320, prefix_tokens=320)
+    out = io.StringIO()
+    explanation = router_pb2.Explanation(model="m", cuts=[cut, whole])
+    print_explanation(Console(file=out, width=200), "router-0", explanation)
+    assert (
+        "Prefix at store-0 (store, dram): 320 tokens can be continued; for 480, window 64 lacks 3 "
+        "of 4 blocks.\nPrefix at p0 (engine): 320 tokens can be continued.\n"
+    ) in out.getvalue()
+
+
 def test_a_refusal_is_said_with_its_reason() -> None:
     explanation = router_pb2.Explanation(tenant="acme", model="m", prompt_tokens=1)
     explanation.refusal.CopyFrom(BatonError(Reason.OVERLOADED, "the queue is full").to_status())

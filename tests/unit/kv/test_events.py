@@ -23,7 +23,7 @@ from baton.kv.events.log import (
     SlowSubscriberError,
     Subscription,
 )
-from baton.kv.events.replica import BlockReplica, LayoutTier
+from baton.kv.events.replica import BlockReplica, BlockSpace
 from baton.kv.keys import unpack
 from baton.kv.tiers import TIERS
 from bench.harness.machine import rss_bytes
@@ -52,7 +52,7 @@ class Replication(RuleBasedStateMachine):
         super().__init__()
         self.epochs = 0
         self.mirror = BlockReplica(self.every_nth)
-        self.index: dict[LayoutTier, set[bytes]] = {}
+        self.index: dict[BlockSpace, set[bytes]] = {}
         self.travelling: list[WatchResponse] = []
         self.start()
         self.turn_of_the_loop()
@@ -63,7 +63,7 @@ class Replication(RuleBasedStateMachine):
         # A ring of a few changes: some watches resume, some begin with a snapshot.
         ring_bytes = 8 * (CHANGE_BYTES + 16)
         self.log = EventLog(f"epoch-{self.epochs}", ring_bytes=ring_bytes, queue_keys=20)
-        self.truth: dict[LayoutTier, set[bytes]] = {}
+        self.truth: dict[BlockSpace, set[bytes]] = {}
         self.watch()
 
     def watch(self) -> None:
@@ -86,26 +86,30 @@ class Replication(RuleBasedStateMachine):
     @rule(
         layout=st.sampled_from(LAYOUTS),
         tier=st.sampled_from(TIERS),
+        group=st.integers(0, 1),
         numbers=st.lists(st.integers(0, 30), min_size=1, max_size=8),
         told=st.booleans(),
     )
-    def change(self, layout: bytes, tier: Tier.ValueType, numbers: list[int], told: bool) -> None:
+    def change(
+        self, layout: bytes, tier: Tier.ValueType, group: int, numbers: list[int], told: bool
+    ) -> None:
         """What is nowhere is stored; what is in this tier goes; what is in another moves here."""
         for number in numbers:
             name = key(number)
-            here = self.truth.setdefault((layout, tier), set())
-            others = [s for s in self.truth if s != (layout, tier) and s[0] == layout]
+            space = BlockSpace(layout, tier, group)
+            here = self.truth.setdefault(space, set())
+            others = [s for s in self.truth if s == (layout, s.tier, group) != space]
             before = next((s for s in others if name in self.truth[s]), None)
             if name in here:
                 here.remove(name)
-                self.log.evicted(layout, tier, name)
+                self.log.evicted(layout, tier, name, group=group)
             elif before is not None:
                 self.truth[before].remove(name)
                 here.add(name)
-                self.log.moved(layout, tier, name)
+                self.log.moved(layout, tier, name, group=group)
             else:
                 here.add(name)
-                self.log.stored(layout, tier, name)
+                self.log.stored(layout, tier, name, group=group)
         if told:
             self.turn_of_the_loop()
 
@@ -236,7 +240,7 @@ def test_a_doubled_message_changes_nothing() -> None:
     log.evicted(LAYOUTS[0], TIER_DRAM, key(0))
     log.flush()
     (message,) = drain(subscription)
-    assert mirror.apply(message).removed == {(LAYOUTS[0], TIER_DRAM): {key(0)}}
+    assert mirror.apply(message).removed == {BlockSpace(LAYOUTS[0], TIER_DRAM): {key(0)}}
     assert mirror.apply(message).removed == {}
     assert not mirror.stale
 
@@ -379,10 +383,10 @@ def test_moving_a_block_between_tiers_leaves_it_in_one() -> None:
     )
     delta = mirror.apply(WatchResponse(events=events))
     assert mirror.held == {
-        (LAYOUTS[0], TIER_DRAM): {key(2)},
-        (LAYOUTS[0], TIER_DISK): {key(1)},
+        BlockSpace(LAYOUTS[0], TIER_DRAM): {key(2)},
+        BlockSpace(LAYOUTS[0], TIER_DISK): {key(1)},
     }
-    assert delta.added[LAYOUTS[0], TIER_DRAM] == {key(2)}
+    assert delta.added[BlockSpace(LAYOUTS[0], TIER_DRAM)] == {key(2)}
 
 
 def test_clearing_a_mirror_tells_what_is_gone() -> None:
@@ -391,7 +395,7 @@ def test_clearing_a_mirror_tells_what_is_gone() -> None:
     log.flush()
     for message in drain(log.subscribe("", 0, nothing)):
         mirror.apply(message)
-    assert mirror.clear().removed == {(LAYOUTS[0], TIER_DRAM): {key(1)}}
+    assert mirror.clear().removed == {BlockSpace(LAYOUTS[0], TIER_DRAM): {key(1)}}
     assert mirror.held == {}
     assert mirror.request().epoch == ""
 

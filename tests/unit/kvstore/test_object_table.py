@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from baton.internal.v1.kvevents_pb2 import TIER_DRAM
 from baton.kv.events.log import EventLog
+from baton.kv.events.replica import BlockSpace
 from baton.kv.objects import ObjectId
 from services.kvstore.block_events import BlockEventPublisher
 from services.kvstore.memory.object_table import ObjectTable
@@ -182,7 +183,9 @@ class Table(RuleBasedStateMachine):
         committed = {
             slot.object_id.key for slot in self.table.slots() if slot.state is SlotState.COMMITTED
         }
-        assert self.log.contents() == ({(LAYOUT, TIER_DRAM): committed} if committed else {})
+        assert self.log.contents() == (
+            {BlockSpace(LAYOUT, TIER_DRAM): committed} if committed else {}
+        )
         assert self.table.stats().objects == len(committed)
 
     def teardown(self) -> None:

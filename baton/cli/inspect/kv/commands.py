@@ -86,7 +86,7 @@ def get(target: StoreTarget, key: str, out: Path | None) -> None:
         ((name, (store, length)),) = found.items()
         if not name.is_block:
             raise CommandError(
-                "this object is not the first part of a block; other parts cannot be read.",
+                "this object is not the first part of its block; other parts cannot be read.",
                 EXIT_FAILED,
             )
         before = await _corrupt(store)
@@ -151,14 +151,15 @@ def verify(target: StoreTarget, console: Console) -> None:
 
 async def _verify(store: RemoteStore) -> tuple[int, int, int]:
     before = await _corrupt(store)
-    groups: dict[tuple[bytes, int], list[ObjectId]] = {}
+    groups: dict[tuple[bytes, int, int], list[ObjectId]] = {}
     total = valid = 0
     async for info in store.objects():
         if _object_id(info).is_block:
             total += 1
-            groups.setdefault((info.layout_id, info.object_bytes), []).append(_object_id(info))
+            of = (info.layout_id, info.object_bytes, info.part.group)
+            groups.setdefault(of, []).append(_object_id(info))
     async with _client(store) as client:
-        for (_, length), names in groups.items():
+        for (_, length, _), names in groups.items():
             for at in range(0, len(names), BATCH):
                 valid += (await _fetch(client, names[at : at + BATCH], length, keep=False))[1]
     corrupt = await _corrupt(store) - before
@@ -176,7 +177,8 @@ async def _fetch(
     """Return the copies whose digest is correct, none unless `keep`, and their number."""
     copies, valid = [], 0
     try:
-        fetching = client.fetch([name.key for name in names], names[0].layout_id, length)
+        keys = [name.key for name in names]
+        fetching = client.fetch(keys, names[0].layout_id, length, group=names[0].group)
         try:
             async for batch in fetching:
                 for fetched in batch:

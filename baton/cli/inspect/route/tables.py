@@ -1,6 +1,7 @@
 """Formatting of an explanation: a few sentences, and a table of candidates."""
 
 import time
+from collections.abc import Iterable
 
 from rich.console import Console
 from rich.text import Text
@@ -8,6 +9,7 @@ from rich.text import Text
 from baton.cli.shared.table import TextTable, show
 from baton.errors import BatonError
 from baton.internal.v1 import router_pb2
+from baton.kv.tiers import tier_name
 
 _PARTS = ("queue", "transfer", "prefill", "delay", "batch")
 """Parts of the score."""
@@ -35,6 +37,8 @@ def print_explanation(console: Console, router: str, explanation: router_pb2.Exp
         explanation: explanation from the router.
     """
     for line in _sentences(router, explanation):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    for line in _cut_lines(explanation.cuts):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if explanation.candidates:
         show(console, candidates_table(explanation))
@@ -111,6 +115,27 @@ def _sentences(router: str, explanation: router_pb2.Explanation) -> list[str]:
     if explanation.reason:
         lines.append(f"Chosen: {explanation.reason}.")
     return lines
+
+
+def _cut_lines(cuts: Iterable[router_pb2.HolderCut]) -> list[str]:
+    """Say which prefix each holder lets continue, and which groups lack what for more."""
+    lines = []
+    for cut in cuts:
+        tier = "engine" if tier_name(cut.tier) == "engine" else f"store, {tier_name(cut.tier)}"
+        line = f"Prefix at {cut.holder} ({tier}): {cut.cut_tokens} tokens can be continued"
+        lacks = [
+            f"{_group(lack)} lacks {lack.missing_blocks} of {lack.needed_blocks} blocks"
+            for lack in cut.groups
+            if lack.missing_blocks
+        ]
+        if lacks:
+            line += f"; for {cut.prefix_tokens}, {', '.join(lacks)}"
+        lines.append(f"{line}.")
+    return lines
+
+
+def _group(lack: router_pb2.GroupLack) -> str:
+    return f"{lack.kind} {lack.span_tokens}" if lack.span_tokens else lack.kind
 
 
 def _workers(one: router_pb2.CandidateCosts) -> str:

@@ -1,7 +1,7 @@
 """Numbers of sets of holders by key, in a dict."""
 
 from collections.abc import Collection, Iterable
-from itertools import repeat
+from itertools import groupby, repeat
 
 from baton.kv.keys import unpack
 from services.router.prefix_index.holder_sets import EMPTY, SetTransitions
@@ -18,6 +18,10 @@ class DictTable:
     def __len__(self) -> int:
         """Return the number of blocks."""
         return len(self._set_of)
+
+    def empty(self) -> "DictTable":
+        """Return another table, without blocks."""
+        return DictTable()
 
     def match(self, keys: Iterable[bytes]) -> list[tuple[int, int]]:
         """Fold the leading known keys into runs: the number of a set, and how many have it."""
@@ -41,9 +45,12 @@ class DictTable:
             runs.append((previous, count))
         return runs
 
-    def match_packed(self, keys: bytes) -> list[tuple[int, int]]:
-        """Do what `match` does with packed keys."""
-        return self.match(unpack(keys))
+    def match_packed(self, keys: bytes, *, gaps: bool = False) -> list[tuple[int, int]]:
+        """Do what `match` does with packed keys; with `gaps`, fold all keys: unknown ones too."""
+        if not gaps:
+            return self.match(unpack(keys))
+        numbers = map(self._set_of.get, unpack(keys), repeat(EMPTY))
+        return [(number, sum(1 for _ in run)) for number, run in groupby(numbers)]
 
     def add(self, keys: Collection[bytes], after: SetTransitions) -> None:
         """Replace each key's set by its successor, which is never empty."""

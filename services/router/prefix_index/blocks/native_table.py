@@ -37,6 +37,7 @@ class NativeTable:
     """
 
     def __init__(self, library: Path) -> None:
+        self._path = library
         self._library = _load(library)
         self._table = self._library.table_new()
         if not self._table:
@@ -51,16 +52,20 @@ class NativeTable:
         """Return the number of blocks."""
         return int(self._library.table_count(self._table))
 
+    def empty(self) -> "NativeTable":
+        """Return another table, without blocks."""
+        return NativeTable(self._path)
+
     def match(self, keys: Iterable[bytes]) -> list[tuple[int, int]]:
         """Fold the leading known keys into runs: the number of a set, and how many have it."""
         return self.match_packed(b"".join(keys))
 
-    def match_packed(self, keys: bytes) -> list[tuple[int, int]]:
-        """Do what `match` does with packed keys."""
+    def match_packed(self, keys: bytes, *, gaps: bool = False) -> list[tuple[int, int]]:
+        """Do what `match` does with packed keys; with `gaps`, fold all keys: unknown ones too."""
         count = len(keys) // KEY_BYTES
         if 2 * count > len(self._runs):
             self._runs = (c_uint32 * (2 * count))()
-        runs = self._library.table_match(self._table, keys, count, self._runs)
+        runs = self._library.table_match(self._table, keys, count, gaps, self._runs)
         numbers = self._runs[: 2 * runs]
         return list(zip(numbers[::2], numbers[1::2], strict=True))
 
@@ -134,7 +139,7 @@ def _load(path: Path) -> CDLL:
         "table_new": [],
         "table_free": [table],
         "table_count": [table],
-        "table_match": [table, keys, size, numbers],
+        "table_match": [table, keys, size, c_int, numbers],
         "table_replace": [table, keys, size, size, after, size, asked],
         "table_begin_sweep": [table],
         "table_sweep": [table, size, after, size, asked],

@@ -113,8 +113,11 @@ static void prefetch(const Table *table, const uint8_t *keys, uint64_t index, ui
         __builtin_prefetch(&table->entries[home_of(key_at(keys, index), table->bits)]);
 }
 
-/* Fold the leading known keys into runs of equal numbers: (number, keys) each; return how many runs. */
-uint64_t table_match(const Table *table, const uint8_t *keys, uint64_t count, uint32_t *runs) {
+/* Fold the leading known keys into runs of equal numbers: (number, keys) each; return how many runs.
+ *
+ * With `gaps`, fold all keys: unknown ones have number 0. */
+uint64_t table_match(const Table *table, const uint8_t *keys, uint64_t count, int gaps,
+                     uint32_t *runs) {
     uint64_t made = 0;
     uint32_t previous = 0;
     for (uint64_t index = 0; index < AHEAD; index++)
@@ -122,9 +125,9 @@ uint64_t table_match(const Table *table, const uint8_t *keys, uint64_t count, ui
     for (uint64_t index = 0; index < count; index++) {
         prefetch(table, keys, index + AHEAD, count);
         uint32_t set = table->entries[find(table, key_at(keys, index))].set;
-        if (!set)
+        if (!set && !gaps)
             break;
-        if (set == previous) {
+        if (made && set == previous) {
             runs[2 * made - 1]++;
         } else {
             runs[2 * made] = previous = set;

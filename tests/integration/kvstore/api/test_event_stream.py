@@ -12,12 +12,12 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.internal.v1.kvevents_pb2 import TIER_DRAM
 from baton.internal.v1.kvevents_pb2_grpc import KvEventServiceStub
-from baton.kv.events.replica import BlockReplica
+from baton.kv.events.replica import BlockReplica, BlockSpace
 from baton.rpc.channels import open_channel
 from tests.support.stores import LAYOUT, RunningStore, connected, get, keys_of, put, running_store
 from tests.support.wait import eventually
 
-SPACE = (LAYOUT, TIER_DRAM)
+SPACE = BlockSpace(LAYOUT, TIER_DRAM)
 
 
 @asynccontextmanager

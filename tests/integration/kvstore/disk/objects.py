@@ -44,7 +44,7 @@ def right(found: dict[int, bytes]) -> bool:
 def held(store: Store) -> dict[int, set[bytes]]:
     """Keys by tier, as announced."""
     store.log.flush()
-    return {tier: keys for (_, tier), keys in store.log.contents().items()}
+    return {space.tier: keys for space, keys in store.log.contents().items()}
 
 
 def in_tiers(store: Store) -> tuple[set[bytes], set[bytes]]:

@@ -1,6 +1,7 @@
 """The latest decisions can be explained, as they were made, and memory for them is bounded."""
 
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
+from baton.kv.layout import GroupKind, KvGroup
 from services.router.api.dispatcher import QueryDispatcher
 from services.router.api.explain import Explainer
 from services.router.policy.decision_log import AdmissionTurn, DecisionLog, DecisionRecord
@@ -22,7 +24,7 @@ from services.router.state.fleet import Fleet
 from services.router.state.instances import LoadReport
 from tests.support.doubles.asker import Asker
 from tests.support.manual_loop import ManualLoop
-from tests.unit.router.policy.test_placer import CHAIN, ask, make_fleet
+from tests.unit.router.policy.test_placer import CARD, CHAIN, ask, make_fleet
 
 NOW = 50.0
 
@@ -83,6 +85,29 @@ def test_a_decision_is_explained_as_it_was_made_whatever_became_of_the_fleet() -
     router.fleet.remove("d1")
     (again,) = router.explain("a")
     assert again == first
+
+
+def test_of_kv_in_groups_it_is_told_which_prefix_can_be_continued() -> None:
+    groups = (KvGroup(GroupKind.FULL, 16), KvGroup(GroupKind.WINDOW, 16, 64))
+    fleet = make_fleet()
+    fleet.set_layouts([replace(CARD, groups=groups)])
+    fleet.index.add_blocks("store", DRAM, CHAIN[:48])
+    fleet.index.add_blocks("store", DRAM, CHAIN[28:32], 1)
+    fleet.index.add_blocks("d1", ENGINE, CHAIN[:16])
+    fleet.index.add_blocks("d1", ENGINE, CHAIN[:15], 1)
+    router = Router(fleet)
+    placed = router.place(named("a"))
+    assert placed.prediction.cached_tokens == 32 * 16
+    (told,) = router.explain("a")
+    assert [(one.holder, one.tier, one.cut_tokens) for one in told.cuts] == [
+        ("store", DRAM, 32 * 16),
+        ("d1", ENGINE, 15 * 16),
+    ]
+    lacking = [(one.kind, one.needed_blocks, one.missing_blocks) for one in told.cuts[0].groups]
+    assert told.cuts[0].prefix_tokens == 48 * 16
+    assert lacking == [("full", 48, 0), ("window", 4, 4)]
+    fleet.index.remove_holder("d1")
+    assert not router.explain("a")[0].cuts
 
 
 def test_each_decision_of_a_request_is_explained_the_latest_first() -> None:
