@@ -16,8 +16,8 @@ import torch
 from baton.engine.native.build import build
 from baton.engine.native.kernels import NativeKernels
 from baton.engine.torch.kernels import Heads
+from baton.engine.torch.kv.pages import PagedKv, Query
 from baton.engine.torch.model import element_type
-from baton.engine.torch.pages import PagedKv, Query
 from bench.engine.case import CLOCKS
 from bench.engine.limits import matmul_rate, read_bandwidth, seconds
 from bench.harness import cli

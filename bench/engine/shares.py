@@ -19,9 +19,10 @@ from baton.engine.checkpoint.model_config import ModelConfig, read_config
 from baton.engine.native.build import build
 from baton.engine.native.kernels import NativeKernels
 from baton.engine.torch.checkpoint import read_weights
+from baton.engine.torch.kv.groups import ModelKv
+from baton.engine.torch.kv.pages import PagedKv, Query
 from baton.engine.torch.linear import Linear, MakeLinear
 from baton.engine.torch.model import TransformerModel, last_hidden, make_model
-from baton.engine.torch.pages import PagedKv, Query
 from bench.engine.limits import matmul_rate
 from bench.harness import cli
 from bench.harness.checkpoints import SIZES, random_llama
@@ -66,7 +67,7 @@ def prefill(model: TransformerModel, kv: PagedKv, count: int, tokens: int) -> fl
     began = time.thread_time()
     queries = [Query(range(i * pages, (i + 1) * pages), 0, tokens, 0) for i in range(count)]
     step = kv.plan([[query] for query in queries])
-    model.weights.head(last_hidden(model, kv, ids, step, rows))
+    model.weights.head(last_hidden(model, ModelKv([kv]), ids, [step], rows))
     return time.thread_time() - began
 
 

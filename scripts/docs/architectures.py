@@ -18,8 +18,8 @@ get a model.
 - **yes**: served, not compared here. Workers check at start that moved KV gives the same tokens.
 - Otherwise the reason why it is not supported.
 
-Layers with a sliding window keep the KV of the whole context in both engines. With `--engine vllm`, vLLM
-decides on architectures that the table lacks. The simulator takes the models of the torch engine.
+Layers with a sliding window keep the KV of the whole context with vllm, and that of the window with torch.
+With `--engine vllm`, vLLM decides on architectures that the table lacks. The simulator takes the models of the torch engine.
 
 """
 

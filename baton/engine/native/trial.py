@@ -13,7 +13,7 @@ from torch import Tensor
 
 from baton.engine.native.kernels import NativeKernels
 from baton.engine.torch.kernels import Heads, Kernels, PlainKernels
-from baton.engine.torch.pages import PagedKv, Query
+from baton.engine.torch.kv.pages import PagedKv, Query
 
 _CPU = torch.device("cpu")
 _TOLERANCE = 3e-2

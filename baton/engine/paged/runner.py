@@ -20,18 +20,23 @@ def scratch_size(block_bytes: int, room: int = SCRATCH_BYTES) -> int:
 
 
 class GroupMemory(Protocol):
-    """Memory of one group's pages, with the methods of a runner that has one group."""
+    """Memory of one group's pages."""
 
-    def clear(self, pages: Sequence[int], kept_tokens: int = 0) -> None: ...
-    def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None: ...
-    def write_pages(self, pages: Sequence[int], data: memoryview) -> None: ...
+    def clear(self, pages: Sequence[int], kept_tokens: int = 0) -> None:
+        """Zero pages; the first one keeps the given number of leading tokens."""
+
+    def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None:
+        """Copy the bytes of each page to its place in `out`."""
+
+    def write_pages(self, pages: Sequence[int], data: memoryview) -> None:
+        """Copy bytes into pages, one page after the other."""
 
 
 class Runner(ABC):
     """Computes batches over paged KV.
 
-    Owned by the engine's thread. Any thread may call `read_pages` and `write_pages`, for pages that
-    are not written to otherwise at the time.
+    Owned by the engine's thread. Any thread may copy from and into the memory of pages that are not
+    written to otherwise at the time.
     """
 
     def allocate_scratch(self, block_bytes: int) -> memoryview:
@@ -54,25 +59,13 @@ class Runner(ABC):
         """
         return ()
 
-    def memory_of(self, group: int) -> GroupMemory:  # noqa: ARG002
-        """Return the memory of a group's pages. A runner of a layout with groups overrides it."""
-        return self
+    @abstractmethod
+    def memory_of(self, group: int) -> GroupMemory:
+        """Return the memory of a group's pages; without groups, there is group 0."""
 
     @abstractmethod
     def forget(self, sequence_id: int) -> None:
         """Drop the runner's state of a sequence besides its pages, if any."""
-
-    @abstractmethod
-    def clear(self, pages: Sequence[int], kept_tokens: int = 0) -> None:
-        """Zero pages; the first one keeps the given number of leading tokens."""
-
-    @abstractmethod
-    def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None:
-        """Copy the bytes of each page to its place in `out`."""
-
-    @abstractmethod
-    def write_pages(self, pages: Sequence[int], data: memoryview) -> None:
-        """Copy bytes into pages, one page after the other."""
 
     @abstractmethod
     def warm_up(self) -> None:

@@ -222,16 +222,16 @@ class LiveSequence:
         """
         if self.state is not SequenceState.ADMITTED:
             raise ValueError(f"sequence {self.id} is {self.state.name.lower()}")
+        if ready_tokens and self.scores_prompt:
+            raise ValueError(
+                f"ready_tokens is {ready_tokens}, and with prompt_logprobs all is computed here"
+            )
         if self.cut_ready_tokens not in (None, ready_tokens):
             raise ValueError(f"ready_tokens is {ready_tokens}, not {self.cut_ready_tokens}")
         cached = self.cached_blocks * block_tokens
         if not cached <= ready_tokens <= self.context_tokens:
             raise ValueError(
                 f"ready_tokens is {ready_tokens}, not {cached} to {self.context_tokens}"
-            )
-        if ready_tokens and self.scores_prompt:
-            raise ValueError(
-                f"ready_tokens is {ready_tokens}, and with prompt_logprobs all is computed here"
             )
 
     def may_wait_for(self, owner: "LiveSequence") -> bool:

@@ -19,7 +19,7 @@ import xxhash
 
 from baton.engine.paged.guided import Words, begin_masks
 from baton.engine.paged.plan import ScheduledChunk
-from baton.engine.paged.runner import Runner
+from baton.engine.paged.runner import GroupMemory, Runner
 from baton.engine.paged.sequence import LiveSequence
 from baton.engine.sampling.draw import NotSampled, Sampled
 from baton.engine.sim.pages import TOKEN_BYTES, SimPages
@@ -118,14 +118,8 @@ class SimRunner(Runner):
     def forget(self, sequence_id: int) -> None:
         self._readings.pop(sequence_id, None)
 
-    def clear(self, pages: Sequence[int], kept_tokens: int = 0) -> None:
-        self._pages.clear(pages, kept_tokens)
-
-    def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None:
-        self._pages.read_pages(pages, out)
-
-    def write_pages(self, pages: Sequence[int], data: memoryview) -> None:
-        self._pages.write_pages(pages, data)
+    def memory_of(self, group: int) -> GroupMemory:  # noqa: ARG002
+        return self._pages
 
     def warm_up(self) -> None:
         """Do nothing: nothing is slow the first time."""

@@ -44,6 +44,7 @@ def write_random_checkpoint(
     experts: int = 8,
     experts_per_token: int = 2,
     context: int = 4096,
+    window: int = 0,
     dtype: str = "float32",
     shards: int = 1,
     tied: bool = False,
@@ -65,6 +66,7 @@ def write_random_checkpoint(
         experts: number of a layer's experts, in families with experts.
         experts_per_token: number of them that each token takes.
         context: longest prompt plus output.
+        window: last tokens that the upper half of the layers sees; 0: all. Not in `llama`.
         dtype: `float32`, `bfloat16` or `float64`.
         shards: safetensors files; more than one come with an index.
         tied: the output layer is the embedding.
@@ -79,6 +81,8 @@ def write_random_checkpoint(
         raise ValueError(f"no family {family!r} or no dtype {dtype!r}")
     if vocab < MIN_VOCAB or heads % kv_heads or head_size % 2 or min(layers, shards) < 1:
         raise ValueError("these sizes make no model")
+    if window and family == "llama":
+        raise ValueError("llama has no window")
     path.mkdir(parents=True, exist_ok=True)
     tokenizer = make_tokenizer(vocab)
     tokenizer.save(str(path / "tokenizer.json"))
@@ -103,6 +107,9 @@ def write_random_checkpoint(
         "eos_token_id": ends[0],
         "bos_token_id": None,
     }
+    if window:
+        kinds = ["full_attention"] * (layers // 2) + ["sliding_attention"] * (layers - layers // 2)
+        config |= {"use_sliding_window": True, "sliding_window": window, "layer_types": kinds}
     if family == "qwen3_moe":
         config |= {
             "num_experts": experts,

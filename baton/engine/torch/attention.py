@@ -8,7 +8,6 @@ matrix, so KV is never repeated.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,16 +67,16 @@ class AttentionStep:
     """[sequences, 3]: a sequence's first token in the batch, token count, and first position."""
     table: Tensor
     """[sequences, blocks]: pages; beyond a sequence's end, its last one."""
-    groups: Mapping[int, tuple[AttentionGroup, ...]]
-    """Groups by window; empty for kernels that do not need them."""
+    groups: tuple[AttentionGroup, ...]
+    """Empty for kernels that do not need them."""
 
 
 class KvPool:
-    """The memory of KV pages, and attention over it.
+    """The memory of a group's KV pages, and attention over it.
 
     Args:
         pages: number of pages to allocate.
-        layers: of the model.
+        layers: of the group.
         block_shape: of a layer's K, or V, of a block, in the kernels' layout.
         block_tokens, heads, kv_heads, head_size: of the model.
         dtype, device: of the memory.
@@ -102,7 +101,7 @@ class KvPool:
         self.pool = _zeros((pages, layers, 2, *block_shape), dtype, device)
         self._blocks = self.pool.view(-1, block_tokens * kv_heads * head_size)
         self._slots = self.pool.view(-1, kv_heads * head_size)
-        self._layers = layers
+        self.layers = layers
         self._heads_per_kv_head = heads // kv_heads
         self._workspace = torch.empty(0, dtype=dtype, device=device)
 
@@ -112,7 +111,7 @@ class KvPool:
         """Write K and V [tokens, kv_heads, head_size] of the batch; return the attention of q.
 
         Args:
-            layer: which layer's KV.
+            layer: which of the group's layers.
             step: the batch.
             q: [tokens, heads, head_size]
             k: rotated.
@@ -125,7 +124,7 @@ class KvPool:
         tokens = q.shape[0]
         self.write(layer, step, k, v)
         out = torch.empty_like(q)
-        for group in step.groups[scores.window]:
+        for group in step.groups:
             keys, values = self._gather(group, layer)
             rows = self._rows(q[group.first : group.last], group.sequences)
             found = self._weighted(rows, keys, values, group.mask, scores)

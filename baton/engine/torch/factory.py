@@ -8,9 +8,10 @@ from baton.engine.checkpoint.sizing import BLOCK_TOKENS, context_size, page_coun
 from baton.engine.grammars import GRAMMAR, read_grammars
 from baton.engine.paged.engine import PagedEngine
 from baton.engine.torch.checkpoint import read_weights, weights_digest
+from baton.engine.torch.kv.groups import ModelKv, group_windows, layout_groups
+from baton.engine.torch.kv.pages import PagedKv
 from baton.engine.torch.model import element_type, make_model
 from baton.engine.torch.operators import choose_kernels, why_inexact
-from baton.engine.torch.pages import PagedKv
 from baton.engine.torch.runner import TorchRunner
 from baton.host.cgroup import usable_threads
 from baton.kv.layout import Layout
@@ -50,6 +51,9 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
         # Their KV differs in bits from that of other sums, and is not sent to engines that expect
         # those.
         isa = kernels.arithmetic
+    element = element_type(dtype)
+    layer_bytes = 2 * BLOCK_TOKENS * config.kv_heads * config.head_size * element.itemsize
+    windows = config.options.windows or (0,) * config.layers
     layout = Layout(
         engine=kernels.block_format,
         backend=device.type,
@@ -59,10 +63,9 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
         kv_heads=config.kv_heads,
         head_size=config.head_size,
         block_tokens=BLOCK_TOKENS,
+        groups=layout_groups(windows, layer_bytes),
     )
-    element = element_type(dtype)
-    values = 2 * config.layers * BLOCK_TOKENS * config.kv_heads * config.head_size
-    block_bytes = values * element.itemsize
+    block_bytes = config.layers * layer_bytes
     pages = page_count(settings, block_bytes)
     context_tokens, context_limit = context_size(settings, config.context_tokens, pages)
     limits = scheduler_limits(settings)
@@ -89,17 +92,21 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
     model = make_model(
         config, read_weights(settings.model, config, element, device, kernels.make_linear)
     )
-    kv = PagedKv(
-        pages,
-        config.layers,
-        BLOCK_TOKENS,
-        config.heads,
-        config.kv_heads,
-        config.head_size,
-        element,
-        device,
-        kernels,
-        set(config.options.windows) or {0},
-    )
+    pools = [
+        PagedKv(
+            pages,
+            windows.count(window),
+            BLOCK_TOKENS,
+            config.heads,
+            config.kv_heads,
+            config.head_size,
+            element,
+            device,
+            kernels,
+            window,
+        )
+        for window in group_windows(windows)
+    ]
+    kv = ModelKv(pools, windows)
     runner = TorchRunner(model, kv, Masks(grammars.vocabulary) if grammars else None)
     return PagedEngine(info, runner, pages, scheduler_limits(settings), grammars=grammars)

@@ -22,6 +22,7 @@ class Heads:
     """Parameters with which queries and keys are made from a layer's projections."""
 
     layer: int
+    """Number of the layer among those of its group."""
     rotation: tuple[Tensor, Tensor]
     """Cosines and sines, each [tokens, 1, head_size / 2]."""
     q_norm: Tensor | None
@@ -80,7 +81,7 @@ class Kernels(ABC):
         """Write the batch's KV and return its attention.
 
         Args:
-            kv: the pages.
+            kv: the pages of the layer's group.
             step: the batch.
             heads: the layer, and how its queries and keys are made.
             qkv: [tokens, (heads + 2 · kv_heads) · head_size], as projected; overwritten.

@@ -1,5 +1,6 @@
 """The forward pass of decoder-only transformers: one path. `ModelOptions` says what differs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,7 @@ from baton.engine.checkpoint.model_config import ModelConfig
 from baton.engine.torch.attention import AttentionStep, ScoreOptions
 from baton.engine.torch.checkpoint import LayerWeights, Weights
 from baton.engine.torch.kernels import Heads, Kernels
-from baton.engine.torch.pages import PagedKv
+from baton.engine.torch.kv.groups import ModelKv
 from baton.engine.torch.rope import Rotary, make_rotary, rotations
 from baton.engine.torch.rotary_order import padded, rotary_size
 
@@ -44,7 +45,11 @@ def make_model(config: ModelConfig, weights: Weights) -> TransformerModel:
 
 
 def last_hidden(
-    model: TransformerModel, kv: PagedKv, tokens: Tensor, step: AttentionStep, rows: Tensor
+    model: TransformerModel,
+    kv: ModelKv,
+    tokens: Tensor,
+    steps: Sequence[AttentionStep],
+    rows: Tensor,
 ) -> Tensor:
     """Compute a batch, write its KV and return the input of the model's head.
 
@@ -52,7 +57,7 @@ def last_hidden(
         model: the model.
         kv: its pages.
         tokens: ids [tokens].
-        step: the location of their KV, and the blocks to which they attend.
+        steps: of each group, the location of their KV, and the blocks to which they attend.
         rows: tokens whose logits are needed.
 
     Returns:
@@ -62,14 +67,14 @@ def last_hidden(
     options, epsilon = config.options, config.norm_epsilon
     hidden = _scaled(embedding(tokens, weights.embedding), model.embedding_multiplier)
     turns = [
-        padded(rotations(each, step.positions, hidden.dtype), config.head_size)
+        padded(rotations(each, steps[0].positions, hidden.dtype), config.head_size)
         for each in model.rotaries
     ]
     delta: Tensor | None = None
     for index, layer in enumerate(weights.layers):
         normed = _add_norm(kernels, hidden, delta, layer.attention_norm, epsilon)
         turn = turns[model.rotary_of[index]]
-        attended = _attend(model, kv, step, index, turn, layer.qkv(normed))
+        attended = _attend(model, kv, steps, index, turn, layer.qkv(normed))
         if index == config.layers - 1:
             # After the last layer's KV only these rows are needed.
             hidden, attended = hidden[rows], attended[rows]
@@ -85,8 +90,8 @@ def last_hidden(
 
 def _attend(
     model: TransformerModel,
-    kv: PagedKv,
-    step: AttentionStep,
+    kv: ModelKv,
+    steps: Sequence[AttentionStep],
     index: int,
     rotation: tuple[Tensor, Tensor],
     qkv: Tensor,
@@ -100,8 +105,9 @@ def _attend(
     options = config.options
     window = options.windows[index] if options.windows else 0
     scores = ScoreOptions(options.attention_scale, window, options.attention_softcap, layer.sinks)
-    heads = Heads(index, rotation, q_norm, k_norm, config.norm_epsilon, scores)
-    return kv.kernels.attend(kv, step, heads, qkv)
+    group, place = kv.places[index]
+    heads = Heads(place, rotation, q_norm, k_norm, config.norm_epsilon, scores)
+    return kv.kernels.attend(kv.pools[group], steps[group], heads, qkv)
 
 
 def _norm_across_heads(kernels: Kernels, layer: LayerWeights, qkv: Tensor, epsilon: float) -> None:

@@ -17,8 +17,10 @@ from baton.engine.sampling.draw import Draw, NotSampled, Sampled
 from baton.engine.sampling.logprobs import token_logprobs
 from baton.engine.sampling.sample import sample
 from baton.engine.torch.attention import AttentionStep
+from baton.engine.torch.kv.groups import ModelKv
+from baton.engine.torch.kv.memory import PoolMemory
+from baton.engine.torch.kv.pages import Query
 from baton.engine.torch.model import TransformerModel, last_hidden
-from baton.engine.torch.pages import PagedKv, Query
 from baton.request.stream_events import TokenLogprob
 from baton.structured.masks import Masks
 
@@ -32,14 +34,12 @@ _SCORED_LOGITS = 1 << 22
 class TorchRunner(Runner):
     """Runs a model over its pages, as of `Runner`."""
 
-    def __init__(self, model: TransformerModel, kv: PagedKv, masks: Masks | None = None) -> None:
+    def __init__(self, model: TransformerModel, kv: ModelKv, masks: Masks | None = None) -> None:
         self._model = model
         self._masks = masks
         self._kv = kv
-        pages = kv.pool.shape[0]
-        self._bytes = kv.pool.view(pages, -1).view(torch.uint8)
-        """[pages, bytes]"""
-        self._on_cpu = kv.pool.device.type == "cpu"
+        self._memory = [PoolMemory(pool) for pool in kv.pools]
+        self._on_cpu = kv.device.type == "cpu"
         self._counts: dict[int, TokenCounts] = {}
         """Counts by sequence, of those that have penalties."""
         self._scored: dict[int, tuple[TokenLogprob, ...]] = {}
@@ -49,15 +49,13 @@ class TorchRunner(Runner):
     def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...] | NotSampled]:
         began = time.perf_counter()
         masks = begin_masks(batch, self._masks)
-        queries = [_query(chunk) for chunk in batch]
-        groups = self._kv.group(queries)
-        step = self._kv.plan([[queries[i] for i in group] for group in groups])
+        order, steps = self._kv.plan(_queries(batch, len(self._kv.pools)))
         tokens: list[int] = []
         rows: list[int] = []
         sampling: list[int] = []
         scored: list[tuple[LiveSequence, range]] = []
         scored_rows: list[int] = []
-        for index in (index for group in groups for index in group):
+        for index in (index for together in order for index in together):
             chunk = batch[index]
             tokens.extend(chunk.sequence.tokens[chunk.start : chunk.end])
             if chunk.sequence.scores_prompt:
@@ -68,7 +66,7 @@ class TorchRunner(Runner):
             if chunk.samples:
                 rows.append(len(tokens) - 1)
                 sampling.append(index)
-        hidden = self._forward(tokens, step, rows + scored_rows)
+        hidden = self._forward(tokens, steps, rows + scored_rows)
         drawn: dict[int, list[Sampled]] = {}
         not_drawn: dict[int, NotSampled] = {}
         draws: list[Draw] = []
@@ -105,8 +103,8 @@ class TorchRunner(Runner):
         self._counts.pop(sequence_id, None)
         self._scored.pop(sequence_id, None)
 
-    def clear(self, pages: Sequence[int], kept_tokens: int = 0) -> None:
-        self._kv.clear(pages, kept_tokens)
+    def memory_of(self, group: int) -> PoolMemory:
+        return self._memory[group]
 
     def allocate_scratch(self, block_bytes: int) -> memoryview:
         if self._on_cpu:
@@ -115,43 +113,23 @@ class TorchRunner(Runner):
         pinned = torch.empty(size, dtype=torch.uint8, pin_memory=True)
         return pinned.numpy().data
 
-    def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None:
-        rows: Sequence[int] = pages
-        if self._on_cpu:
-            found = self._bytes.numpy()
-        else:
-            found = self._bytes[list(pages)].cpu().numpy()
-            rows = range(len(pages))
-        for row, view in zip(rows, out, strict=True):
-            np.copyto(np.frombuffer(view, dtype=np.uint8), found[row])
-
-    def write_pages(self, pages: Sequence[int], data: memoryview) -> None:
-        source = np.frombuffer(data, dtype=np.uint8).reshape(len(pages), -1)
-        if self._on_cpu:
-            target = self._bytes.numpy()
-            for page, row in zip(pages, source, strict=True):
-                np.copyto(target[page], row)
-            return
-        if data.readonly:  # torch allocates no such memory
-            source = source.copy()
-        self._bytes[list(pages)] = torch.from_numpy(source).to(self._bytes.device)
-
     @torch.inference_mode()
     def warm_up(self) -> None:
         if self._on_cpu:
             # The first write to fresh memory takes ten times as long: do it before streams wait.
-            self._kv.pool.zero_()
+            for each in self._kv.pools:
+                each.pool.zero_()
         for tokens in _WARM_TOKENS:
             pages = [self._kv.scratch_page] * -(-tokens // self._kv.block_tokens)
-            step = self._kv.plan([[Query(pages, 0, tokens, 0)]])
-            self._model.weights.head(self._forward([0] * tokens, step, [0])).argmax().item()
+            _, steps = self._kv.plan([[Query(pages, 0, tokens, 0)] for _ in self._kv.pools])
+            self._model.weights.head(self._forward([0] * tokens, steps, [0])).argmax().item()
         if self._kv.kernels.own_threads:
             # The operations that steps leave to torch take microseconds. After each of them,
             # torch's other threads would keep cores from the kernels' for milliseconds, spinning.
             torch.set_num_threads(1)
 
     def close(self) -> None:
-        del self._model, self._kv, self._bytes
+        del self._model, self._kv, self._memory
         if self._masks is not None:
             self._masks.close()
 
@@ -198,13 +176,15 @@ class TorchRunner(Runner):
             self._scored[sequence.id] = tuple(found[at : at + len(positions)])
             at += len(positions)
 
-    def _forward(self, tokens: Sequence[int], step: AttentionStep, rows: Sequence[int]) -> Tensor:
-        device = self._kv.pool.device
+    def _forward(
+        self, tokens: Sequence[int], steps: Sequence[AttentionStep], rows: Sequence[int]
+    ) -> Tensor:
+        device = self._kv.device
         return last_hidden(
             self._model,
             self._kv,
             torch.tensor(tokens, device=device),
-            step,
+            steps,
             torch.tensor(rows, dtype=torch.int64, device=device),
         )
 
@@ -216,6 +196,13 @@ def _scored_positions(chunk: ScheduledChunk) -> range:
     return range(first, min(chunk.end + 1, sequence.prompt_tokens))
 
 
-def _query(chunk: ScheduledChunk) -> Query:
-    sequence = chunk.sequence
-    return Query(sequence.pages, chunk.start, chunk.end, sequence.num_computed_tokens)
+def _queries(batch: Sequence[ScheduledChunk], groups: int) -> list[list[Query]]:
+    """Return the queries of each group."""
+    tables = [chunk.sequence.tables for chunk in batch]
+    return [
+        [
+            Query(pages[group], chunk.start, chunk.end, chunk.sequence.num_computed_tokens)
+            for chunk, pages in zip(batch, tables, strict=True)
+        ]
+        for group in range(groups)
+    ]

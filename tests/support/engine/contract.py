@@ -47,6 +47,8 @@ class EngineKind:
     """Pages that the engine allocates and no sequence uses."""
     only_tight: bool = False
     """Whether all tests run on the small engine because it is slow to create."""
+    window: int = 0
+    """Last tokens that half of the layers see; 0: all."""
 
     @property
     def is_vllm(self) -> bool:
@@ -55,7 +57,7 @@ class EngineKind:
     @property
     def has_groups(self) -> bool:
         """Whether only cuts can be continued."""
-        return "sim_groups" in self.settings
+        return self.window > 0 or "sim_groups" in self.settings
 
     def make(self, checkpoint: Path, *, tight: bool) -> Engine:
         """Create an engine: with memory for many blocks, or with limits that tests reach."""
@@ -88,6 +90,7 @@ KINDS = [
     EngineKind("sim-128", 128, 16, 32, _SIM | {"block_tokens": 128}),
     EngineKind("sim-groups", 16, 48, 256, _SIM | {"sim_groups": "full,window:40,state"}),
     EngineKind("torch-16", 16, 1024, 32, _TORCH),
+    EngineKind("torch-window", 16, 1024, 32, _TORCH, window=40),
     EngineKind("vllm-32", 32, 1024, 32, _VLLM, 1),
     EngineKind("vllm-32-async", 32, 1024, 32, _VLLM | {"async_scheduling": "on"}, 1),
     EngineKind("vllm-128", 128, 1024, 32, _VLLM | {"block_tokens": 128}, 1),

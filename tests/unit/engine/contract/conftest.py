@@ -50,9 +50,10 @@ class EngineOwner:
     def _checkpoint(self, kind: EngineKind) -> Path:
         # vLLM's CPU backend takes heads of 32 values and more.
         head_size = 32 if kind.is_vllm else 16
-        path = self._directory / f"heads-of-{head_size}"
+        path = self._directory / f"heads-of-{head_size}-window-{kind.window}"
+        family = "qwen3" if kind.window else "llama"
         if not path.exists():
-            write_random_checkpoint(path, seed=1, head_size=head_size)
+            write_random_checkpoint(path, family, seed=1, head_size=head_size, window=kind.window)
         return path
 
 

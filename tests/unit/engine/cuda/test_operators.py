@@ -75,7 +75,7 @@ def compute(
     from baton.engine.cuda.kernels import TritonKernels
     from baton.engine.torch.attention import ScoreOptions
     from baton.engine.torch.kernels import Heads
-    from baton.engine.torch.pages import PagedKv, Query
+    from baton.engine.torch.kv.pages import PagedKv, Query
 
     kernels = TritonKernels(CPU)
     kv = PagedKv(2 * PAGES, 2, BLOCK, heads, kv_heads, size, torch.float16, CPU, kernels)

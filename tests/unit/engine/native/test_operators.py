@@ -20,8 +20,8 @@ from baton.engine.native.kernels import NativeKernels
 from baton.engine.native.variants import VARIANTS
 from baton.engine.torch.attention import PLAIN_SCORES, AttentionStep, ScoreOptions
 from baton.engine.torch.kernels import Heads, Kernels, PlainKernels
+from baton.engine.torch.kv.pages import PagedKv, Query
 from baton.engine.torch.linear import make_linear, packs
-from baton.engine.torch.pages import PagedKv, Query
 from baton.settings import EngineSettings, StartupError
 from tests.support.compiler import make_compiler
 
@@ -73,7 +73,7 @@ def attended(
     # What the longest holds and a page more, for each; a few belong to none.
     own = 142 // block + 2
     pages = 4 * own + 3
-    kv = PagedKv(pages, 2, block, heads, kv_heads, size, dtype, CPU, kernels, WINDOWS)
+    kv = PagedKv(pages, 2, block, heads, kv_heads, size, dtype, CPU, kernels, scores.window)
     order = torch.randperm(pages, generator=torch.Generator().manual_seed(1)).tolist()
     norms = [1 + 0.1 * random(size, dtype=dtype, seed=s) for s in (2, 3)] if normed else [None] * 2
     done = [0, 0, 0, 0]

@@ -16,8 +16,9 @@ from baton.engine.factory import create_engine
 from baton.engine.native.kernels import NativeKernels
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from baton.engine.torch.checkpoint import read_weights
+from baton.engine.torch.kv.groups import ModelKv
+from baton.engine.torch.kv.pages import PagedKv, Query
 from baton.engine.torch.model import TransformerModel, last_hidden, make_model
-from baton.engine.torch.pages import PagedKv, Query
 from baton.settings import EngineSettings, StartupError
 from tests.support.examples import examples
 
@@ -83,7 +84,7 @@ def compute(
         rows = torch.arange(len(tokens))
         with torch.inference_mode():
             plan = kv.plan([[q] for q in queries])
-            hidden = last_hidden(model, kv, torch.tensor(tokens), plan, rows)
+            hidden = last_hidden(model, ModelKv([kv]), torch.tensor(tokens), [plan], rows)
             found = model.weights.head(hidden)
         parts = found.split([end - start for _, start, end in step])
         for (s, start, end), part in zip(step, parts, strict=True):

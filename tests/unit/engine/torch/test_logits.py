@@ -11,8 +11,9 @@ from baton.engine.checkpoint.model_config import read_config
 from baton.engine.native.kernels import NativeKernels
 from baton.engine.torch.checkpoint import read_weights
 from baton.engine.torch.kernels import Kernels, PlainKernels
+from baton.engine.torch.kv.groups import ModelKv, group_windows
+from baton.engine.torch.kv.pages import PagedKv, Query
 from baton.engine.torch.model import last_hidden, make_model
-from baton.engine.torch.pages import PagedKv, Query
 from baton.engine.torch.rope import make_rotary
 
 LENGTHS = (1, 15, 16, 17, 33, 500, 3000)
@@ -43,16 +44,18 @@ def logits(
     config = read_config(path, context_tokens)
     model = make_model(config, read_weights(path, config, dtype, CPU))
     pages = torch.randperm(200, generator=torch.Generator().manual_seed(2)).tolist()
-    kv = PagedKv(
-        200, config.layers, 16, config.heads, config.kv_heads, config.head_size, dtype, CPU, kernels
-    )
+    windows = config.options.windows or (0,) * config.layers
+    shape = (16, config.heads, config.kv_heads, config.head_size, dtype, CPU, kernels)
+    pools = [PagedKv(200, windows.count(each), *shape, each) for each in group_windows(windows)]
+    kv = ModelKv(pools, windows)
     parts = []
     with torch.inference_mode():
         for start in range(0, len(tokens), chunk):
             end = min(len(tokens), start + chunk)
-            step = kv.plan([[Query(pages, start, end, num_computed_tokens=start)]])
+            query = Query(pages, start, end, num_computed_tokens=start)
+            _, steps = kv.plan([[query] for _ in pools])
             part = torch.tensor(tokens[start:end])
-            hidden = last_hidden(model, kv, part, step, torch.arange(end - start))
+            hidden = last_hidden(model, kv, part, steps, torch.arange(end - start))
             parts.append(model.weights.head(hidden))
     return torch.cat(parts)
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from baton.engine.native.kernels import NativeKernels
-from baton.engine.torch import pages
 from baton.engine.torch.attention import ScoreOptions
-from baton.engine.torch.pages import PagedKv, Query
+from baton.engine.torch.kv import pages
+from baton.engine.torch.kv.pages import PagedKv, Query
 
 CPU = torch.device("cpu")
 LONG_TOKENS = 131_072
@@ -59,7 +59,7 @@ def test_short_streams_cost_little_next_to_a_long_context() -> None:
 def test_a_chunk_of_a_long_context_needs_little_memory() -> None:
     kv = PagedKv(8, 2, 16, 8, 1, 16, torch.float32, CPU)
     chunk = Query([block % 8 for block in range(LONG_TOKENS // 16)], 130_000, 130_512, 130_000)
-    groups = kv.plan([[chunk]]).groups[0]
+    groups = kv.plan([[chunk]]).groups
     assert sum(group.last - group.first for group in groups) == 512
     memory = {group.mask.untyped_storage().data_ptr(): group.mask for group in groups}
     masks = sum(mask.untyped_storage().nbytes() for mask in memory.values())
@@ -81,6 +81,6 @@ def test_a_chunk_in_parts_attends_as_a_whole_one(
         kv = PagedKv(8, 1, 16, 4, 2, 16, torch.float64, CPU)
         kv.pool.copy_(torch.randn(kv.pool.shape, generator=torch.Generator().manual_seed(2)))
         step = kv.plan([[Query([7, 2, 5, 1, 0, 3, 6, 4], start, end, start)]])
-        assert len(step.groups[0]) == (1 if mask_bytes == 2**30 else -(-count // rows))
+        assert len(step.groups) == (1 if mask_bytes == 2**30 else -(-count // rows))
         found.append(kv.attend(0, step, q, k, v, ScoreOptions(0.25)))
     assert (found[0] - found[1]).abs().max().item() < 1e-12

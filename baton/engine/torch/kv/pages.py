@@ -1,6 +1,6 @@
 """Layout of a batch's KV in pages: queries in groups, and the step for the kernels."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,7 +28,7 @@ class Query:
     """Positions of one sequence whose KV is computed and attended to in one step."""
 
     pages: Sequence[int]
-    """The sequence's pages, at least up to `end`."""
+    """The sequence's pages, at least up to `end`. Those behind the window may be gone."""
     start: int
     end: int
     """Position after the last one."""
@@ -45,7 +45,10 @@ class Query:
 
 
 class PagedKv(KvPool):
-    """The pool of KV pages, and the layout of batches in it. Owned by a runner, on its thread."""
+    """The pool of a group's KV pages, and the layout of batches in it.
+
+    Owned by a runner, on its thread.
+    """
 
     def __init__(
         self,
@@ -58,13 +61,13 @@ class PagedKv(KvPool):
         dtype: torch.dtype,
         device: torch.device,
         kernels: Kernels | None = None,
-        windows: Collection[int] = (0,),
+        window: int = 0,
     ) -> None:
-        """Allocate memory for a model of this shape; kernels are the plain ones unless given.
+        """Allocate memory for layers of this shape; kernels are the plain ones unless given.
 
-        `windows` are those of the model's layers, as of `ScoreOptions`.
+        `window` is that of these layers, as of `ScoreOptions`.
         """
-        self._windows = tuple(windows)
+        self.window = window
         self.kernels = PlainKernels() if kernels is None else kernels
         shape = self.kernels.pool_shape(block_tokens, kv_heads, head_size)
         self.scratch_page = pages
@@ -102,7 +105,7 @@ class PagedKv(KvPool):
         positions: list[int] = []
         slots: list[int] = []
         spans: list[tuple[int, int, int]] = []
-        planned: dict[int, list[AttentionGroup]] = {window: [] for window in self._windows}
+        planned: list[AttentionGroup] = []
         for group in groups:
             first = len(positions)
             for query in group:
@@ -111,22 +114,23 @@ class PagedKv(KvPool):
                 for position in range(query.start, query.end):
                     kept = position >= query.num_computed_tokens
                     page = query.pages[position // size] if kept else self.scratch_page
-                    slots.append(page * self._layers * 2 * size + position % size)
-            for window, found in planned.items() if self.kernels.grouped else ():
-                if len(group) > 1:
-                    found.append(self._streams(group, first, window))
-                elif window:
-                    found.extend(self._windowed_chunk(group[0], first, window))
-                else:
-                    found.extend(self._chunk(group[0], first))
-        steps = torch.arange(self._layers, device=device).unsqueeze(1) * (2 * size)
+                    slots.append(page * self.layers * 2 * size + position % size)
+            if not self.kernels.grouped:
+                continue
+            if len(group) > 1:
+                planned.append(self._streams(group, first))
+            elif self.window:
+                planned.extend(self._windowed_chunk(group[0], first))
+            else:
+                planned.extend(self._chunk(group[0], first))
+        steps = torch.arange(self.layers, device=device).unsqueeze(1) * (2 * size)
         keys = torch.tensor(slots, device=device) + steps
         return AttentionStep(
             positions=torch.tensor(positions, device=device),
             slots=torch.cat((keys, keys + size), dim=1),
             spans=torch.tensor(spans, device=device),
             table=self._table([query for group in groups for query in group]),
-            groups={window: tuple(found) for window, found in planned.items()},
+            groups=tuple(planned),
         )
 
     def clear(self, pages: Sequence[int], kept_tokens: int = 0) -> None:
@@ -164,9 +168,9 @@ class PagedKv(KvPool):
             )
             end = begin
 
-    def _windowed_chunk(self, query: Query, first: int, window: int) -> Iterator[AttentionGroup]:
+    def _windowed_chunk(self, query: Query, first: int) -> Iterator[AttentionGroup]:
         """Yield the groups of one sequence whose tokens see a window, each with its own blocks."""
-        size, heads = self.block_tokens, self._heads_per_kv_head
+        size, heads, window = self.block_tokens, self._heads_per_kv_head, self.window
         most_keys = min(query.end, query.end - query.start + window) + 2 * size
         row_bytes = heads * most_keys * self.pool.dtype.itemsize
         count = max(1, _MASK_BYTES // (row_bytes * size)) * size
@@ -184,9 +188,9 @@ class PagedKv(KvPool):
                 mask=mask.view(1, 1, -1, len(columns)),
             )
 
-    def _streams(self, group: Sequence[Query], first: int, window: int) -> AttentionGroup:
+    def _streams(self, group: Sequence[Query], first: int) -> AttentionGroup:
         """Return the group of the single tokens of several sequences."""
-        device, size = self.pool.device, self.block_tokens
+        device, size, window = self.pool.device, self.block_tokens, self.window
         begins = [query.first_block(size, window) for query in group]
         spans = zip(begins, group, strict=True)
         blocks = max(query.blocks(size) - begin for begin, query in spans)
@@ -211,8 +215,8 @@ class PagedKv(KvPool):
 
     def _block_rows(self, queries: Sequence[Query], begins: Sequence[int] = ()) -> Tensor:
         """Return the rows of the pool's blocks: [layers, 2 · queries · blocks]."""
-        keys = self._table(queries, begins).flatten() * (2 * self._layers)
-        layers = torch.arange(self._layers, device=self.pool.device).unsqueeze(1) * 2
+        keys = self._table(queries, begins).flatten() * (2 * self.layers)
+        layers = torch.arange(self.layers, device=self.pool.device).unsqueeze(1) * 2
         return torch.cat((keys + layers, keys + layers + 1), dim=1)
 
     def _table(self, queries: Sequence[Query], begins: Sequence[int] = ()) -> Tensor:
@@ -224,6 +228,9 @@ class PagedKv(KvPool):
         table = np.empty((len(queries), max(counts)), dtype=np.int64)
         for row, begin, count, query in zip(table, begins, counts, queries, strict=True):
             row[:count] = query.pages[begin : begin + count]
-            # The padding is one of the sequence's own pages: masked out, but never another's data.
+            # Of what no row sees, or that is padding, the entry is one of the sequence's own pages:
+            # masked out, but never another's data.
+            behind = query.first_block(self.block_tokens, self.window) - begin
+            row[:behind] = row[behind]
             row[count:] = row[count - 1]
         return torch.from_numpy(table).to(self.pool.device)
