@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from baton.engine.base import ContextLimit, EngineInfo
 from baton.internal.v1 import cluster_pb2
+from baton.kv.layout import Layout
 from baton.sampling import SamplingParams, needed_features
 from baton.settings import StartupError
 
@@ -51,14 +52,19 @@ def model_card(
         dtype=info.dtype,
         inexact_reason=info.inexact_reason,
         created_seconds=int(time.time()),
-        groups=[
-            cluster_pb2.KvGroup(
-                kind=group.kind, span_tokens=group.span_tokens, block_bytes=group.block_bytes
-            )
-            for group in info.layout.groups
-        ],
+        groups=group_records(info.layout),
         sampling_defaults=replace(defaults, **unsupported).to_proto(),
     )
+
+
+def group_records(layout: Layout) -> list[cluster_pb2.KvGroup]:
+    """Return a layout's groups in the form of a model's card."""
+    return [
+        cluster_pb2.KvGroup(
+            kind=group.kind, span_tokens=group.span_tokens, block_bytes=group.block_bytes
+        )
+        for group in layout.groups
+    ]
 
 
 def adapter_records(info: EngineInfo) -> list[cluster_pb2.Adapter]:

@@ -128,7 +128,7 @@ def add_disk(
     disk = DiskTier(
         context,
         store.waits,
-        store.events,
+        (store.events, store.cuts),
         store.commit_one,
         on_failed=failed,
         on_change=store.schedule_flush,

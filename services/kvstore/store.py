@@ -10,8 +10,10 @@ from baton.kv.events.log import EventLog
 from baton.kv.objects import ObjectId
 from baton.settings.transports import GRPC, PEER_TRANSPORTS, SHM
 from services.kvstore.block_events import BlockEventPublisher
+from services.kvstore.cut_eviction import CutEviction
 from services.kvstore.disk.tier import DiskTier
 from services.kvstore.eviction.costs import Costs
+from services.kvstore.eviction.cut_tracker import ChainLink
 from services.kvstore.eviction.policy import EvictionPolicy
 from services.kvstore.memory.arena import STEP_BYTES, Arena
 from services.kvstore.memory.object_table import ObjectTable
@@ -92,16 +94,18 @@ class Store:
         self._over_quota: dict[str, None] = {}
         """Tenants that hold more than their lowered quota."""
         self.events = BlockEventPublisher(log)
+        self.cuts = CutEviction(lambda: self.disk)
         self.table = ObjectTable(
             self._slabs,
             arena.generations,
-            (SharedIndex(arena), self.events),
+            (SharedIndex(arena), self.events, self.cuts),
             reservation_seconds=reservation_seconds,
             lease_seconds=lease_seconds,
             partial_seconds=partial_seconds,
             policy=EvictionPolicy(arena.header.data_bytes, quotas=self.quotas),
         )
         self.events.in_memory = lambda object_id: self.table.get(object_id) is not None
+        self.cuts.table = self.table
         self.disk: DiskTier | None = None
         """Set once the disk is ready, by `disk_setup`."""
         self.disk_failed = ""
@@ -142,8 +146,13 @@ class Store:
         writer: Hashable | None = None,
         tenant: str = "",
         recompute_seconds: float = 0.0,
+        links: Sequence[ChainLink] = (),
     ) -> list[Slot | SlotRefusal]:
-        """Reserve as `ObjectTable.reserve`; `recompute_seconds` is per object, 0: not known."""
+        """Reserve as `ObjectTable.reserve`.
+
+        `recompute_seconds` is per object, 0: not known. `links` say where their blocks are in their
+        chains; empty: not known.
+        """
         slots = self.table.reserve(
             object_ids,
             object_bytes,
@@ -153,6 +162,8 @@ class Store:
             tenant=tenant,
             cost=self._costs.relative(recompute_seconds, object_bytes, len(object_ids)),
         )
+        if links:
+            self.cuts.reserved(object_ids, slots, links)
         self.waits.reserved([slot.object_id for slot in slots if isinstance(slot, Slot)])
         self.activity.set()
         return slots

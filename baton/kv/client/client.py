@@ -179,6 +179,7 @@ class KvStoreClient:
         tenant: str = "",
         recompute_seconds: float = 0.0,
         group: int = 0,
+        chain: pb.BlockChain | None = None,
     ) -> Reservation:
         """Reserve slots to write objects to. Never waits for space.
 
@@ -190,6 +191,7 @@ class KvStoreClient:
             tenant: tenant to whose share and quota the objects are charged.
             recompute_seconds: time that recomputing one of them would take; 0: unknown.
             group: group of the layout.
+            chain: for layouts with groups, where the blocks are in their chains; None: unknown.
 
         Returns:
             Slots for the keys that got one. Write to them, `commit`, and call `aclose` in a
@@ -212,6 +214,7 @@ class KvStoreClient:
             traceparent=tracing.inject(),
             tenant=tenant,
             recompute_seconds=recompute_seconds,
+            chain=chain,
         )
         try:
             response = await connection.puts.request(

@@ -10,16 +10,20 @@ from dataclasses import dataclass
 
 from baton.engine.base import BlockGoneError, Engine
 from baton.errors import BatonError
+from baton.internal.v1 import kvstore_pb2
 from baton.kv.client.client import KvStoreClient, Reservation, StoreUnavailableError
+from baton.kv.keys import KEY_BYTES, pack
 from baton.telemetry.logs import get_logger
 from baton.worker import metrics
 from baton.worker.kv.copy_threads import run_in_thread
+from baton.worker.records import group_records
 
 BATCH_BYTES = 8 * 1024 * 1024
 """A batch is small, so that readers copy blocks out while the next ones are copied in, and large
 enough that its two round trips to the store cost little compared with the copying.
 """
 BATCH_BLOCKS = 64
+NO_KEY = bytes(KEY_BYTES)
 
 log = get_logger(__name__)
 
@@ -40,6 +44,8 @@ class SequencePublish:
         self.sequence_id = sequence_id
         self.tenant = tenant
         self.bytes = 0
+        self.chain_keys: Sequence[bytes] = ()
+        """Keys of the sequence's blocks from the first on, for layouts with groups."""
         self.copy_cpu_seconds = 0.0
         """CPU seconds spent on copying and hashing."""
         self.on_done: Callable[[], None] = lambda: None
@@ -201,6 +207,7 @@ class KvPublisher:
             tenant=batch[0].owner.tenant,
             recompute_seconds=info.layout.block_tokens / rate if rate else 0.0,
             group=group,
+            chain=self._chain(batch) if info.layout.groups else None,
         )
         try:
             if not reservation.slots:
@@ -215,6 +222,17 @@ class KvPublisher:
             return reservation.present.union(copied)
         finally:
             await reservation.aclose()
+
+    def _chain(self, batch: Sequence[_BlockToPublish]) -> kvstore_pb2.BlockChain:
+        """Return where a batch's blocks are in their chains."""
+        layout = self._engine.info.layout
+        at = [(block.owner.chain_keys, block.index) for block in batch]
+        return kvstore_pb2.BlockChain(
+            groups=group_records(layout),
+            block_tokens=layout.block_tokens,
+            blocks=[index for _, index in at],
+            previous=pack([keys[index - 1] if index else NO_KEY for keys, index in at]),
+        )
 
     def _copy(self, batch: list[_BlockToPublish], reservation: Reservation) -> list[int]:
         """Copy and seal the blocks that have a slot; return their indexes in the batch."""

@@ -70,6 +70,7 @@ class StreamCuts:
         self._bounded = [g for g in range(len(layout.groups)) if not self._rules.is_full(g)]
         self._keys: list[bytes] = []
         """Keys of the blocks that were reported ready."""
+        publishing.chain_keys = self._keys
         self._first_unpublished = 0
         self._published = [0] * len(layout.groups)
         """Per group, the block behind the last one that is published."""

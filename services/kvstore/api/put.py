@@ -15,6 +15,7 @@ from baton.kv.wire.bulk import WriteBulk
 from baton.rpc.streams.send_queue import SendQueue
 from baton.settings.transports import GRPC, SHM
 from baton.telemetry import tracing
+from services.kvstore.api.chains import links_of
 from services.kvstore.api.fields import objects_of, tenant_of
 from services.kvstore.memory.slot import Slot, SlotRefusal, SlotState
 from services.kvstore.store import PUT, Store
@@ -112,6 +113,7 @@ class PutStream:
             writer=self._writer,
             tenant=tenant,
             recompute_seconds=frame.recompute_seconds,
+            links=links_of(frame.chain, ids) if frame.HasField("chain") else (),
         )
         for index, slot in enumerate(answers):
             if slot is SlotRefusal.PRESENT:

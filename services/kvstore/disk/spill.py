@@ -65,7 +65,7 @@ class Spiller:
             slot = table.policy.coldest()
             if slot is None:
                 break
-            if slot.partial or slot.object_id in index:
+            if slot.partial or slot.unneeded or slot.object_id in index:
                 table.evict(slot)
                 continue
             lease = table.lease(slot.object_id, now, use=False)

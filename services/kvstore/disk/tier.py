@@ -1,7 +1,7 @@
 """The disk tier: objects that do not fit in memory go to disk, and are loaded on request."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from baton.kv.objects import ObjectId
@@ -45,7 +45,7 @@ class DiskTier:
     Args:
         context: memory and disk.
         waiters: the waiting reads.
-        listener: notified of what can be read from disk.
+        listeners: notified of what can be read from disk, in this order.
         commit: makes a loaded object readable.
         on_failed: called once with a sentence when the disk is switched off.
         on_change: called after each batch; the caller then calls `flush`.
@@ -56,7 +56,7 @@ class DiskTier:
         self,
         context: DiskContext,
         waiters: Waiters,
-        listener: DiskListener,
+        listeners: Sequence[DiskListener],
         commit: Callable[[Slot, bytes], bool],
         *,
         on_failed: Callable[[str], None],
@@ -77,13 +77,14 @@ class DiskTier:
         self._ticked_at = context.clock()
         self._waits_since: float | None = None
         self._file = context.file
-        self._listener = listener
+        self._listeners = listeners
         self._on_failed = on_failed
         self._on_change = on_change
         self._spiller = Spiller(context, self._ended)
         self._loader = Loader(context, waiters, commit, self._ended)
         for entry in self.index.entries():
-            listener.stored_on_disk(entry.object_id)
+            for listener in listeners:
+                listener.stored_on_disk(entry.object_id)
 
     @property
     def busy(self) -> bool:
@@ -175,4 +176,5 @@ class DiskTier:
     def _publish(self) -> None:
         dropped, self.index.dropped = self.index.dropped, []
         for object_id in dropped:
-            self._listener.removed_from_disk(object_id)
+            for listener in self._listeners:
+                listener.removed_from_disk(object_id)

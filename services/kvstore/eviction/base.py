@@ -26,6 +26,9 @@ class Entry(msgspec.Struct, eq=False, gc=False, kw_only=True):
     """Relative cost per byte of recomputing it; 1 is typical of the tier."""
     partial: bool = False
     """Whether it holds a partial block: evicted before all others."""
+    unneeded: bool = False
+    """Whether it served cuts and serves none now: evicted before all others, too. Set by the
+    policy."""
     # ---
     held: bool = False
     """Whether the policy holds it."""

@@ -8,17 +8,20 @@ from services.kvstore.eviction.lru import Lru
 
 
 class EvictionGroup:
-    """Partial blocks by last use, then full ones by `order`. Owned by an EvictionPolicy."""
+    """Partial and unneeded blocks by last use, then the others by `order`. Owned by an
+    EvictionPolicy.
+    """
 
     def __init__(self, order: Order) -> None:
         self.partial = Lru()
+        """Also of unneeded ones."""
         self.full = order
         self.free = 0
         """Entries that are not pinned."""
 
     def order(self, entry: Entry) -> Order:
         """Return the order of an entry."""
-        return self.partial if entry.partial else self.full
+        return self.partial if entry.partial or entry.unneeded else self.full
 
     def first(self) -> Entry | None:
         """Return what is evicted next; None if all are pinned."""

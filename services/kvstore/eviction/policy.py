@@ -90,7 +90,8 @@ class EvictionPolicy(Generic[E]):
                 entry.held = True
                 group.free += 1
                 self._now += 1
-                (group.partial if entry.partial else group.full).add(entry, self._now)
+                first = entry.partial or entry.unneeded
+                (group.partial if first else group.full).add(entry, self._now)
 
     def use(self, entry: E) -> None:
         """Count a use."""
@@ -114,10 +115,20 @@ class EvictionPolicy(Generic[E]):
         for (size, tenant), run in groupby(entries, _SIZE_AND_TENANT):
             group = self._sizes[size][tenant]
             for entry in run:
-                order = group.partial if entry.partial else group.full
+                first = entry.partial or entry.unneeded
+                order = group.partial if first else group.full
                 order.remove(entry, self._now, evicted=evicted)
                 group.free -= not entry.pinned
                 entry.held = False
+
+    def demote(self, entry: E, *, unneeded: bool) -> None:
+        """Have an entry evicted before those that are needed, or no longer so."""
+        if entry.unneeded == unneeded or not entry.held:
+            return
+        group = self._group(entry)
+        group.order(entry).remove(entry, self._now, evicted=False)
+        entry.unneeded = unneeded
+        group.order(entry).add(entry, self._now)
 
     def choose(
         self,
@@ -217,7 +228,7 @@ class EvictionPolicy(Generic[E]):
 
     def _turn(self, entry: Entry) -> tuple[bool, bool, float]:
         over = self._over(entry.tenant, None, 0) > 0
-        return (not over, not entry.partial, entry.rank)
+        return (not over, not (entry.partial or entry.unneeded), entry.rank)
 
     def _whole(self, entries: Sequence[E], asking: str, extra: int) -> list[E]:
         """Return a span's entries if all of them may be evicted."""

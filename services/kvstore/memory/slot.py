@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from services.kvstore.eviction.base import Entry
+from services.kvstore.eviction.cut_tracker import ChainLink
 
 
 class SlotState(Enum):
@@ -45,6 +46,8 @@ class Slot(Entry, eq=False, gc=False, kw_only=True):
     leases: int = 0
     index_entry: int = -1
     """Its entry in the arena's index; below 0: none."""
+    link: ChainLink | None = None
+    """Where its block is in its chain; None: not known, or its layout has no groups."""
 
 
 @dataclass(eq=False, slots=True)

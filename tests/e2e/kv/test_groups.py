@@ -104,7 +104,9 @@ async def test_a_poisoned_store_costs_time_and_no_token(
     await cluster.at_baseline()
 
 
-async def streamed(cluster: LocalCluster, i: int, half: asyncio.Semaphore) -> tuple[int, ...]:
+async def streamed(
+    cluster: LocalCluster, i: int, reached: asyncio.Semaphore, after: int = OUTPUT_TOKENS // 2
+) -> tuple[int, ...]:
     tokens: list[int] = []
     stream = cluster.client.generate(
         prompt_of(150 + i, i), model=MODEL, max_tokens=OUTPUT_TOKENS, ignore_eos=True, seed=i
@@ -113,8 +115,8 @@ async def streamed(cluster: LocalCluster, i: int, half: asyncio.Semaphore) -> tu
         async for event in stream:
             if isinstance(event, Delta):
                 tokens += event.token_ids
-                if len(tokens) == OUTPUT_TOKENS // 2:
-                    half.release()
+                if len(tokens) == after:
+                    reached.release()
     return tuple(tokens)
 
 
@@ -157,3 +159,54 @@ async def test_streams_go_on_when_a_process_ends(
         once = sum(150 + i for i in range(STREAMS)) + STREAMS * OUTPUT_TOKENS
         again = 17 * (STREAMS + moved)
         assert sum(load.computed_tokens for load in loads) - before <= once + again
+
+
+async def test_prompts_go_on_when_their_prefill_worker_is_killed(
+    local_cluster: Any, random_model: Any
+) -> None:
+    table = TABLES[1]
+    reference = Reference(random_model(), table)
+    expected = [reference.tokens(prompt_of(150 + i, i), i) for i in range(STREAMS)]
+    slow = {"engine.sim_prefill_tokens_per_second": 500.0}
+    cluster: LocalCluster = await local_cluster(
+        own=True,
+        prefill=2,
+        decode=1,
+        processes=("prefill-0",),
+        settings=settings_of(table, **slow),
+    )
+    first = asyncio.Semaphore(0)
+
+    async def end() -> None:
+        await first.acquire()
+        process: Any = cluster["prefill-0"]
+        process.kill()
+
+    streams = [streamed(cluster, i, first, after=1) for i in range(STREAMS)]
+    *outputs, _ = await asyncio.gather(*streams, end())
+    assert outputs == expected
+    assert (await cluster.load(cluster["prefill-1"])).computed_tokens > STREAMS // 2 * 150
+
+
+async def test_a_store_that_is_too_small_still_serves_cuts(
+    local_cluster: Any, random_model: Any
+) -> None:
+    table = TABLES[1]
+    reference = Reference(random_model(), table)
+    cluster: LocalCluster = await local_cluster(
+        own=True, settings=settings_of(table, **{"store.arena_bytes": 2 * 1024 * 1024})
+    )
+    prompts = [prompt_of(330 + number, number) for number in range(16)]
+    expected = [reference.tokens(prompt) for prompt in prompts]
+    for _ in range(2):
+        answers = [(await ask(cluster, prompt))[0] for prompt in prompts]
+        assert answers == expected
+    assert (await cluster.stat()).evictions > 50
+    await cluster.empty_engines()
+    found = 0
+    for prompt, tokens in reversed(list(zip(prompts, expected, strict=True))):
+        again, cached = await ask(cluster, prompt)
+        assert again == tokens
+        found += cached >= 320
+    assert found >= 2
+    await cluster.at_baseline()
