@@ -12,7 +12,7 @@ from baton.engine.events import Admitted, BlocksReady, SampledTokens, SequenceEn
 from baton.engine.testing.random_families import WINDOW, make_family
 from baton.engine.torch.kv.memory import PoolMemory
 from baton.kv.layout import GroupKind
-from tests.support.engine.contract import admit, params, prompt, request, steps
+from tests.support.engine.contract import admit, drain, params, prompt, request, steps
 from tests.support.engine.cuts import (
     Objects,
     compute_objects,
@@ -143,6 +143,30 @@ def test_tokens_equal_those_of_transformers_alone(
     plain.evict_blocks()
     going_on, kv = part(plain, batch)
     assert run(plain, going_on, kv) == expected, "moved in plain torch"
+
+
+def test_in_bfloat16_a_cut_goes_on_with_the_bits_of_the_prompt_alone(
+    make_engine: MakeEngine, tmp_path: Path
+) -> None:
+    make_family("gemma3").save_pretrained(tmp_path)
+    here = make_engine("bf16", model=tmp_path)
+    there = make_engine("bf16", model=tmp_path, chunk_tokens=24)
+    tokens = prompt(200)
+    last = len(tokens) - 1
+    whole = compute_objects(here, tokens, [last])
+    for cut in (80, 96, 112):
+        kv = compute_objects(here, tokens, [cut])
+        asked = request(1, tokens, cut_tokens=cut, prefill_only=True)
+        admitted = admit(there, asked)
+        write_missing(there, admitted, kv)
+        there.keep_cuts(1, [last])
+        there.start(1, cut)
+        drain(there)
+        found = read_objects(there, 1, names_of(there, [last]))
+        assert found == whole
+        there.close(1)
+        there.evict_blocks()
+        drain(there)
 
 
 def test_a_window_page_taken_while_it_is_copied_is_gone(
