@@ -117,6 +117,7 @@ def models(address: str, options: FrontendOptions, console: Console, as_json: bo
         "same tokens",
         "features",
         "adapters",
+        "aliases",
         "defaults",
     )
     table = TextTable(columns, right=frozenset(numbers))
@@ -130,6 +131,7 @@ def models(address: str, options: FrontendOptions, console: Console, as_json: bo
             {True: "yes", False: "no", None: ""}[model.deterministic],
             ", ".join(model.features),
             ", ".join(model.adapters),
+            ", ".join(model.aliases),
             ", ".join(f"{name} {value}" for name, value in model.sampling_defaults.items()),
         )
     show(console, table)

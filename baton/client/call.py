@@ -47,6 +47,8 @@ class Model:
     """Whether a request's tokens are independent of what else is computed; None: not reported."""
     inexact_reason: str = ""
     """Reason for which they are not, and the remedy for an operator."""
+    aliases: tuple[str, ...] = ()
+    """Further names to request it by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ def models_of(response: inference_pb2.ListModelsResponse) -> tuple[Model, ...]:
             model.dtype,
             model.deterministic if model.HasField("deterministic") else None,
             model.inexact_reason,
+            tuple(model.aliases),
         )
         for model in response.models
     )

@@ -150,6 +150,9 @@ class StreamState:
         if self.token_ids():
             self._resumed = True
             request.resume.output_ids.extend(self.token_ids())
+            # An alias may mean another model by now.
+            request.context.model = self.started.model
+            request.context.adapter = self.started.adapter
             request.resume.seed = self.started.seed
         else:
             request.sampling.seed = self.started.seed

@@ -88,6 +88,11 @@ def classes(cluster: str) -> str:
     return f"{tenancy(cluster)}classes/"
 
 
+def aliases(cluster: str) -> str:
+    """Return the prefix of `ModelAlias` records; the alias follows."""
+    return f"{tenancy(cluster)}aliases/"
+
+
 def key_uses(cluster: str) -> str:
     """Return the prefix of the times at which API keys were last used; the key's ID follows."""
     return f"/baton/{cluster}/uses/"

@@ -47,6 +47,7 @@ from services.frontend.grpc.servicer import SERVICE, InferenceServicer, record_c
 from services.frontend.http.cors import CorsMiddleware
 from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.http.server import HttpServer
+from services.frontend.models.aliases import Aliases
 from services.frontend.models.loader import TokenizerLoader
 from services.frontend.models.registry import Registry
 from services.frontend.openai.handlers import Handlers
@@ -91,7 +92,9 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     pool = await stack.enter_async_context(
         WorkerPool(discovery.report_unreachable, discovery.has_died, settings.workers)
     )
-    registry = Registry(pool.usable)
+    aliases = Aliases()
+    process.spawn(follow(etcd, keys.aliases(cluster), aliases), "follow aliases")
+    registry = Registry(pool.usable, aliases)
     loader = await stack.enter_async_context(
         TokenizerLoader(
             registry,
@@ -197,6 +200,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         "frontend.startup.waiting", reason="no model is available yet", etcd_listed=discovery.synced
     )
     await availability.wait_first()
+    await aliases.wait_synced()
     if watch is not None:
         await watch.wait_synced()
     await http.start()

@@ -10,6 +10,7 @@ from baton.errors import BatonError, Reason
 from baton.tenancy.directory.listing import Listing
 from baton.tenancy.directory.principal import Principal
 from baton.tenancy.limits.spec import AMOUNTS, BUDGET
+from baton.tenancy.records.aliases import ModelAlias
 from baton.tenancy.records.classes import ClassPolicy
 from baton.tenancy.records.tenants import (
     KINDS,
@@ -55,6 +56,8 @@ class Directory:
         self._keys: dict[str, Key] = {}
         self._classes: dict[str, ClassPolicy] = {}
         """Used by routers; kept here so that they are written again if etcd has lost its data."""
+        self._aliases: dict[str, ModelAlias] = {}
+        """Used by `services.frontend.models.aliases`; kept here for the same reason."""
         self._by_digest: dict[bytes, Key] = {}
         self._shared: dict[Hashable, Hashable] = {}
         """Shared objects for values that most keys have in common, including limits."""
@@ -157,6 +160,8 @@ class Directory:
                 self._tenants[ident] = record
             case ClassPolicy():
                 self._classes[ident] = record
+            case ModelAlias():
+                self._aliases[ident] = record
 
     def remove(self, name: str) -> None:
         """Remove a record. Do nothing if it does not exist.
@@ -208,6 +213,7 @@ class Directory:
 
     def _tables(self) -> dict[str, dict[str, Record]]:
         tables = {
+            "aliases": self._aliases,
             "classes": self._classes,
             "tenants": self._tenants,
             "projects": self._projects,

@@ -15,6 +15,7 @@ from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.errors import BatonError, Reason, invalid_field
 from baton.telemetry.logs import get_logger
+from baton.tenancy.records.aliases import ModelAlias
 from baton.tenancy.records.audit import (
     MAX_RECORDS,
     Actor,
@@ -50,6 +51,7 @@ _NAMES: dict[type, str] = {
     ServiceAccount: "service account {} does not exist",
     Key: "key {} does not exist: list keys with `baton keys ls`",
     ClassPolicy: "priority class {} does not exist",
+    ModelAlias: "alias {} does not exist: list aliases with `baton aliases ls`",
 }
 
 log = get_logger(__name__)

@@ -20,6 +20,7 @@ from baton.tenancy.limits.spec import (
     check_amount,
     check_budget,
 )
+from baton.tenancy.records.aliases import ModelAlias, check_alias
 from baton.tenancy.records.classes import ClassPolicy, check_class, check_weight
 from baton.tenancy.records.secret import DIGEST_BYTES
 from baton.v1 import common_pb2
@@ -157,11 +158,12 @@ class Key(Limited, omit_defaults=True, kw_only=True, gc=False):
     version: int = 1
 
 
-Record = Tenant | Project | ServiceAccount | Key | ClassPolicy
+Record = Tenant | Project | ServiceAccount | Key | ClassPolicy | ModelAlias
 R = TypeVar("R", bound=Record)
 
 KINDS: dict[str, type[Record]] = {
     "accounts": ServiceAccount,
+    "aliases": ModelAlias,
     "classes": ClassPolicy,
     "keys": Key,
     "projects": Project,
@@ -237,6 +239,9 @@ def check(record: Record) -> None:
     _at_least(record, "version", 1)
     if isinstance(record, ClassPolicy):
         check_class(record)
+        return
+    if isinstance(record, ModelAlias):
+        check_alias(record)
         return
     _at_least(record, "created_seconds")
     if not isinstance(record, ServiceAccount):

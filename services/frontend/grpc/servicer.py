@@ -125,6 +125,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         context: ServerCall,
     ) -> inference_pb2.ListModelsResponse:
         who = self._begin("ListModels", context).principal
+        registry = self._inference.registry
+        may_use = partial(registry.aliases.permitted, who)
         context.send_head(((REQUEST_ID_KEY, identify(request_id.get())),))
         return inference_pb2.ListModelsResponse(
             models=[
@@ -143,10 +145,11 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
                     sampling_defaults=SamplingParams.from_options(
                         model.sampling_defaults
                     ).to_proto(),
+                    aliases=filter(may_use, registry.aliases_of(model)),
                 )
-                for model in self._inference.registry.listed()
-                if (adapters := list(filter(who.may_use, sorted(model.adapters))))
-                or who.may_use(model.name)
+                for model in registry.listed()
+                if (adapters := list(filter(may_use, sorted(model.adapters))))
+                or may_use(model.name)
             ]
         )
 

@@ -9,6 +9,8 @@ from typing import TypeVar
 
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import cluster_pb2
+from baton.tenancy.records.aliases import ModelAlias
+from services.frontend.models.aliases import Aliases
 from services.frontend.models.model import ResolvedModel, ServedModel
 from services.frontend.text.tokenizer import Tokenizer
 
@@ -30,9 +32,18 @@ class Registry:
     on a tie the one in use.
     """
 
-    def __init__(self, usable: Callable[[cluster_pb2.Instance], bool]) -> None:
-        """Start without models; `usable` returns whether a worker can be sent work now."""
+    def __init__(
+        self, usable: Callable[[cluster_pb2.Instance], bool], aliases: Aliases | None = None
+    ) -> None:
+        """Start without models.
+
+        Args:
+            usable: returns whether a worker can be sent work now.
+            aliases: further names of models; None: there are none.
+        """
         self._usable = usable
+        self.aliases = aliases or Aliases()
+        """Further names of models."""
         self._cards: dict[str, dict[bytes, list[cluster_pb2.ModelCard]]] = {}
         """Cards by name, then by digest of the tokenizer."""
         self._kept: frozenset[str] = frozenset()
@@ -133,6 +144,10 @@ class Registry:
             field="adapter",
         )
 
+    def alias(self, name: str) -> ModelAlias | None:
+        """Return what a name means, if it is an alias; None: it is not, or a model has the name."""
+        return None if name in self._cards else self.aliases.get(name)
+
     def can_serve(self, name: str) -> bool:
         """Return whether a request for a model, or adapter, of that name could run now.
 
@@ -166,6 +181,18 @@ class Registry:
     def listed(self) -> list[ServedModel]:
         """Return the models that are served now or kept, by name."""
         return [self._models[name] for name in sorted(self._listed)]
+
+    def usable_aliases(self) -> list[ModelAlias]:
+        """Return the aliases whose main target is listed, by name."""
+        listed = {name for model in self.listed() for name in (model.name, *model.adapters)}
+        found = sorted(self.aliases.all.items())
+        return [one for name, one in found if one.main in listed and self.alias(name) is not None]
+
+    def aliases_of(self, model: ServedModel) -> list[str]:
+        """Return the aliases that mean a model or one of its adapters, at least at times."""
+        names = (model.name, *model.adapters)
+        found = {alias for name in names for alias in self.aliases.of(name)}
+        return sorted(alias for alias in found if self.alias(alias) is not None)
 
     def missing_reason(self) -> str:
         """Return why no model is available, if none is listed."""

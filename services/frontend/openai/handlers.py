@@ -9,6 +9,7 @@ from baton import __version__
 from baton.settings import FrontendLimits, HttpSettings
 from baton.telemetry.context import request_id
 from baton.telemetry.metrics import render
+from baton.tenancy.records.aliases import ModelAlias
 from baton.tenancy.records.tenants import Scope as KeyScope
 from services.frontend.generation.admission import stopping
 from services.frontend.generation.inference import Inference
@@ -19,7 +20,7 @@ from services.frontend.http.protocol.connection import connection_of
 from services.frontend.http.responses import send_bytes, send_json
 from services.frontend.http.routes import Route
 from services.frontend.http.values import check_values
-from services.frontend.models.model import ServedModel
+from services.frontend.models.model import ResolvedModel, ServedModel
 from services.frontend.openai.multi_prompt import GenerationBatch
 from services.frontend.openai.request.decode import (
     read_chat,
@@ -100,21 +101,31 @@ class Handlers:
         await send_json(send, {"version": __version__})
 
     async def models(self, _: Scope, __: Receive, send: Send) -> None:
-        """List the available models, each followed by its adapters."""
-        who = record.current().principal
+        """List the available models, each followed by its adapters, and then the aliases."""
+        who, registry = record.current().principal, self._inference.registry
         listed = [
             _model(model, adapter)
-            for model in self._inference.registry.listed()
+            for model in registry.listed()
             for adapter in ("", *sorted(model.adapters))
-            if who.may_use(adapter or model.name)
+            if registry.aliases.permitted(who, adapter or model.name)
+        ]
+        listed += [
+            _alias(alias, registry.get(alias.main))
+            for alias in registry.usable_aliases()
+            if registry.aliases.permitted(who, alias.id)
         ]
         await send_json(send, {"object": "list", "data": listed})
 
     async def model(self, scope: Scope, _: Receive, send: Send) -> None:
         """Describe one model or adapter."""
         (name,) = scope["path_params"]
-        record.current().principal.require_model(name)
-        found = self._inference.registry.get(name)
+        registry = self._inference.registry
+        registry.aliases.require(record.current().principal, name)
+        alias = registry.alias(name)
+        if alias is not None:
+            await send_json(send, _alias(alias, registry.get(alias.main)))
+            return
+        found = registry.get(name)
         await send_json(send, _model(found.model, found.adapter))
 
     async def live(self, _: Scope, __: Receive, send: Send) -> None:
@@ -215,3 +226,9 @@ def _model(model: ServedModel, adapter: str) -> dict[str, Any]:
         "exact_continuation": model.exact_continuation,
         "sampling_defaults": model.sampling_defaults,
     }
+
+
+def _alias(alias: ModelAlias, found: ResolvedModel) -> dict[str, Any]:
+    """Describe an alias as its main target, with what it means."""
+    targets = [{"model": one.model, "weight": one.weight} for one in alias.targets]
+    return _model(found.model, found.adapter) | {"id": alias.id, "targets": targets}

@@ -26,8 +26,10 @@ from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
 from baton.internal.v1 import cluster_pb2
+from baton.tenancy.admin.aliases import AliasAdministration
 from baton.tenancy.admin.classes import ClassAdministration
 from baton.tenancy.admin.tenants import Administration
+from baton.tenancy.records.aliases import AliasTarget
 from baton.tenancy.records.tenants import Scope, Tier
 from tests.support.processes.launcher import Launcher
 
@@ -62,6 +64,7 @@ READS = {
     "tenants ls": (),
     "projects ls": (),
     "keys ls": (),
+    "aliases ls": (),
     "classes ls": (),
     "audit ls": (),
     "route explain": ("--prompt-tokens", "10", "--model", "m"),
@@ -83,6 +86,8 @@ CHANGES = {
     "keys set": ("KEY", "--requests-per-minute", "9"),
     "keys rotate": ("KEY",),
     "keys revoke": ("KEY",),
+    "aliases set": ("NEW", "m", "--allow-missing"),
+    "aliases rm": ("gone",),
     "classes set": ("batch", "--weight", "2"),
 }
 BY_ETCD = {**READS, **CHANGES}
@@ -170,6 +175,8 @@ async def _cluster(
         admin = Administration(client, name)
         await admin.create_tenant(tenant, Tier.PRO)
         await admin.create_project(tenant, "old")
+        aliases = AliasAdministration(client, name)
+        await aliases.point("gone", (AliasTarget(tenant),), missing=True)
         project = await admin.find_project(tenant, "default")
         seconds = float(database.rpartition(":")[2])
         await ClassAdministration(client, name).update("premium", deadline_seconds=seconds)

@@ -12,7 +12,7 @@ import pytest
 from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
-from baton.internal.v1.cluster_pb2 import Instance
+from baton.internal.v1.cluster_pb2 import Adapter, Instance
 from baton.tenancy.admin.tenants import Administration
 from baton.tenancy.limits.budget.month import month_of
 from baton.tenancy.limits.budget.record import FrontendCharge, SpendRecord, encode
@@ -185,3 +185,45 @@ async def test_what_is_wrong_is_said_in_a_sentence(
     code, _, err = await call(*words)
     assert code == 2
     assert sentence in err
+
+
+async def test_aliases_are_set_moved_listed_and_removed(
+    call: Call, etcd_client: Etcd, cluster: str
+) -> None:
+    async def read(*words: str) -> Any:
+        code, out, err = await call(*words, "--json")
+        assert (code, err) == (0, ""), err
+        return json.loads(out)
+
+    for name in ("small", "org/large"):
+        await etcd_client.put(keys.model(cluster, name, "00.00"), b"")
+    await etcd_client.put(
+        keys.instance(cluster, "decode-0"),
+        keys.encode(Instance(id="decode-0", adapters=[Adapter(name="sql")])),
+    )
+    await read("aliases", "set", "gpt", "small")
+    changed = await read("aliases", "set", "gpt", "org/large=95", "sql=5")
+    targets = [{"model": "org/large", "weight": 95}, {"model": "sql", "weight": 5}]
+    assert changed == {"alias": "gpt", "targets": targets}
+    assert await read("aliases", "ls") == [changed]
+    _, told, _ = await call("aliases", "ls")
+    assert "org/large (0.95), sql (0.05)" in told
+    for words, sentence in (
+        (("set", "gpt", "smal"), "targets: 'smal' is no model or adapter of this cluster, which"),
+        (("set", "small", "sql"), "alias: small is a model or adapter of this cluster"),
+        (("set", "other", "gpt", "--allow-missing"), "gpt is an alias itself, of org/large, sql"),
+        (("set", "a", "a", "--allow-missing"), "targets: a cannot be an alias of itself"),
+        (("set", "a", "small=x"), "'small=x' is not MODEL or MODEL=WEIGHT"),
+        (("set", "a", "small=0"), "the weight 0 of small is out of range: 1 to 10000"),
+        (("rm", "nobody"), "alias 'nobody' does not exist"),
+    ):
+        code, _, err = await call("aliases", *words)
+        assert (code, sentence in err) == (2, True), err
+    await read("aliases", "rm", "gpt")
+    assert await read("aliases", "ls") == []
+    changes = await read("audit", "ls", "--event", "model_alias")
+    assert [one["event"] for one in changes] == [
+        "model_alias.removed",
+        "model_alias.updated",
+        "model_alias.created",
+    ]

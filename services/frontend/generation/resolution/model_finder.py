@@ -4,11 +4,15 @@ import asyncio
 from time import monotonic
 
 from baton.errors import BatonError, Reason
+from baton.tenancy.directory.principal import Principal
 from services.frontend.generation.resolution.prompts import size_of
 from services.frontend.models.model import ResolvedModel
 from services.frontend.models.registry import Registry
 from services.frontend.placement.waiting import WorkerWaitQueue
-from services.frontend.requests.request import Prompt
+from services.frontend.requests.request import ChatPrompt, Prompt, TextPrompt
+
+_BEGINNING = 1024
+"""Characters or tokens of a prompt without messages that name its conversation."""
 
 
 class ModelFinder:
@@ -23,22 +27,54 @@ class ModelFinder:
         self._registry = registry
         self._waiting = waiting
 
+    def require(self, who: Principal, name: str, adapter: str = "") -> None:
+        """Check that a key may be used for a model, or for one of its adapters.
+
+        Raises:
+            BatonError: MODEL_NOT_ALLOWED.
+        """
+        self._registry.aliases.require(who, name, adapter)
+
     async def find(self, name: str, adapter: str, prompt: Prompt, deadline: float) -> ResolvedModel:
         """Return the model of a request; wait while only workers or a tokenizer are missing.
+
+        An alias means the same model for all requests of a conversation.
 
         Raises:
             BatonError: as for `Registry.get` and `WorkerWaitQueue.enter`, or DEADLINE.
         """
         while True:
+            alias = self._registry.alias(name)
+            model = name if alias is None else alias.choose(conversation_of(prompt))
             try:
-                return self._registry.get(name, adapter)
+                return self._registry.get(model, adapter)
             except BatonError as error:
                 if error.reason not in (Reason.NO_WORKER, Reason.MODEL_LOADING):
                     raise
                 missing = error
             try:
                 async with asyncio.timeout(max(0.0, deadline - monotonic())):
-                    await self._waiting.wait(name, size_of(prompt), missing)
+                    await self._waiting.wait(model, size_of(prompt), missing)
             except TimeoutError:
                 late = "no worker was available before the request's deadline"
                 raise BatonError(Reason.DEADLINE, late) from missing
+
+
+def conversation_of(prompt: Prompt) -> bytes:
+    """Return what all requests of a conversation have in common.
+
+    That is its beginning up to the first message of the user, since each turn repeats the earlier
+    ones; of a prompt without messages, its first 1,024 characters or tokens.
+    """
+    match prompt:
+        case ChatPrompt():
+            first = next(
+                (i for i, one in enumerate(prompt.messages) if one.role == "user"),
+                len(prompt.messages) - 1,
+            )
+            parts = [(one.role, one.content) for one in prompt.messages[: first + 1]]
+        case TextPrompt():
+            parts = [("", prompt.text[:_BEGINNING])]
+        case _:
+            parts = [("", " ".join(map(str, prompt.ids[:_BEGINNING])))]
+    return "\0".join(f"{role}\0{text}" for role, text in parts).encode(errors="replace")

@@ -54,7 +54,7 @@ class RequestResolver:
         Raises:
             BatonError: the first error found, or an error of `ModelFinder.find`.
         """
-        check(request, self._limits, record.principal)
+        check(request, self._limits, record.principal, self._models.require)
         found = await self._models.find(request.model, request.adapter, request.prompt, deadline)
         record.served_model, record.adapter = found.model.name, found.adapter
         request = with_defaults(request, found.model)

@@ -100,7 +100,7 @@ class Tokenization:
             (model_name,) = served
         record.name_model(model_name)
         record.principal.require(Scope.INFERENCE)
-        record.principal.require_model(model_name)
+        self._models.require(record.principal, model_name)
         deadline = monotonic() + self._limits.default_deadline_seconds
         model = (await self._models.find(model_name, "", prompt, deadline)).model
         record.served_model = model.name

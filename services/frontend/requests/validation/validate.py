@@ -6,6 +6,8 @@ follows; with the tokens of the prompt, `grammar` and `bans`, then `resolve`. Fi
 of the OpenAI API.
 """
 
+from collections.abc import Callable
+
 from baton.errors import BatonError, Reason, invalid_field
 from baton.rpc.request_id import MAX_REQUEST_ID, clean_request_id
 from baton.settings import FrontendLimits
@@ -20,8 +22,19 @@ from services.frontend.requests.validation.tools import check_tools
 _PRIORITIES = frozenset(common_pb2.PriorityClass.values())
 
 
-def check(request: GenerationRequest, limits: FrontendLimits, principal: Principal) -> None:
+def check(
+    request: GenerationRequest,
+    limits: FrontendLimits,
+    principal: Principal,
+    require_model: Callable[[Principal, str, str], None] = Principal.require_model,
+) -> None:
     """Check everything that does not depend on the model, but on the caller.
+
+    Args:
+        request: the client's request.
+        limits: bounds of its parameters.
+        principal: the caller.
+        require_model: raises MODEL_NOT_ALLOWED if the caller may not use a model, or its adapter.
 
     Raises:
         BatonError: the first invalid field.
@@ -36,7 +49,7 @@ def check(request: GenerationRequest, limits: FrontendLimits, principal: Princip
             "tenant: the API key belongs to another tenant; omit the field",
             field="tenant",
         )
-    principal.require_model(request.model, request.adapter)
+    require_model(principal, request.model, request.adapter)
     if request.execution_id and not clean_request_id(request.execution_id):
         raise invalid_field(
             request.names.get("execution_id", "execution_id"),

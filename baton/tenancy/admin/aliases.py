@@ -1,0 +1,113 @@
+"""Changes to aliases of models, made from the command line."""
+
+import time
+from collections.abc import Callable
+
+from baton.cluster import keys
+from baton.cluster.etcd.client import Etcd
+from baton.errors import invalid_field
+from baton.internal.v1.cluster_pb2 import Instance
+from baton.tenancy.records.aliases import AliasTarget, ModelAlias, check_with_others
+from baton.tenancy.records.audit import CLUSTER, OPERATOR, Actor
+from baton.tenancy.records.store import RecordChange, RecordStore, not_found, require_valid
+
+_LISTED = 16
+"""Most names of models in an error."""
+
+
+class AliasAdministration:
+    """Reads and changes aliases. Changes are audited under a pseudo-tenant.
+
+    Args:
+        etcd: the connection; the caller closes it, after this.
+        cluster: the cluster's name.
+        clock: returns seconds since the Unix epoch.
+        actor: the author of the changes.
+    """
+
+    def __init__(
+        self,
+        etcd: Etcd,
+        cluster: str,
+        clock: Callable[[], float] = time.time,
+        actor: Actor = OPERATOR,
+    ) -> None:
+        self._etcd = etcd
+        self._cluster = cluster
+        self._store = RecordStore(etcd, cluster, clock)
+        self._actor = actor
+
+    async def aliases(self) -> list[ModelAlias]:
+        """Return the aliases, by name."""
+        return [record async for record in self._store.all(ModelAlias) if record.targets]
+
+    async def point(
+        self, name: str, targets: tuple[AliasTarget, ...], *, missing: bool = False
+    ) -> ModelAlias:
+        """Create an alias, or point it at other models, atomically.
+
+        Args:
+            name: the alias.
+            targets: what it means.
+            missing: allow models that the cluster does not have yet.
+
+        Raises:
+            BatonError: INVALID_FIELD, ABORTED.
+            EtcdError: etcd is unavailable.
+        """
+
+        async def plan() -> RecordChange[ModelAlias]:
+            known = await self._models()
+            if name in known:
+                raise invalid_field("alias", f"{name} is a model or adapter of this cluster")
+            if not missing:
+                for target in targets:
+                    if target.model not in known:
+                        listed = ", ".join(sorted(known)[:_LISTED]) or "none"
+                        raise invalid_field(
+                            "targets",
+                            f"{target.model[:200]!r} is no model or adapter of this cluster, which "
+                            f"has: {listed}",
+                        )
+            return await self._change(ModelAlias(id=name, targets=targets))
+
+        return await self._store.commit(CLUSTER, self._actor, plan)
+
+    async def remove(self, name: str) -> ModelAlias:
+        """Remove an alias; requests for it are then rejected as for an unknown model.
+
+        Raises:
+            BatonError: NOT_FOUND, ABORTED.
+            EtcdError: etcd is unavailable.
+        """
+
+        async def plan() -> RecordChange[ModelAlias]:
+            if name not in {one.id for one in await self.aliases()}:
+                raise not_found(f"alias {name!r} does not exist: list them with `baton aliases ls`")
+            return await self._change(ModelAlias(id=name))
+
+        return await self._store.commit(CLUSTER, self._actor, plan)
+
+    async def _change(self, wanted: ModelAlias) -> RecordChange[ModelAlias]:
+        require_valid(wanted)
+        try:
+            check_with_others(wanted, await self.aliases())
+        except ValueError as error:
+            field, _, what = str(error).partition(": ")
+            raise invalid_field(field, what) from None
+        event = "model_alias.updated" if wanted.targets else "model_alias.removed"
+        if not await self._store.exists(ModelAlias, wanted.id):
+            return RecordChange("model_alias.created", wanted)
+        changes = {"targets": wanted.targets}
+        return await self._store.changed(ModelAlias, wanted.id, event, lambda _: changes)
+
+    async def _models(self) -> set[str]:
+        """Return the names of the cluster's models, kept models and adapters."""
+        cards, _ = await self._etcd.list(prefix := keys.models(self._cluster))
+        names = {key.removeprefix(prefix).rpartition("/")[0] for key, _ in cards}
+        kept, _ = await self._etcd.list(prefix := keys.kept(self._cluster))
+        names |= {key.removeprefix(prefix) for key, _ in kept}
+        instances, _ = await self._etcd.list(keys.instances(self._cluster))
+        for _, value in instances:
+            names |= {one.name for one in keys.decode(Instance, value).adapters}
+        return names
