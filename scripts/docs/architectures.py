@@ -37,6 +37,4 @@ def page() -> str:
 def _vllm(row: Architecture, is_compared: bool) -> str:
     if row.needs:
         return f"no: {row.needs}"
-    if row.not_vllm:
-        return f"no: {row.not_vllm}"
     return "exact" if is_compared else "yes"

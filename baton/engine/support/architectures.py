@@ -16,7 +16,6 @@ ENCODER_DECODER = "an encoder next to the decoder"
 MULTIMODAL = "inputs besides text (images, audio or video)"
 BLOCK_SPARSE = "block-sparse attention"
 NO_TEXT = "no output of text (an encoder)"
-UNPROVEN = "tokens that differ from those of vLLM alone, for a reason that is not known yet"
 
 
 class Windows(Enum):
@@ -38,8 +37,6 @@ class Architecture:
     """Family in the torch engine; empty: not supported there."""
     needs: str = ""
     """A required feature that neither engine has; empty: vLLM serves it."""
-    not_vllm: str = ""
-    """What it has with the vLLM engine, which therefore does not serve it."""
     windows: Windows = Windows.GIVEN
     default_window: int | None = None
     """Width if config.json has no `sliding_window` at all; None: no window."""
@@ -66,9 +63,7 @@ _ROWS: Mapping[str, Architecture] = {
     "Qwen3MoeForCausalLM": Architecture("qwen3_moe", windows=Windows.FLAGGED),
     "MixtralForCausalLM": Architecture("mixtral"),
     "OlmoeForCausalLM": Architecture("olmoe"),
-    "GptOssForCausalLM": Architecture(
-        "gpt_oss", not_vllm=UNPROVEN, default_window=128, full_every=2
-    ),
+    "GptOssForCausalLM": Architecture("gpt_oss", default_window=128, full_every=2),
     "GemmaForCausalLM": Architecture("gemma"),
     "Gemma2ForCausalLM": Architecture("gemma2", default_window=4096, full_every=2),
     "Gemma3ForCausalLM": Architecture("gemma3", default_window=4096, full_every=6),

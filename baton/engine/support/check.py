@@ -47,11 +47,6 @@ def check_architecture(directory: Path, kind: EngineKind, context_tokens: int) -
                 f"{path} has {name} {width}, with which layers see no tokens: set it to the number "
                 "of tokens that they see, or to null for the whole context."
             )
-    if kind == "vllm" and row is not None and row.not_vllm:
-        raise CheckpointError(
-            f"{path} has the architecture {names}; with the vLLM engine it has {row.not_vllm}: "
-            "serve it with --engine torch (BATON_ENGINE_KIND=torch)."
-        )
     if kind == "vllm" or (row is not None and row.torch):
         return
     known = f"the {kind} engine supports {', '.join(TORCH_FAMILIES)}"

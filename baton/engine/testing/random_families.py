@@ -119,6 +119,7 @@ VLLM_FAMILIES = (
     "glm4-moe",
     "mistral",
     "gemma3",
+    "gpt-oss",
     "llama4",
 )
 """Families whose tokens with the vLLM engine are compared with those of vLLM alone: Llama in

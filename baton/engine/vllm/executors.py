@@ -5,9 +5,9 @@ from pathlib import Path
 from vllm.v1.executor import Executor
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
-from vllm.v1.kv_cache_interface import KVCacheSpec
+from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheSpec
 
-from baton.engine.vllm.kv_kinds import whole_context
+from baton.engine.vllm.kv_kinds import keep_windows_apart, whole_context
 
 
 class _WholeContext(Executor):
@@ -21,7 +21,14 @@ class _WholeContext(Executor):
         """
         block_tokens = self.vllm_config.cache_config.block_size
         model = Path(self.vllm_config.model_config.model)
-        return [whole_context(each, block_tokens, model) for each in super().get_kv_cache_specs()]
+        specs = [whole_context(each, block_tokens, model) for each in super().get_kv_cache_specs()]
+        self._specs = [dict(each) for each in specs]
+        return specs
+
+    def initialize_from_config(self, kv_cache_configs: list[KVCacheConfig]) -> None:
+        """Allocate each rank's KV; vLLM calls it once, with the configuration of each."""
+        pairs = zip(kv_cache_configs, self._specs, strict=True)
+        super().initialize_from_config([keep_windows_apart(*each) for each in pairs])
 
 
 class LocalExecutor(_WholeContext, UniProcExecutor):

@@ -8,12 +8,15 @@ which decides by its platform and its own table of models.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from vllm.config import VllmConfig
 from vllm.v1.kv_cache_interface import (
     ChunkedLocalAttentionSpec,
     FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
     KVCacheSpec,
     SlidingWindowSpec,
     UniformTypeKVCacheSpecs,
@@ -66,6 +69,39 @@ def whole_context(
 def _as_full(spec: KVCacheSpec, block_tokens: int) -> FullAttentionSpec:
     dropped = ("extra_retained_tokens",)
     return replace_as(spec, FullAttentionSpec, drop=dropped, block_size=block_tokens)
+
+
+def keep_windows_apart(config: KVCacheConfig, specs: Mapping[str, KVCacheSpec]) -> KVCacheConfig:
+    """Return a rank's configuration, such that layers with other windows have plans of their own.
+
+    All layers of a group share pages. vLLM plans the attention of a step once per kind of layer,
+    and a group of one kind has one plan: made without a window if the windows differ. On CPU, vLLM
+    0.32 computes other tokens then, if it splits a sequence's KV and the model has sinks.
+
+    Args:
+        config: in which a group has one kind, merged of its layers'.
+        specs: the kinds of the rank's layers, as of `whole_context`.
+    """
+    return replace(config, kv_cache_groups=[_apart(each, specs) for each in config.kv_cache_groups])
+
+
+def _apart(group: KVCacheGroupSpec, specs: Mapping[str, KVCacheSpec]) -> KVCacheGroupSpec:
+    merged = group.kv_cache_spec
+    if not isinstance(merged, FullAttentionSpec):  # already one per layer
+        return group
+    layers: dict[str, KVCacheSpec] = {}
+    for name in group.layer_names:
+        spec = specs[name]
+        assert isinstance(spec, FullAttentionSpec)
+        layers[name] = replace(
+            merged,
+            sliding_window=spec.sliding_window,
+            attention_chunk_size=spec.attention_chunk_size,
+        )
+    if len(set(layers.values())) == 1:
+        return group
+    apart = UniformTypeKVCacheSpecs(block_size=merged.block_size, kv_cache_specs=layers)
+    return replace(group, kv_cache_spec=apart)
 
 
 def check_groups(config: VllmConfig, specs: Sequence[KVCacheSpec], model: Path) -> None:

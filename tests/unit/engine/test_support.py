@@ -65,9 +65,9 @@ BOTH = (
     "gemma-2b",
     "gemma-2-2b",
     "gemma-3-1b",
+    "gpt-oss-20b",
     "mistral-7b-v0.1",
 )
-TORCH_ALONE = ("gpt-oss-20b",)
 UNKNOWN = ("unknown", "unknown-window")
 
 
@@ -88,7 +88,7 @@ def architecture_of(name: str) -> str:
 
 
 def test_every_config_is_looked_at() -> None:
-    assert {*NEITHER, *VLLM_ALONE, *TORCH_ALONE, *BOTH, *UNKNOWN} == set(CONFIGS)
+    assert {*NEITHER, *VLLM_ALONE, *BOTH, *UNKNOWN} == set(CONFIGS)
 
 
 @pytest.mark.parametrize("kind", ["torch", "vllm"])
@@ -158,15 +158,7 @@ def test_a_window_as_wide_as_the_context_is_full_attention(
     found = layer_windows(facts, CONFIGS[name]["num_hidden_layers"], context)
     assert Counter(found) == windows
     for kind in get_args(EngineKind):
-        if kind != "vllm" or name not in TORCH_ALONE:
-            check_architecture(tmp_path, kind, context)
-
-
-@pytest.mark.parametrize("name", TORCH_ALONE)
-def test_what_vllm_computes_otherwise_is_refused_there(tmp_path: Path, name: str) -> None:
-    model = written(tmp_path, name)
-    check_architecture(model, "torch", 0)
-    assert "serve it with --engine torch" in refusal(model, "vllm")
+        check_architecture(tmp_path, kind, context)
 
 
 @pytest.mark.parametrize("kind", ["torch", "vllm"])

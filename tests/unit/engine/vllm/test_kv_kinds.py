@@ -72,6 +72,30 @@ def test_layers_with_a_window_or_chunks_keep_the_whole_context() -> None:
     }
 
 
+def test_layers_with_other_windows_have_plans_of_their_own() -> None:
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+
+    from baton.engine.vllm.kv_kinds import keep_windows_apart
+
+    shape = {"block_size": 32, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
+    full = FullAttentionSpec(**shape)
+    window = FullAttentionSpec(sliding_window=WINDOW, **shape)
+    specs = {"a": full, "b": window, "c": full}
+
+    def planned(*names: str) -> list[object]:
+        merged = FullAttentionSpec.merge([specs[name] for name in names])
+        group = KVCacheGroupSpec(list(names), merged)
+        config = KVCacheConfig(num_blocks=8, kv_cache_tensors=[], kv_cache_groups=[group])
+        (found,) = keep_windows_apart(config, specs).kv_cache_groups
+        assert found.layer_names == list(names)
+        spec = found.kv_cache_spec
+        return list(spec.kv_cache_specs.values()) if spec is not merged else [spec]
+
+    assert planned("a", "b", "c") == [full, window, full]
+    assert planned("a", "c") == [full]
+    assert planned("b") == [window]
+
+
 def test_other_kinds_are_refused_before_pages_are_allocated() -> None:
     from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec
 
