@@ -297,6 +297,22 @@ soak: $(DEV) $(GENERATED) ## Test: run the long tests: all faults with five seed
 families: $(DEV) $(VLLM) $(GENERATED) ## Benchmarks: compare tokens of families in vLLM with vLLM alone; ARGS="gemma3" for some
 	@$(BIN)/python -m bench.families $(ARGS)
 
+.PHONY: gpu-check
+gpu-check: ## Benchmarks: check engines on one GPU in 8 minutes: tokens, hand-over, determinism, throughput; ARGS="llama" for some
+	@scripts/gpu_check.sh $(ARGS)
+
+# For a machine with torch and transformers that reaches no package index. Take the folder there with the
+# checkout, baton/v1 and baton/internal.
+GPU_PYTHON := 3.12
+GPU_NEEDS := annotated-types googleapis-common-protos grpcio llguidance msgspec opentelemetry-api opentelemetry-sdk \
+	opentelemetry-semantic-conventions prometheus-client protobuf pydantic pydantic-core structlog \
+	typing-extensions typing-inspection uvloop xxhash
+.PHONY: gpu-wheels
+gpu-wheels: $(DEV) $(GENERATED) ## Benchmarks: download what gpu-check needs beside torch into build/gpu-wheels (20 MB)
+	@$(BIN)/pip download -q --disable-pip-version-check --no-deps --only-binary :all: --python-version $(GPU_PYTHON) \
+		$(foreach at,2_31 2_28 2_27 2_24 2_17 2_12 2_5,--platform manylinux_$(at)_x86_64) --platform manylinux2014_x86_64 \
+		-c constraints.txt --dest build/gpu-wheels $(GPU_NEEDS)
+
 .PHONY: bench-smoke
 bench-smoke: $(DEV) $(GENERATED) ## Benchmarks: run every benchmark at its smallest size; ARGS="kv limits" for some
 	@$(BIN)/python -m bench.smoke $(ARGS)

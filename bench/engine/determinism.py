@@ -4,7 +4,7 @@ Half of the outputs are greedy, half are sampled with a seed. Each is computed a
 and again in every way in which a cluster may compute it. A row counts the outputs that changed.
 
     python -m bench.engine.determinism [--models tiny,64M,292M,/a/checkpoint] [--answers 120]
-        [--rows split,moved] [--deterministic off] [--json FILE --resume]
+        [--rows split,moved] [--deterministic off] [--device cuda] [--json FILE --resume]
 
 292M takes half an hour of a core. FILE is written after every 8 outputs of a row. With --resume, a
 run continues from FILE and prints one table of all results; it rejects a FILE of other operators.
@@ -27,7 +27,7 @@ def measure(options: argparse.Namespace) -> Results:
     results = read(options)
     for name in options.models.split(","):
         model = ROOT / "models" / "baton-tiny" if name == "tiny" else model_of(name)
-        ways = Ways(model, options.deterministic)
+        ways = Ways(model, options.deterministic, options.device)
         info = ways.here.info
         computed_by = {
             "layout": info.layout.layout_id.hex(),
@@ -89,6 +89,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--answers", type=int, default=120, help="outputs per model; default: 120")
     parser.add_argument("--rows", default="", help="only rows whose name contains one of these")
     parser.add_argument("--deterministic", default="required", help="required (default) or off")
+    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     parser.add_argument("--resume", action="store_true", help="continue the run in --json's file")
 
 

@@ -141,6 +141,7 @@ async def vllm(options: argparse.Namespace, model: Path) -> AsyncIterator[Vllm]:
             "bench.engine.peer_vllm",
             model,
             options.clock,
+            options.device,
             settings=settings,
             stderr=log,
         )

@@ -1,6 +1,6 @@
 """vLLM for bench.engine.throughput: cases on standard input, seconds on standard output.
 
-Requires `make vllm`. Each case and each response is one line of JSON. The first line reports that
+Requires vLLM. Each case and each response is one line of JSON. The first line reports that
 the model is loaded, and the version of vLLM.
 """
 
@@ -11,6 +11,9 @@ from typing import Any
 
 from bench.engine.case import CHUNK_TOKENS, CLOCKS, WARM_UP_STEPS, Case
 
+GPU_SHARE = 0.4
+"""Share of a GPU's memory."""
+
 
 def main() -> None:
     # The libraries print to standard output too: redirect that to standard error.
@@ -18,17 +21,21 @@ def main() -> None:
     os.dup2(2, 1)
     import vllm
 
-    model, clock = sys.argv[1:3]
+    model, clock, device = sys.argv[1:4]
+    options: dict[str, Any] = {"enforce_eager": True}
+    if device != "cpu":
+        # With CUDA graphs, its default; Baton's engine has memory of the same GPU.
+        options = {"gpu_memory_utilization": GPU_SHARE}
     llm = vllm.LLM(
         model=model,
         dtype="bfloat16",
         max_model_len=4096,
         max_num_seqs=64,
         max_num_batched_tokens=CHUNK_TOKENS,
-        enforce_eager=True,
         enable_prefix_caching=True,
         skip_tokenizer_init=True,
         seed=0,
+        **options,
     )
 
     def say(**fields: object) -> None:

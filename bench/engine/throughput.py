@@ -10,7 +10,8 @@ with the faster linear maps.
 
     python -m bench.engine.throughput [--device cuda] [--rounds 3] [--native off] [--json FILE]
 
-vLLM is included if `make vllm` installed it. --device cuda measures a GPU.
+vLLM is included if it is installed, by `make vllm` for CPUs. --device cuda measures a GPU, with
+a second variant `triton`, which is deterministic.
 """
 
 import argparse
@@ -26,6 +27,7 @@ import torch
 from baton.engine.native.build import build
 from baton.engine.native.kernels import NativeKernels
 from baton.engine.torch.linear import MakeLinear, make_linear
+from baton.engine.vllm.environment import is_cpu_build
 from bench.engine.case import CASES, CHUNK_TOKENS, CLOCKS, Case
 from bench.engine.engines import Contender, Ours, torch_settings, vllm
 from bench.engine.limits import limits
@@ -102,6 +104,12 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         native = NativeKernels(build().path, deterministic=True)
         maps = {"baton": native.make_linear, "onednn": make_linear}
         settings = {"baton": "required", "onednn": "off"}
+    elif options.device != "cpu":
+        # Triton is included only in torch's build for CUDA.
+        from baton.engine.cuda.kernels import TritonKernels
+
+        maps["triton"] = TritonKernels(torch.device(options.device)).make_linear
+        settings = {"baton": "off", "triton": "required"}
     found = limits(model, cases, torch.device(options.device), options.clock, maps, options.share)
     ours = {
         name: Ours(torch_settings(options, model, deterministic), options.clock)
@@ -110,7 +118,9 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     engines: dict[str, Contender] = dict(ours)
     version = None
     async with AsyncExitStack() as stack:
-        if options.device == "cpu" and find_spec("vllm") and not options.no_peers:
+        # vLLM's builds are for CPUs or for GPUs.
+        installed = find_spec("vllm") and is_cpu_build() == (options.device == "cpu")
+        if installed and not options.no_peers:
             engines["vllm"] = peer = await stack.enter_async_context(vllm(options, model))
             version = peer.version
         seconds = await take_turns(engines, cases, options.rounds)

@@ -93,12 +93,13 @@ class Ways:
 
     Args:
         model: a checkpoint's directory.
-        deterministic: as in the engine's settings.
+        deterministic: as in the engine's settings, as is `device`.
     """
 
-    def __init__(self, model: Path, deterministic: str) -> None:
+    def __init__(self, model: Path, deterministic: str, device: str = "cpu") -> None:
         self._model = model
         self._deterministic = deterministic
+        self._device = device
         self.here, self._there = self._engine(), self._engine()
 
     def rows(self) -> dict[str, Callable[[Sequence[SequenceRequest], Answers], Answers]]:
@@ -126,7 +127,8 @@ class Ways:
                 {
                     "model": self._model,
                     "dtype": "bfloat16",
-                    "native": "required",
+                    "device": self._device,
+                    "native": "required" if self._device == "cpu" else "off",
                     "threads": 1,
                     "deterministic": self._deterministic,
                     "kv_bytes": 1024 * 1024 * 1024,

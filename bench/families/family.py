@@ -65,22 +65,32 @@ def measure(family: str, directory: Path) -> Result:
         "output_tokens": OUTPUT_TOKENS,
     }
     expected = stock(asked)
+    found = compute(settings, prompts)
+    result = Result(tokens=len(prompts) * OUTPUT_TOKENS)
+    for way in WAYS:
+        result.different[way], result.excused[way] = compare(found[way], expected)
+    return result
+
+
+def compute(settings: EngineSettings, prompts: Sequence[Prompt]) -> dict[str, Outputs]:
+    """Return the outputs of Baton's engine, by way.
+
+    Raises:
+        ValueError: an output was not computed in the way that its name says.
+    """
     found: dict[str, Outputs] = {}
-    with _engine(settings) as engine:
+    with open_engine(settings) as engine:
         found["cold"] = _one_by_one(engine, prompts, evict=True)
         found["again"], found["prefix"] = _cached(engine, prompts)
         found["together"] = _together(engine, prompts)
         found["moved"] = [_moved(engine, prompt) for prompt in prompts]
         begun = [continue_output(engine, each, Begun(), 1, OUTPUT_TOKENS) for each in prompts]
-    with _engine(settings) as engine:
+    with open_engine(settings) as engine:
         found["split"] = [
             continue_output(engine, prompt, each, OUTPUT_TOKENS, OUTPUT_TOKENS).output
             for prompt, each in zip(prompts, begun, strict=True)
         ]
-    result = Result(tokens=len(prompts) * OUTPUT_TOKENS)
-    for way in WAYS:
-        result.different[way], result.excused[way] = compare(found[way], expected)
-    return result
+    return found
 
 
 def compare(outputs: Outputs, expected: list[dict[str, Any]]) -> tuple[int, int]:
@@ -99,7 +109,8 @@ def compare(outputs: Outputs, expected: list[dict[str, Any]]) -> tuple[int, int]
 
 
 @contextmanager
-def _engine(settings: EngineSettings) -> Iterator[Engine]:
+def open_engine(settings: EngineSettings) -> Iterator[Engine]:
+    """Run an engine until the block exits."""
     engine = create_engine(settings)
     try:
         yield engine

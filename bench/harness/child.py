@@ -42,7 +42,8 @@ async def process(
         kill_group: whether it leads a process group that is killed at the end. Its session stays
             the same as this one: Linux shares cores between sessions before it considers niceness.
     """
-    parent = {"PYTHONPATH": str(ROOT), "BATON_PARENT_PID": str(os.getpid())}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    parent = {"PYTHONPATH": path, "BATON_PARENT_PID": str(os.getpid())}
     child = await asyncio.create_subprocess_exec(
         *map(str, command),
         cwd=ROOT,

@@ -5,13 +5,21 @@ from typing import Any
 KV_BYTES = 128 * 1024 * 1024
 
 
-def stock(asked: dict[str, Any]) -> list[dict[str, Any]]:
-    """Send prompts to `LLM` one after the other: others in a batch may change rounding."""
+def stock(asked: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
+    """Send prompts to `LLM` one after the other: others in a batch may change rounding.
+
+    Args:
+        asked: `model`, `prompts` and `output_tokens`; `dtype` unless it is float32.
+        options: of `LLM`, in addition.
+
+    Returns:
+        By prompt: `tokens`, their `logprobs`, and `gaps`: by which each is ahead of the next best.
+    """
     from vllm import LLM, SamplingParams
 
     llm = LLM(
         model=asked["model"],
-        dtype="float32",
+        dtype=asked.get("dtype", "float32"),
         skip_tokenizer_init=True,
         enforce_eager=True,
         block_size=32,
@@ -19,6 +27,7 @@ def stock(asked: dict[str, Any]) -> list[dict[str, Any]]:
         max_num_batched_tokens=512,
         enable_prefix_caching=False,
         disable_log_stats=True,
+        **options,
     )
     params = SamplingParams(
         temperature=0,
@@ -31,10 +40,16 @@ def stock(asked: dict[str, Any]) -> list[dict[str, Any]]:
     for prompt in asked["prompts"]:
         (output,) = llm.generate([{"prompt_token_ids": prompt}], params, use_tqdm=False)
         completion = output.outputs[0]
-        gaps = []
-        for entry in completion.logprobs:
-            best = sorted((each.logprob for each in entry.values()), reverse=True)
-            gaps.append(best[0] - best[1])
-        answers.append({"tokens": list(completion.token_ids), "gaps": gaps})
+        best = [
+            sorted((each.logprob for each in entry.values()), reverse=True)
+            for entry in completion.logprobs
+        ]
+        answers.append(
+            {
+                "tokens": list(completion.token_ids),
+                "logprobs": [first for first, *_ in best],
+                "gaps": [first - second for first, second, *_ in best],
+            }
+        )
     llm.llm_engine.engine_core.shutdown()
     return answers
