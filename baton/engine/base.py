@@ -362,7 +362,7 @@ class Engine(ABC):
         """Return blocks of the prefix cache that no sequence has held for that long.
 
         Longest idle first; of one chain, a block comes before the one that it continues. With
-        groups: blocks of the first one.
+        groups: blocks of the first one, which leave in all of them.
         """
 
     @abstractmethod

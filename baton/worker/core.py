@@ -107,7 +107,8 @@ class WorkerCore:
         """Evict blocks that have been idle for the set time and are in the store, until
         cancelled.
         """
-        await evict_idle_blocks(self._loop, self.store, self._layout_id, idle_seconds)
+        layout = self.engine.info.layout
+        await evict_idle_blocks(self._loop, self.store, layout, idle_seconds)
 
     def close(self) -> None:
         """Stop the copy thread, before the engine is closed. All streams must already be closed."""

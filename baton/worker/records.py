@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from baton.engine.base import ContextLimit, EngineInfo
 from baton.internal.v1 import cluster_pb2
 from baton.kv.layout import Layout
+from baton.kv.wire.groups import group_message
 from baton.sampling import SamplingParams, needed_features
 from baton.settings import StartupError
 
@@ -59,12 +60,7 @@ def model_card(
 
 def group_records(layout: Layout) -> list[cluster_pb2.KvGroup]:
     """Return a layout's groups in the form of a model's card."""
-    return [
-        cluster_pb2.KvGroup(
-            kind=group.kind, span_tokens=group.span_tokens, block_bytes=group.block_bytes
-        )
-        for group in layout.groups
-    ]
+    return [group_message(group) for group in layout.groups]
 
 
 def adapter_records(info: EngineInfo) -> list[cluster_pb2.Adapter]:

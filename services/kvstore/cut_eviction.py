@@ -24,14 +24,14 @@ class CutEviction:
         self.table: ObjectTable | None = None
         """Set by the store. This is a listener of it, and of the disk tier."""
         self._disk = disk
-        self._tracker = CutTracker(self._demote, self._promote)
+        self.tracker = CutTracker(self._demote, self._promote)
         self._active = False
         """Whether there was an object of a layout with groups."""
 
     @property
     def unneeded(self) -> int:
         """Return the number of objects that served cuts and serve none now."""
-        return len(self._tracker.unneeded)
+        return len(self.tracker.unneeded)
 
     def reserved(
         self,
@@ -46,13 +46,13 @@ class CutEviction:
                 if not slot.partial:
                     slot.link = link
             elif slot is SlotRefusal.PRESENT:
-                self._tracker.add(object_id, link)
+                self.tracker.add(object_id, link)
 
     def stored(self, slots: Sequence[Slot]) -> None:
         """Record that slots became readable."""
         if not self._active:
             return
-        tracker = self._tracker
+        tracker = self.tracker
         for slot in slots:
             if slot.link is not None:
                 tracker.add(slot.object_id, slot.link)
@@ -66,7 +66,7 @@ class CutEviction:
         disk = self._disk()
         for slot in slots:
             if disk is None or slot.object_id not in disk.index:
-                self._tracker.remove(slot.object_id)
+                self.tracker.remove(slot.object_id)
 
     def stored_on_disk(self, object_id: ObjectId) -> None:
         """Do nothing: where an object of an earlier process is in its chain is not known."""
@@ -74,7 +74,7 @@ class CutEviction:
     def removed_from_disk(self, object_id: ObjectId) -> None:
         """Record that an object is no longer on disk."""
         if self.table is not None and self.table.get(object_id) is None:
-            self._tracker.remove(object_id)
+            self.tracker.remove(object_id)
 
     def _demote(self, object_id: ObjectId) -> None:
         self._set(object_id, unneeded=True)

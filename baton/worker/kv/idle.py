@@ -7,9 +7,12 @@ from baton.engine.base import Engine
 from baton.engine.events import CachedBlock
 from baton.errors import BatonError
 from baton.kv.client.client import KvStoreClient, StoreUnavailableError
+from baton.kv.cuts import cut_rules
+from baton.kv.layout import Layout
 from baton.telemetry.logs import get_logger
 from baton.worker import metrics
 from baton.worker.engine_loop import EngineLoop
+from baton.worker.kv.idle_cuts import found_in_store
 
 LOOKUP_KEYS = 4096
 """Keys per lookup: a millisecond of the store's time."""
@@ -21,7 +24,7 @@ log = get_logger(__name__)
 
 
 async def evict_idle_blocks(
-    engine: EngineLoop, store: KvStoreClient, layout_id: bytes, idle_seconds: float
+    engine: EngineLoop, store: KvStoreClient, layout: Layout, idle_seconds: float
 ) -> None:
     """Evict blocks from the prefix cache after the given idle time, until cancelled.
 
@@ -31,7 +34,7 @@ async def evict_idle_blocks(
     while True:
         await asyncio.sleep(min(MAX_PERIOD_SECONDS, idle_seconds / PERIODS_PER_IDLE_TIME))
         try:
-            evicted = await evict_idle_once(engine, store, layout_id, idle_seconds)
+            evicted = await evict_idle_once(engine, store, layout, idle_seconds)
         except (StoreUnavailableError, BatonError) as error:
             log.info("kv.idle.skipped", error=str(error))
             continue
@@ -44,7 +47,7 @@ async def evict_idle_blocks(
 
 
 async def evict_idle_once(
-    engine: EngineLoop, store: KvStoreClient, layout_id: bytes, idle_seconds: float
+    engine: EngineLoop, store: KvStoreClient, layout: Layout, idle_seconds: float
 ) -> int:
     """Evict blocks that are idle for the given time and in the store; return how many.
 
@@ -59,12 +62,15 @@ async def evict_idle_once(
         return own.idle_blocks(idle_seconds)
 
     idle = await engine.call(find_idle)
-    held: set[bytes] = set()
+    rules = cut_rules(layout)
+    held: list[set[bytes]] = [set() for _ in rules.groups]
     for first in range(0, len(idle), LOOKUP_KEYS):
         keys = [block.key for block in idle[first : first + LOOKUP_KEYS]]
-        found = await store.lookup(keys, layout_id)
-        held.update(key for key, here in zip(keys, found, strict=True) if here)
-    evictable = evictable_keys(idle, held)
+        for group, keys_held in enumerate(held):
+            found = await store.lookup(keys, layout.layout_id, group)
+            keys_held.update(key for key, here in zip(keys, found, strict=True) if here)
+    elsewhere = found_in_store(idle, held, rules) if layout.groups else held[0]
+    evictable = evictable_keys(idle, elsewhere)
     if not evictable:
         return 0
     # Blocks that were used meanwhile are no longer idle, and stay.

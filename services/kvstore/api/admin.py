@@ -8,6 +8,7 @@ from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.keys import KEY_BYTES, unpack
 from baton.kv.layout import LAYOUT_ID_BYTES
 from baton.kv.objects import MAX_READ_KEYS, ObjectId
+from baton.kv.wire.groups import group_message
 from services.kvstore.api.fields import tenant_of
 from services.kvstore.store import Store
 
@@ -142,6 +143,8 @@ def _info(store: Store, object_id: ObjectId) -> pb.ObjectInfo:
     tiers = [kvevents_pb2.TIER_DRAM] if slot is not None else []
     if entry is not None and entry.readable:
         tiers.append(kvevents_pb2.TIER_DISK)
+    tracker = store.cuts.tracker
+    group = tracker.group(object_id)
     return pb.ObjectInfo(
         layout_id=object_id.layout_id,
         key=object_id.key,
@@ -151,6 +154,9 @@ def _info(store: Store, object_id: ObjectId) -> pb.ObjectInfo:
         tiers=tiers,
         leases=slot.leases if slot is not None else 0,
         partial=slot is not None and slot.partial,
+        group=None if group is None else group_message(group),
+        cut_tokens=tracker.cut_tokens(object_id),
+        unneeded=object_id in tracker.unneeded,
     )
 
 

@@ -6,8 +6,8 @@ from baton.errors import invalid_field
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.cuts import CutRules
 from baton.kv.keys import KEY_BYTES, unpack
-from baton.kv.layout import GroupKind, KvGroup
 from baton.kv.objects import ObjectId
+from baton.kv.wire.groups import groups_of
 from services.kvstore.eviction.cut_tracker import ChainLink
 
 MAX_GROUPS = 64
@@ -30,10 +30,7 @@ def links_of(chain: pb.BlockChain, ids: Sequence[ObjectId]) -> list[ChainLink]:
     if chain.block_tokens <= 0:
         raise invalid_field("chain", "block_tokens must be above 0")
     try:
-        groups = tuple(
-            KvGroup(GroupKind(group.kind), group.block_bytes, group.span_tokens)
-            for group in chain.groups
-        )
+        groups = groups_of(chain.groups)
     except ValueError as error:
         raise invalid_field("chain", str(error)) from error
     if len(chain.blocks) != len(ids) or len(chain.previous) != KEY_BYTES * len(ids):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from baton.kv.cuts import CutRules
+from baton.kv.layout import KvGroup
 from baton.kv.objects import ObjectId
 
 
@@ -97,6 +98,22 @@ class CutTracker:
             self._forget(chains, node)
             if not chains.nodes:
                 del self._layouts[layout_id]
+
+    def group(self, object_id: ObjectId) -> KvGroup | None:
+        """Return the group of an object; None: its block is not known."""
+        chains = self._layouts.get(object_id.layout_id)
+        if chains is None or object_id.key not in chains.nodes:
+            return None
+        groups = chains.rules.groups
+        return groups[object_id.group] if object_id.group < len(groups) else None
+
+    def cut_tokens(self, object_id: ObjectId) -> int:
+        """Return the usable cut that ends with an object's block, in tokens; 0: there is none."""
+        chains = self._layouts.get(object_id.layout_id)
+        node = None if chains is None else chains.nodes.get(object_id.key)
+        if chains is None or node is None or not node.cut:
+            return 0
+        return (node.block + 1) * chains.rules.block_tokens
 
     def _insert(self, chains: _Chains, key: bytes, link: ChainLink) -> _ChainBlock:
         node = chains.nodes[key] = _ChainBlock(key, link, len(chains.rules.groups))

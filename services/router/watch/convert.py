@@ -1,7 +1,7 @@
 """Conversion of messages of workers and discovery to the fleet's plain values."""
 
 from baton.internal.v1 import cluster_pb2, worker_pb2
-from baton.kv.layout import GroupKind, KvGroup
+from baton.kv.wire.groups import groups_of
 from baton.telemetry.logs import get_logger
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
 
@@ -39,10 +39,7 @@ def layout_from_proto(card: cluster_pb2.ModelCard) -> ModelLayout:
     predicts more than workers find.
     """
     try:
-        groups = tuple(
-            KvGroup(GroupKind(group.kind), group.block_bytes, group.span_tokens)
-            for group in card.groups
-        )
+        groups = groups_of(card.groups)
     except ValueError as error:
         log.warning("router.groups.unknown", model=card.name, error=str(error))
         groups = ()

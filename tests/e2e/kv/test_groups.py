@@ -16,6 +16,7 @@ from baton.settings import EngineSettings
 from tests.e2e.kv.test_reuse import poison
 from tests.support.engine.model import MODEL, prompt_of
 from tests.support.services.cluster import LocalCluster
+from tests.support.wait import eventually
 
 TABLES = ["full,window:64", "full,window:40,chunk:48,state", "window:33", "state"]
 OUTPUT_TOKENS = 40
@@ -210,3 +211,28 @@ async def test_a_store_that_is_too_small_still_serves_cuts(
         found += cached >= 320
     assert found >= 2
     await cluster.at_baseline()
+
+
+async def test_idle_kv_leaves_the_engine_and_its_cut_is_found_again(
+    local_cluster: Any, random_model: Any
+) -> None:
+    table = TABLES[1]
+    reference = Reference(random_model(), table)
+    cluster: LocalCluster = await local_cluster(
+        own=True, settings=settings_of(table, **{"engine.kv_idle_seconds": 0.5})
+    )
+    prompt = prompt_of(325)
+    tokens, _ = await ask(cluster, prompt)
+
+    async def left(worker: Any, blocks: int) -> bool:
+        counters = await worker.metrics()
+        names = [name for name in counters if name.startswith("baton_worker_kv_blocks_idle_total")]
+        return sum(counters[name] for name in names) >= blocks
+
+    await eventually(lambda: left(cluster.prefills[0], 325 // 16))
+    await eventually(lambda: left(cluster.decodes[0], (325 + OUTPUT_TOKENS - 1) // 16))
+    turn = [*prompt, *tokens, *prompt_of(30, 7)]
+    assert await ask(cluster, turn) == (
+        reference.tokens(turn),
+        (325 + OUTPUT_TOKENS - 1) // 16 * 16,
+    )

@@ -6,6 +6,7 @@ from baton.cli.shared.render import size
 from baton.cli.shared.table import TextTable
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.tiers import tier_name
+from baton.kv.wire.groups import group_text
 
 
 def tiers_table(stats: Iterable[pb.StatResponse]) -> TextTable:
@@ -47,16 +48,26 @@ def tenants_table(stats: Iterable[pb.StatResponse]) -> TextTable:
 
 
 def objects_table(objects: Iterable[tuple[str, pb.ObjectInfo]]) -> TextTable:
-    """Return one row per object, of a store's address and an object there."""
+    """Return one row per object, of a store's address and an object there.
+
+    For layouts with groups, with the group and the prefix that can be continued behind the block.
+    """
+    objects = list(objects)
+    grouped = any(info.HasField("group") for _, info in objects)
     table = TextTable(
-        ("key", "part", "bytes", "tiers", "tenant", "layout", "store"),
-        right=frozenset({"bytes"}),
-        shared=frozenset({"part", "tenant", "layout", "store"}),
+        (
+            *("key", "part"),
+            *(("group", "prefix") if grouped else ()),
+            *("bytes", "tiers", "tenant", "layout", "store"),
+        ),
+        right=frozenset({"prefix", "bytes"}),
+        shared=frozenset({"part", "group", "prefix", "tenant", "layout", "store"}),
     )
     for address, info in objects:
         table.add(
             info.key.hex(),
             f"{info.part.group}/{info.part.shard}/{info.part.part}",
+            *((_group(info), _prefix(info)) if grouped else ()),
             str(info.object_bytes),
             "+".join(map(tier_name, info.tiers)) + (" partial" if info.partial else ""),
             info.tenant,
@@ -64,3 +75,14 @@ def objects_table(objects: Iterable[tuple[str, pb.ObjectInfo]]) -> TextTable:
             address,
         )
     return table
+
+
+def _group(info: pb.ObjectInfo) -> str:
+    return group_text(info.group.kind, info.group.span_tokens)
+
+
+def _prefix(info: pb.ObjectInfo) -> str:
+    """Return the prefix that can be continued behind an object's block, in tokens."""
+    if info.unneeded:
+        return "unneeded"
+    return str(info.cut_tokens) if info.cut_tokens else ""

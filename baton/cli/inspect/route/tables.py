@@ -10,6 +10,7 @@ from baton.cli.shared.table import TextTable, show
 from baton.errors import BatonError
 from baton.internal.v1 import router_pb2
 from baton.kv.tiers import tier_name
+from baton.kv.wire.groups import group_text
 
 _PARTS = ("queue", "transfer", "prefill", "delay", "batch")
 """Parts of the score."""
@@ -124,7 +125,8 @@ def _cut_lines(cuts: Iterable[router_pb2.HolderCut]) -> list[str]:
         tier = "engine" if tier_name(cut.tier) == "engine" else f"store, {tier_name(cut.tier)}"
         line = f"Prefix at {cut.holder} ({tier}): {cut.cut_tokens} tokens can be continued"
         lacks = [
-            f"{_group(lack)} lacks {lack.missing_blocks} of {lack.needed_blocks} blocks"
+            f"{group_text(lack.kind, lack.span_tokens)} lacks "
+            f"{lack.missing_blocks} of {lack.needed_blocks} blocks"
             for lack in cut.groups
             if lack.missing_blocks
         ]
@@ -132,10 +134,6 @@ def _cut_lines(cuts: Iterable[router_pb2.HolderCut]) -> list[str]:
             line += f"; for {cut.prefix_tokens}, {', '.join(lacks)}"
         lines.append(f"{line}.")
     return lines
-
-
-def _group(lack: router_pb2.GroupLack) -> str:
-    return f"{lack.kind} {lack.span_tokens}" if lack.span_tokens else lack.kind
 
 
 def _workers(one: router_pb2.CandidateCosts) -> str:

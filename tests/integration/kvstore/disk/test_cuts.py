@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from baton.cli.inspect.kv.tables import objects_table
 from baton.internal.v1 import cluster_pb2, kvstore_pb2
 from baton.kv.client.client import KvStoreClient
 from baton.kv.keys import pack
 from baton.kv.objects import ObjectId
+from services.kvstore.api.admin import list_objects
 from services.kvstore.store import Store
 from tests.integration.kvstore.disk.objects import SIZE, in_tiers, still
 from tests.support.stores import LAYOUT, MIB, connected, keys_of, running_store
@@ -38,6 +40,14 @@ async def put_chain(client: KvStoreClient, group: int, blocks: Sequence[int]) ->
         await reservation.aclose()
 
 
+def shown(store: Store) -> list[list[str]]:
+    """Return the groups and prefixes that `baton kv ls` prints of the chain's last block."""
+    asked = kvstore_pb2.ListRequest(key_prefix=keys_of(BLOCKS)[-1])
+    found = list_objects(store, asked).objects
+    rows = objects_table([("store", info) for info in found]).rows
+    return [[cell.plain for cell in cells[2:4]] for cells, _ in rows]
+
+
 def unneeded(store: Store) -> tuple[int, int]:
     """Count objects that are evicted first, in memory and on disk."""
     assert store.disk is not None
@@ -59,7 +69,9 @@ async def test_a_lost_state_leaves_its_chain_to_be_evicted_first_in_every_tier(
             memory, disk = map(len, in_tiers(store))
             assert min(memory, disk) > 30
             assert unneeded(store) == (0, 0)
+            assert shown(store) == [["full", "1536"], ["state", "1536"]]
             assert store.drop(ObjectId(LAYOUT, keys_of(BLOCKS)[-1], 1))
+            assert shown(store) == [["full", "unneeded"]]
             in_memory, on_disk = unneeded(store)
             assert store.cuts.unneeded == BLOCKS
             assert in_memory + on_disk >= BLOCKS
