@@ -14,9 +14,9 @@ from baton.engine.local import run_local
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
 from tests.e2e.kv.test_reuse import poison
+from tests.support.clock import within
 from tests.support.engine.model import MODEL, prompt_of
-from tests.support.services.cluster import LocalCluster
-from tests.support.wait import eventually
+from tests.support.services.cluster import LocalCluster, Service
 
 TABLES = ["full,window:64", "full,window:40,chunk:48,state", "window:33", "state"]
 OUTPUT_TOKENS = 40
@@ -213,6 +213,13 @@ async def test_a_store_that_is_too_small_still_serves_cuts(
     await cluster.at_baseline()
 
 
+async def left(worker: Service) -> float:
+    """Return the number of blocks that left a worker's engine for being idle."""
+    counters = await worker.metrics()
+    name = "baton_worker_kv_blocks_idle_total"
+    return sum(counters[each] for each in counters if each.startswith(name))
+
+
 async def test_idle_kv_leaves_the_engine_and_its_cut_is_found_again(
     local_cluster: Any, random_model: Any
 ) -> None:
@@ -224,13 +231,13 @@ async def test_idle_kv_leaves_the_engine_and_its_cut_is_found_again(
     prompt = prompt_of(325)
     tokens, _ = await ask(cluster, prompt)
 
-    async def left(worker: Any, blocks: int) -> bool:
-        counters = await worker.metrics()
-        names = [name for name in counters if name.startswith("baton_worker_kv_blocks_idle_total")]
-        return sum(counters[name] for name in names) >= blocks
-
-    await eventually(lambda: left(cluster.prefills[0], 325 // 16))
-    await eventually(lambda: left(cluster.decodes[0], (325 + OUTPUT_TOKENS - 1) // 16))
+    async with within(60):
+        for worker, blocks in (
+            (cluster.prefills[0], len(prompt) // 16),
+            (cluster.decodes[0], (len(prompt) + OUTPUT_TOKENS - 1) // 16),
+        ):
+            while await left(worker) < blocks:
+                await asyncio.sleep(0.05)
     turn = [*prompt, *tokens, *prompt_of(30, 7)]
     assert await ask(cluster, turn) == (
         reference.tokens(turn),
