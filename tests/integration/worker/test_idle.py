@@ -37,7 +37,7 @@ async def held(service) -> int:
                 message = await call.read()
         finally:
             call.cancel()
-    assert {tier for _, tier in mirror.held} <= {kvevents_pb2.TIER_ENGINE}
+    assert {space.tier for space in mirror.held} <= {kvevents_pb2.TIER_ENGINE}
     return sum(len(keys) for keys in mirror.held.values())
 
 
