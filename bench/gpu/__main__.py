@@ -38,12 +38,14 @@ NO_GPU = (
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     check = GpuCheck(options)
     print(f"{_device(options.device)}, torch {torch.__version__}, commit {commit() or 'unknown'}")
-    await check.families("torch")
+    engines = options.engines.split(",")
+    if "torch" in engines:
+        await check.families("torch")
     await check.benchmark("bench.engine.determinism", options.determinism)
     await check.benchmark("bench.engine.throughput", options.throughput)
-    if has_vllm(options.device):
+    if has_vllm(options.device) and "vllm" in engines:
         await check.families("vllm")
-    else:
+    elif "vllm" in engines:
         print("the vLLM engine was not run: vLLM's build for this device is not installed")
     cli.write(options, check.found)
     if check.problems:
@@ -61,6 +63,7 @@ def _device(device: str) -> str:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(FAMILIES)}")
     parser.add_argument("--device", default="cuda", help="default: cuda")
+    parser.add_argument("--engines", default="torch,vllm", help="default: torch,vllm")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="limit for all: 480")
     parser.add_argument("--at-once", type=int, default=4, help="families at once: 4")
     parser.add_argument("--beginnings", type=int, default=9, help="of 3 prompts each: 9")
@@ -82,8 +85,8 @@ def main() -> None:
         measure,
         __doc__,
         arguments,
-        smallest="llama --device cpu --beginnings 1 --at-once 1 "
-        "--determinism '--models tiny --answers 8 --rows twos' --throughput "
+        smallest="llama --device cpu --engines torch --beginnings 1 --at-once 1 "
+        "--determinism '--models tiny --answers 8 --rows cut' --throughput "
         '"--size 6M --rounds 1 --threads 1 --no-peers --share 0.1 --kv-bytes 33554432 '
         "--cases 'decode 1 x 512'\"",
     )
