@@ -9,7 +9,13 @@ from baton.errors import invalid_field
 from baton.internal.v1.cluster_pb2 import Instance
 from baton.tenancy.records.aliases import AliasTarget, ModelAlias, check_with_others
 from baton.tenancy.records.audit import CLUSTER, OPERATOR, Actor
-from baton.tenancy.records.store import RecordChange, RecordStore, not_found, require_valid
+from baton.tenancy.records.store import (
+    RecordChange,
+    RecordStore,
+    invalid_record,
+    not_found,
+    require_valid,
+)
 
 _LISTED = 16
 """Most names of models in an error."""
@@ -93,8 +99,7 @@ class AliasAdministration:
         try:
             check_with_others(wanted, await self.aliases())
         except ValueError as error:
-            field, _, what = str(error).partition(": ")
-            raise invalid_field(field, what) from None
+            raise invalid_record(error) from None
         event = "model_alias.updated" if wanted.targets else "model_alias.removed"
         if not await self._store.exists(ModelAlias, wanted.id):
             return RecordChange("model_alias.created", wanted)

@@ -5,10 +5,15 @@ from collections.abc import Callable
 from typing import Any
 
 from baton.cluster.etcd.client import Etcd
-from baton.errors import invalid_field
 from baton.tenancy.records.audit import CLUSTER, OPERATOR, Actor
 from baton.tenancy.records.classes import CLASSES, ClassPolicy, check_floors
-from baton.tenancy.records.store import RecordChange, RecordStore, not_found, require_valid
+from baton.tenancy.records.store import (
+    RecordChange,
+    RecordStore,
+    invalid_record,
+    not_found,
+    require_valid,
+)
 
 
 class ClassAdministration:
@@ -57,8 +62,7 @@ class ClassAdministration:
             try:
                 check_floors([*others, change.after])
             except ValueError as error:
-                field, _, what = str(error).partition(": ")
-                raise invalid_field(field, what) from None
+                raise invalid_record(error) from None
             return change
 
         return await self._store.commit(CLUSTER, self._actor, plan)

@@ -216,7 +216,7 @@ class RecordStore:
         try:
             after = parse(kind, ident, value)
         except ValueError as error:
-            raise _invalid(error) from None
+            raise invalid_record(error) from None
         return RecordChange(event, after, record, stored, value, project)
 
     async def _write(
@@ -298,9 +298,10 @@ def require_valid(record: Record) -> None:
     try:
         check(record)
     except ValueError as error:
-        raise _invalid(error) from None
+        raise invalid_record(error) from None
 
 
-def _invalid(error: ValueError) -> BatonError:
+def invalid_record(error: ValueError) -> BatonError:
+    """Return INVALID_FIELD for the error of a check, whose message is `field: sentence`."""
     field, _, what = str(error).partition(": ")
     return invalid_field(field, what)

@@ -90,8 +90,7 @@ class EvictionPolicy(Generic[E]):
                 entry.held = True
                 group.free += 1
                 self._now += 1
-                first = entry.partial or entry.unneeded
-                (group.partial if first else group.full).add(entry, self._now)
+                group.order(entry).add(entry, self._now)
 
     def use(self, entry: E) -> None:
         """Count a use."""
@@ -115,9 +114,7 @@ class EvictionPolicy(Generic[E]):
         for (size, tenant), run in groupby(entries, _SIZE_AND_TENANT):
             group = self._sizes[size][tenant]
             for entry in run:
-                first = entry.partial or entry.unneeded
-                order = group.partial if first else group.full
-                order.remove(entry, self._now, evicted=evicted)
+                group.order(entry).remove(entry, self._now, evicted=evicted)
                 group.free -= not entry.pinned
                 entry.held = False
 
