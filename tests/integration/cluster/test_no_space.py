@@ -46,8 +46,8 @@ async def small_etcd(tmp_path: Path) -> AsyncIterator[LocalEtcd]:
 async def fill(etcd: Etcd) -> None:
     """Write one key again and again until etcd refuses it: its history is what takes the room.
 
-    etcd compares its quota with the size of its file, which grows as it commits: each 100 ms, however
-    much was written before.
+    etcd compares its quota with the size of its file, which grows as it commits: each 100 ms,
+    however much was written before.
     """
     with pytest.raises(NoSpaceError, match=SENTENCE):
         async with within(30):
