@@ -2,7 +2,8 @@
 `python -m bench.families [FAMILY…]`.
 
 A family is a tiny random checkpoint in float32 with windows and chunks of 64 tokens, in a process
-of its own. The greedy tokens of stock vLLM's `LLM` are compared with those of Baton's engine:
+of its own; one with states in bfloat16, with prompts of up to 2,400 tokens. The greedy tokens of
+stock vLLM's `LLM` are compared with those of Baton's engine:
 
     cold      each prompt alone, with nothing cached
     again     a second time, from the engine's own prefix cache

@@ -1,7 +1,7 @@
 """docs/architectures.md, from the table in baton/engine/support/architectures.py."""
 
 from baton.engine.support.architectures import ARCHITECTURES, Architecture
-from baton.engine.testing.random_families import FAMILIES, VLLM_FAMILIES
+from baton.engine.testing.random_families import FAMILIES, VLLM_FAMILIES, VLLM_STATE_FAMILIES
 from scripts.docs.table import code, table
 
 HEAD = ("`architectures` in config.json", "torch", "vllm")
@@ -12,21 +12,22 @@ model or an engine. They read `architectures` in config.json and reject an unsup
 starts. [vllm.md](vllm.md#which-models) explains windows and the kinds of KV, [models.md](models.md) how to
 get a model.
 
-- **exact**: served, and tests compare greedy tokens in fp32 with those of a reference, transformers for torch
+- **exact**: served, and tests compare greedy tokens in fp32 (Qwen 3 Next: in bf16, within rounding) with those of a reference, transformers for torch
   and stock vLLM for vllm: computed alone, continued from a cached prefix, and continued from KV of another
   engine in the middle of the output.
 - **yes**: served, not compared here. Workers check at start that moved KV gives the same tokens.
 - Otherwise the reason why it is not supported.
 
-Layers with a sliding window keep the KV of the whole context with vllm, and that of the window with torch.
-With `--engine vllm`, vLLM decides on architectures that the table lacks. The simulator takes the models of the torch engine.
+Layers with a sliding window keep the KV of the window; with vllm, of the whole context where no layer attends to
+it. With `--engine vllm`, vLLM decides on architectures that the table lacks. The simulator takes the models of
+the torch engine.
 
 """
 
 
 def page() -> str:
     """Return the page."""
-    compared = {f"{FAMILIES[name][0]}ForCausalLM" for name in VLLM_FAMILIES}
+    compared = {f"{FAMILIES[name][0]}ForCausalLM" for name in VLLM_FAMILIES + VLLM_STATE_FAMILIES}
     rows = [
         (code(name), "exact" if row.torch else "no", _vllm(row, name in compared))
         for name, row in sorted(ARCHITECTURES.items())

@@ -16,11 +16,11 @@ class PageMemory(Protocol):
     def write_pages(self, pages: Sequence[int], data: memoryview) -> None: ...
 
 
-Holds = Callable[[int, int, int], bool]
-"""Tests whether a sequence's block is in that page: id, index, page."""
+Holds = Callable[[int, int, int, int], bool]
+"""Tests whether a sequence's block is in that page: id, group, index, page."""
 
 
-def _always(_sequence_id: int, _index: int, _page: int) -> bool:
+def _always(_sequence_id: int, _group: int, _index: int, _page: int) -> bool:
     return True
 
 
@@ -78,7 +78,7 @@ class BlockCopier:
                 self._check_size(view, 1, group)
             pages = [table[index] for index in indexes]
             self._memory[group].read_pages(pages, out)
-            self._check_held(sequence_id, indexes, pages)
+            self._check_held(sequence_id, group, indexes, pages)
             if any(table[index] != page for index, page in zip(indexes, pages, strict=True)):
                 raise BlockGoneError(f"sequence {sequence_id} gave up a block as it was copied")
 
@@ -99,7 +99,7 @@ class BlockCopier:
                     raise ValueError(f"block {index} of group {group} is not among {allowed}")
             self._check_size(data, len(indexes), group)
             pages = [table[index] for index in indexes]
-            self._check_held(sequence_id, indexes, pages)
+            self._check_held(sequence_id, group, indexes, pages)
             self._memory[group].write_pages(pages, data)
 
     def wait(self, sequence_id: int) -> None:
@@ -120,9 +120,11 @@ class BlockCopier:
                     del self._counts[sequence_id]
                     self._changed.notify_all()
 
-    def _check_held(self, sequence_id: int, indexes: Sequence[int], pages: Sequence[int]) -> None:
+    def _check_held(
+        self, sequence_id: int, group: int, indexes: Sequence[int], pages: Sequence[int]
+    ) -> None:
         for index, page in zip(indexes, pages, strict=True):
-            if not self._holds(sequence_id, index, page):
+            if not self._holds(sequence_id, group, index, page):
                 raise BlockGoneError(f"sequence {sequence_id} does not hold block {index}")
 
     def _check_size(self, data: memoryview, blocks: int, group: int) -> None:

@@ -68,6 +68,7 @@ _ROWS: Mapping[str, Architecture] = {
     "Gemma2ForCausalLM": Architecture("gemma2", default_window=4096, full_every=2),
     "Gemma3ForCausalLM": Architecture("gemma3", default_window=4096, full_every=6),
     "Llama4ForCausalLM": _FULL,
+    "Qwen3NextForCausalLM": _FULL,
     "Phi3SmallForCausalLM": Architecture(needs=BLOCK_SPARSE),
 }
 
@@ -102,7 +103,7 @@ PanguUltraMoEForCausalLM SarvamMLAForCausalLM
 BailingMoeV2_5ForCausalLM BailingMoeV3ForCausalLM FalconH1ForCausalLM FalconMambaForCausalLM
 GraniteMoeHybridForCausalLM JambaForCausalLM KimiLinearForCausalLM Lfm2ForCausalLM
 Lfm2MoeForCausalLM Mamba2ForCausalLM MambaForCausalLM NemotronHForCausalLM
-NemotronHPuzzleForCausalLM OlmoHybridForCausalLM Qwen3NextForCausalLM Qwen3_5ForCausalLM
+NemotronHPuzzleForCausalLM OlmoHybridForCausalLM Qwen3_5ForCausalLM
 Qwen3_5MoeForCausalLM RecurrentGemmaForCausalLM RwkvForCausalLM Zamba2ForCausalLM
 """,
     ENCODER_DECODER: """

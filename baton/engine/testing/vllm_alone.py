@@ -8,8 +8,11 @@ KV_BYTES = 128 * 1024 * 1024
 def stock(asked: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
     """Send prompts to `LLM` one after the other: others in a batch may change rounding.
 
+    With states it needs `prefix_cache` to round alike: chunks of a prompt then end on blocks.
+
     Args:
-        asked: `model`, `prompts` and `output_tokens`; `dtype` unless it is float32.
+        asked: `model`, `prompts` and `output_tokens`; `dtype` unless it is float32;
+            `prefix_cache` unless it is off.
         options: of `LLM`, in addition.
 
     Returns:
@@ -25,7 +28,7 @@ def stock(asked: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
         block_size=32,
         kv_cache_memory_bytes=KV_BYTES,
         max_num_batched_tokens=512,
-        enable_prefix_caching=False,
+        enable_prefix_caching=asked.get("prefix_cache", False),
         disable_log_stats=True,
         **options,
     )

@@ -11,7 +11,7 @@ from vllm.usage.usage_lib import UsageContext
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
 from baton.engine.lora.adapter import Adapter
-from baton.engine.vllm.kv_kinds import check_config
+from baton.engine.vllm.groups.kinds import check_config
 from baton.engine.vllm.registry import WORKER_ADDRESS
 from baton.settings import EngineSettings, StartupError
 
@@ -73,8 +73,10 @@ def make_config(
         "long_prefill_token_threshold": min(settings.decode_chunk_tokens, settings.chunk_tokens),
         "enable_chunked_prefill": True,
         "enable_prefix_caching": True,
-        # All layers keep the whole context (`executors`), also while vLLM measures a GPU's memory.
-        "disable_hybrid_kv_cache_manager": True,
+        # By default it is off with a connector of which vLLM cannot tell whether it knows groups.
+        "disable_hybrid_kv_cache_manager": False,
+        # What a window or a state leaves behind stays findable while nobody needs its memory.
+        "prefix_cache_retention_interval": None,
         "scheduling_policy": "priority",
         "disable_log_stats": True,
         "kv_events_config": KVEventsConfig(enable_kv_cache_events=True, publisher="null"),

@@ -10,6 +10,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from baton.engine.vllm.layout import attention_format
+from baton.engine.vllm.pages import local_pages
 from baton.engine.vllm.ranks.agent import start_agent
 from baton.engine.vllm.registry import ADMISSIONS, REGISTERED, WORKER_ADDRESS, RegisteredKv
 
@@ -45,16 +46,17 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
             request.skip_reading_prefix_cache = False
         return found, holds
 
-    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        pages = list(blocks.get_block_ids()[0])
-        self._admission.allocated(request.request_id, pages, loading=num_external_tokens > 0)
+    def update_state_after_alloc(
+        self,
+        request: Any,
+        blocks: Any,  # noqa: ARG002
+        num_external_tokens: int,
+    ) -> None:
+        self._admission.allocated(request.request_id, loading=num_external_tokens > 0)
 
     def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
-        state = scheduler_output.kv_connector_block_state
         self._admission.scheduled(
-            scheduler_output.num_scheduled_tokens,
-            lambda name: list(state.get_block_ids(name)[0]),
-            scheduler_output.preempted_req_ids or (),
+            scheduler_output.num_scheduled_tokens, scheduler_output.preempted_req_ids or ()
         )
         return NoMetadata()
 
@@ -74,11 +76,12 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         config = self._vllm_config
         backend, isa = attention_format(config)
+        pages = local_pages(kv_caches, self._kv_cache_config)
         worker = config.kv_transfer_config.kv_connector_extra_config.get(WORKER_ADDRESS)
         if worker is None:
-            REGISTERED[self._engine_id] = RegisteredKv(kv_caches, backend, isa)
+            REGISTERED[self._engine_id] = RegisteredKv(pages, backend, isa)
         else:
-            start_agent(worker, config.parallel_config.rank, kv_caches, backend, isa)
+            start_agent(worker, config.parallel_config.rank, pages, backend, isa)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Do nothing: no KV is loaded within a step."""

@@ -1,4 +1,4 @@
-"""Wrapper of vLLM's EngineCore, and the only file that uses private names of vLLM.
+"""Wrapper of vLLM's EngineCore: with `groups/tables.py` all that uses private names of vLLM.
 
 Written for and tested with the release of `environment.TESTED_VERSION`. Each method documents the
 names that it uses; tests/unit/engine/vllm/test_core.py has a test for each, which fails if a name
@@ -6,7 +6,7 @@ has changed.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
 
 from vllm.config import VllmConfig
@@ -20,8 +20,8 @@ from vllm.v1.executor import Executor
 from vllm.v1.kv_cache_interface import KVCacheSpec
 from vllm.v1.request import Request, RequestStatus
 
-GROUP = 0
-"""The one KV cache group: models with more are rejected."""
+from baton.engine.vllm.groups.tables import BlockTables, FoundCut, Place
+from baton.kv.cuts import CutRules
 
 BlockHasher = Callable[[Request], list[bytes]]
 
@@ -41,7 +41,11 @@ class VllmCore:
         )
         self._scheduler: Any = self._core.scheduler
         self._pool: Any = self._scheduler.kv_cache_manager.block_pool
-        self._removed: list[bytes] = []
+        self._removed: list[tuple[int, bytes]] = []
+        self._order: tuple[int, ...] = (0,)
+        self._asked: dict[str, int] = {}
+        """Cut that is going to be written, by held request, where there are groups."""
+        self._found: dict[str, FoundCut] = {}
         self._scheduler.kv_event_publisher = _Removals(self._removed)
 
     def _on_executor_failed(self) -> None:
@@ -59,15 +63,26 @@ class VllmCore:
         """Return `kv_cache_spec` of each of `scheduler.kv_cache_config.kv_cache_groups`."""
         return [group.kv_cache_spec for group in self._scheduler.kv_cache_config.kv_cache_groups]
 
+    def use_groups(self, order: Sequence[int], rules: CutRules) -> None:
+        """Set the order of groups, and how they are cut; call it once, before any request.
+
+        With more than one group, `_get_local_prefix_cache_hit` of the scheduler is replaced: what a
+        held request finds ends where it is going to be started.
+        """
+        self._order = tuple(order)
+        self._tables = BlockTables(self._scheduler.kv_cache_manager, order, rules)
+        if len(order) > 1:
+            self._scheduler._get_local_prefix_cache_hit = self._local_cut
+
     @property
     def total_pages(self) -> int:
-        """Return the pages that can be allocated: vLLM keeps one, the null block."""
-        return int(self._pool.num_gpu_blocks) - 1
+        """Return the blocks of all groups that can be allocated: vLLM keeps one page."""
+        return (int(self._pool.num_gpu_blocks) - 1) // len(self._order)
 
     @property
     def free_pages(self) -> int:
-        """Return the pages that no request holds, including cached blocks."""
-        return int(self._pool.get_num_free_blocks())
+        """Return the blocks of all groups that no request holds, including cached ones."""
+        return int(self._pool.get_num_free_blocks()) // len(self._order)
 
     def load_adapter(self, adapter: LoRARequest) -> None:
         """Load an adapter, so that one that cannot be loaded is detected at start.
@@ -106,9 +121,39 @@ class VllmCore:
             block_hasher=hasher,
         )
 
-    def add(self, request: Request) -> None:
-        """Add a request to the scheduler."""
+    def add(self, request: Request, cut_tokens: int = 0) -> None:
+        """Add a request to the scheduler, which holds it.
+
+        Args:
+            request: made here.
+            cut_tokens: with groups, as of `SequenceRequest`.
+        """
+        if len(self._order) > 1:
+            self._asked[request.request_id] = cut_tokens
         self._core.add_request(request)
+
+    def found_cut(self, name: str) -> FoundCut | None:
+        """Return the cut for which a held request gets pages; None if there are no groups."""
+        return self._found.get(name)
+
+    def _local_cut(self, request: Request) -> tuple[Any, int, int, bool]:
+        """Replace the scheduler's search of the prefix cache.
+
+        Returns:
+            Blocks that are in place, the tokens that they hold, a position where a chunk must end,
+            and whether groups diverge. A held request is told of no tokens: the connector tells it
+            of all, whether they are in place or on their way, and vLLM takes pages for the others.
+        """
+        name = request.request_id
+        manager = self._scheduler.kv_cache_manager
+        limit = request.num_tokens - 1 if manager.prefix_cache_lookup_enabled(request) else 0
+        asked = self._asked.get(name)
+        found = self._tables.find(request.block_hashes, limit, asked or 0)
+        tokens = found.tokens
+        if asked is not None:
+            self._found[name] = found
+            tokens = 0
+        return manager.create_kv_cache_blocks(found.blocks), tokens, found.branch_tokens, False
 
     def resume(self, request: Request, ready_tokens: int, more: Sequence[int]) -> None:
         """Resume a held request.
@@ -121,6 +166,8 @@ class VllmCore:
         Tokens beyond `ready_tokens` are computed through vLLM's handling of failed loads.
         """
         given = request.num_tokens
+        self._asked.pop(request.request_id, None)
+        cut = self._found.pop(request.request_id, None)
         # The connector set it to hold the request.
         request.skip_reading_prefix_cache = request.get_skip_reading_prefix_cache()
         if more:
@@ -130,8 +177,11 @@ class VllmCore:
             request.max_tokens -= len(more)
             request.sampling_params.max_tokens = request.max_tokens
             request.update_block_hashes()
-        if ready_tokens < given:
+        # Of a cut, pages were taken for what is ready, and vLLM counts it already.
+        if ready_tokens < given and (cut is None or ready_tokens == 0):
             request.num_computed_tokens = ready_tokens
+            if ready_tokens == 0:  # vLLM takes its pages back
+                self._tables.let_go(request.request_id)
             self._scheduler.failed_recving_kv_req_ids.add(request.request_id)
         self._scheduler.finished_recving_kv_req_ids.add(request.request_id)
 
@@ -156,6 +206,9 @@ class VllmCore:
 
     def release(self, request: Request) -> None:
         """Release a request's pages, in any state."""
+        self._asked.pop(request.request_id, None)
+        self._found.pop(request.request_id, None)
+        self._tables.forget(request.request_id)
         self.stop(request)
         if request.request_id in self._scheduler.requests:
             self._scheduler._free_blocks(request)
@@ -164,19 +217,32 @@ class VllmCore:
         """Return whether a request waits for KV, or was started but not yet scheduled by vLLM."""
         return bool(request.status is RequestStatus.WAITING_FOR_REMOTE_KVS)
 
-    def holds_page(self, request: Request, index: int, page: int) -> bool:
+    def tables(self, name: str) -> list[list[int]]:
+        """Return the pages of a request per group, NO_PAGE where a block has none."""
+        return self._tables.tables(name)
+
+    def holds_page(self, request: Request, group: int, index: int, page: int) -> bool:
         """Return whether a request's block is in that page; any thread may call it.
 
-        vLLM stores its null page in place of a page that it released, without notification. It does
-        so in `req_to_blocks` of `scheduler.kv_cache_manager.coordinator.single_type_managers`.
+        vLLM stores its null page in place of a page that it released, without notification.
         """
-        manager = self._scheduler.kv_cache_manager.coordinator.single_type_managers[GROUP]
-        blocks = manager.req_to_blocks.get(request.request_id, ())
-        return (
-            index < len(blocks)
-            and blocks[index].block_id == page
-            and page != self._pool.null_block.block_id
-        )
+        return self._tables.holds(request.request_id, group, index, page)
+
+    def keep(self, request: Request, places: Set[Place], stop: int = 0) -> None:
+        """Keep these blocks of a request, and no others, also once it needs them no longer.
+
+        Args:
+            request: of any state.
+            places: groups and blocks.
+            stop: tokens at which a chunk of the prompt must end, so that there is a state; 0: none.
+        """
+        if stop:
+            request.shared_prefix_boundary = stop
+        self._tables.keep(request.request_id, places)
+
+    def lost_pages(self, request: Request) -> None:
+        """Keep nothing of a request that was preempted."""
+        self._tables.let_go(request.request_id)
 
     def computed_tokens(self, request: Request) -> tuple[int, int]:
         """Return the number of a request's leading tokens that have KV, and of those in flight."""
@@ -213,25 +279,34 @@ class VllmCore:
 
     # The prefix cache.
 
-    def take_removed(self) -> list[bytes]:
-        """Return the keys of blocks that left the prefix cache since the last call.
+    def take_removed(self) -> list[tuple[int, bytes]]:
+        """Return groups and keys of blocks that left the prefix cache since the last call.
 
         The cache may hold a block twice: its key is removed with the last page.
         """
         self._scheduler.kv_event_publisher.take(self._pool.take_events())
-        removed = [key for key in dict.fromkeys(self._removed) if not self.holds(key)]
+        removed = [
+            (self._order.index(group), key)
+            for group, key in dict.fromkeys(self._removed)
+            if not self._pool.get_cached_block(key, [group])
+        ]
         self._removed.clear()
         return removed
 
     def holds(self, key: bytes) -> bool:
-        """Return whether the prefix cache holds a block."""
-        return bool(self._pool.get_cached_block(key, [GROUP]))
+        """Return whether the prefix cache holds a block of the first group."""
+        return bool(self._pool.get_cached_block(key, [self._order[0]]))
 
-    def idle_pages(self) -> Iterator[tuple[int, bytes]]:
-        """Yield pages that no request holds with their blocks' keys, in the order of eviction."""
+    def idle_pages(self) -> Iterator[tuple[int, bytes, bool]]:
+        """Yield pages that no request holds, in the order of eviction.
+
+        Yields:
+            The page, its block's key, and whether it is of the first group.
+        """
         for block in self._pool.free_block_queue.get_all_free_blocks():
             if block.block_hash is not None:
-                yield block.block_id, block.block_hash[:-4]
+                group = int.from_bytes(block.block_hash[-4:], "big")
+                yield block.block_id, block.block_hash[:-4], group == self._order[0]
 
     def evict(self, pages: Iterable[int]) -> None:
         """Remove the blocks of idle pages from the prefix cache."""
@@ -247,7 +322,7 @@ class VllmCore:
 class _Removals:
     """Replaces vLLM's publisher of events, and keeps those of removed blocks."""
 
-    def __init__(self, removed: list[bytes]) -> None:
+    def __init__(self, removed: list[tuple[int, bytes]]) -> None:
         self._removed = removed
 
     def publish(self, batch: Any) -> None:
@@ -255,10 +330,12 @@ class _Removals:
         self.take(batch.events)
 
     def take(self, events: Iterable[Any]) -> None:
-        """Return the keys of removed blocks, and clear them."""
+        """Keep groups and keys of removed blocks."""
         for event in events:
             if isinstance(event, BlockRemoved):
-                self._removed.extend(bytes(key) for key in event.block_hashes)
+                self._removed.extend(
+                    (event.group_idx or 0, bytes(key)) for key in event.block_hashes
+                )
 
     def shutdown(self) -> None:
         """Do nothing: no resource is open."""

@@ -27,6 +27,7 @@ from baton.engine.vllm.sequences.requests import (
     takes_argmax,
 )
 from baton.engine.vllm.sequences.sampled import Draws, SampledReader
+from baton.kv.cuts import cut_rules
 from baton.sampling import SamplingParams
 from baton.structured.grammars import Grammars
 
@@ -75,12 +76,17 @@ class VllmEngine(Engine):
         self._clock = clock
         self._block_tokens = info.layout.block_tokens
         self._on_cpu = info.layout.backend == "cpu"
+        self._rules = cut_rules(info.layout)
+        self._weights = tuple(size / info.block_bytes for size in info.object_bytes)
         self._cache = PrefixCache(core, clock)
         self._open: dict[int, HeldSequence] = {}
         self._sequences: dict[int, LiveSequence] = {}
-        self._copier = BlockCopier(self._sequences, [pages], [info.block_bytes], self._holds)
+        self._copier = BlockCopier(self._sequences, pages.groups, info.object_bytes, self._holds)
+        held.block_tokens = self._block_tokens
+        held.tables_of = core.tables
+        held.cut_of = core.found_cut
         held.on_preempted = self._preempted
-        held.on_partial_page = pages.clear_page
+        held.on_partial_page = self._clear_page
         self._rates = EngineRates()
         self._order = 0
         reader = SampledReader(draws)
@@ -111,6 +117,8 @@ class VllmEngine(Engine):
             self._adapters.get(request.adapter),
         )
         self._order += 1
+        if self.info.layout.groups:
+            sequence.page_weights = self._weights
         held = HeldSequence(sequence, name, made, keeps_draws=exact and not takes_argmax(sequence))
         self._open[request.id] = held
         self._sequences[request.id] = sequence
@@ -123,7 +131,7 @@ class VllmEngine(Engine):
         sequence.check_startable(ready_tokens, block)
         known = len(sequence.tokens)
         sequence.set_output(output, self.info.vocab_tokens)
-        if ready_tokens < sequence.context_tokens:
+        if ready_tokens < sequence.context_tokens and not self.info.layout.groups:
             ready_tokens -= ready_tokens % block
         self._clear_written(held, -(-ready_tokens // block))
         self._core.resume(held.request, ready_tokens, sequence.tokens[known:])
@@ -152,7 +160,7 @@ class VllmEngine(Engine):
             self._clear_written(held, sequence.cached_blocks)
         if held.given:
             self._core.release(held.request)
-        self._cache.released(sequence.pages)
+        self._cache.released(page for table in sequence.tables for page in table)
         self._held.remove(held)
         self._reports.unreported.pop(held.name, None)
         if held.keeps_draws:
@@ -167,7 +175,7 @@ class VllmEngine(Engine):
         for held in self._held.pause():
             self._core.pause(held.request)
         for held in self._held.take_next():
-            self._core.add(held.request)
+            self._core.add(held.request, held.sequence.request.cut_tokens)
         outputs = self._core.step()
         now = self._clock()
         record = self._held.take_step()
@@ -219,23 +227,40 @@ class VllmEngine(Engine):
         self, sequence_id: int, indexes: Sequence[int], data: memoryview, group: int = 0
     ) -> None:
         held = self._open[sequence_id]
-        held.written.update(indexes)
+        held.written.update((group, index) for index in indexes)
         self._copier.write(sequence_id, indexes, data, group)
 
-    def _holds(self, sequence_id: int, index: int, page: int) -> bool:
+    def keep_cuts(self, sequence_id: int, cuts: Sequence[int]) -> None:
+        held = self._open[sequence_id]
+        rules = self._rules
+        places = {
+            (group, block)
+            for cut in cuts
+            for group, blocks in enumerate(rules.needed(cut))
+            for block in blocks
+            if not rules.is_full(group)
+        }
+        self._core.keep(held.request, places, min(cuts, default=0) if rules.ends_on_blocks else 0)
+
+    def _holds(self, sequence_id: int, group: int, index: int, page: int) -> bool:
         held = self._open.get(sequence_id)
-        return held is not None and self._core.holds_page(held.request, index, page)
+        return held is not None and self._core.holds_page(held.request, group, index, page)
 
     def _clear_written(self, held: HeldSequence, first: int) -> None:
         """Clear pages that were written but hold no valid KV, from block `first` on: as floats such
         bytes may be NaN, and kernels multiply masked values by zero.
         """
-        for index in held.written:
-            if first <= index < len(held.sequence.pages):
-                self._pages.clear_page(held.sequence.pages[index])
+        tables = held.sequence.tables
+        for group, index in held.written:
+            if first <= index < len(tables[group]):
+                self._clear_page(group, tables[group][index])
+
+    def _clear_page(self, group: int, page: int) -> None:
+        self._pages.groups[group].clear_page(page)
 
     def _preempted(self, held: HeldSequence, pages: Sequence[int]) -> None:
         self._copier.wait(held.sequence.id)
+        self._core.lost_pages(held.request)
         self._cache.released(pages)
 
     # The prefix cache.

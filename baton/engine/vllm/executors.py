@@ -1,4 +1,4 @@
-"""vLLM's executors, changed so that each layer keeps the KV of the whole context."""
+"""vLLM's executors, changed so that groups of layers have equal blocks."""
 
 from pathlib import Path
 
@@ -7,10 +7,10 @@ from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheSpec
 
-from baton.engine.vllm.kv_kinds import keep_windows_apart, whole_context
+from baton.engine.vllm.groups.kinds import keep_windows_apart, layer_specs
 
 
-class _WholeContext(Executor):
+class _EqualBlocks(Executor):
     """Changes what vLLM's core learns of the layers, before it allocates pages for them."""
 
     def get_kv_cache_specs(self) -> list[dict[str, KVCacheSpec]]:
@@ -21,7 +21,7 @@ class _WholeContext(Executor):
         """
         block_tokens = self.vllm_config.cache_config.block_size
         model = Path(self.vllm_config.model_config.model)
-        specs = [whole_context(each, block_tokens, model) for each in super().get_kv_cache_specs()]
+        specs = [layer_specs(each, block_tokens, model) for each in super().get_kv_cache_specs()]
         self._specs = [dict(each) for each in specs]
         return specs
 
@@ -31,9 +31,9 @@ class _WholeContext(Executor):
         super().initialize_from_config([keep_windows_apart(*each) for each in pairs])
 
 
-class LocalExecutor(_WholeContext, UniProcExecutor):
+class LocalExecutor(_EqualBlocks, UniProcExecutor):
     """Runs the model in this process."""
 
 
-class RanksExecutor(_WholeContext, MultiprocExecutor):
+class RanksExecutor(_EqualBlocks, MultiprocExecutor):
     """Runs each rank of the model in a process."""

@@ -20,14 +20,15 @@ from baton.engine.vllm.config import draws_exactly, make_config, refused
 from baton.engine.vllm.core import VllmCore
 from baton.engine.vllm.engine import VllmEngine
 from baton.engine.vllm.executors import LocalExecutor, RanksExecutor
-from baton.engine.vllm.kv_kinds import check_groups
+from baton.engine.vllm.groups.kinds import check_groups, kv_groups, order_of
 from baton.engine.vllm.layout import vllm_layout
-from baton.engine.vllm.pages import KvPages, local_pages
+from baton.engine.vllm.pages import KvPages
 from baton.engine.vllm.ranks.pages import RankListener, RankPages
 from baton.engine.vllm.registry import ADMISSIONS, REGISTERED
 from baton.engine.vllm.sampler import LocalDraws, shared_grammars
 from baton.engine.vllm.sequences.held import HeldSequences
 from baton.engine.vllm.sequences.sampled import Draws
+from baton.kv.cuts import cut_rules
 from baton.kv.layout import Layout
 from baton.sampling import Engines, features_of
 from baton.settings import EngineSettings
@@ -54,7 +55,7 @@ def create_vllm_engine(settings: EngineSettings) -> Engine:
         config = make_config(settings, engine_id, adapters, listener.address if listener else "")
         assert settings.model is not None  # make_config rejects it
         digest = files_digest(_configuration(settings), weight_files(settings.model))
-        held = HeldSequences(config.cache_config.block_size, settings.max_running)
+        held = HeldSequences(settings.max_running)
         undo = stack.enter_context(ExitStack())
         ADMISSIONS[engine_id] = held
         undo.callback(ADMISSIONS.pop, engine_id)
@@ -75,12 +76,17 @@ def create_vllm_engine(settings: EngineSettings) -> Engine:
         if listener is None:
             registered = REGISTERED.pop(engine_id)
             backend, isa = registered.backend, registered.isa
-            pages, draws = local_pages(registered.caches), LocalDraws()
+            pages, draws = registered.pages, LocalDraws()
         else:
             pages = draws = ranks = RankPages(listener)
             backend, isa = ranks.backend, ranks.isa
-        layout = vllm_layout(config, backend, isa)
-        info = _info(settings, config, core, layout, pages.block_bytes, digest, adapters, ends)
+        specs = core.kv_cache_specs
+        order = order_of(specs)
+        block_bytes = [group.block_bytes for group in pages.groups]
+        groups = kv_groups([specs[group] for group in order], block_bytes)
+        layout = vllm_layout(config, backend, isa, groups)
+        core.use_groups(order, cut_rules(layout))
+        info = _info(settings, config, core, layout, sum(block_bytes), digest, adapters, ends)
         grammars = None
         if draws_exactly(settings):
             grammars = shared_grammars(settings.model, info.vocab_tokens)
@@ -126,9 +132,10 @@ def _info(
 ) -> EngineInfo:
     assert settings.model is not None
     model = config.model_config
-    held_tokens = core.total_pages * config.cache_config.block_size
     own_context = int(model.hf_text_config.max_position_embeddings)
-    context = min(int(model.max_model_len), held_tokens)
+    context = int(model.max_model_len)
+    if not layout.groups:  # otherwise vLLM knows how many pages windows and states need
+        context = min(context, core.total_pages * layout.block_tokens)
     if settings.context_tokens:
         limit = ContextLimit.SETTING
     elif context < own_context:

@@ -4,11 +4,11 @@ from vllm.config import VllmConfig
 from vllm.platforms import current_platform
 
 from baton.engine.vllm.environment import TESTED_VERSION
-from baton.kv.layout import Layout
+from baton.kv.layout import KvGroup, Layout
 
 
-def vllm_layout(config: VllmConfig, backend: str, isa: str) -> Layout:
-    """Return the layout of an engine; the last two arguments are a rank's `attention_format`."""
+def vllm_layout(config: VllmConfig, backend: str, isa: str, groups: tuple[KvGroup, ...]) -> Layout:
+    """Return the layout of an engine; `backend` and `isa` are a rank's `attention_format`."""
     model = config.model_config
     cache = config.cache_config
     parallel = config.parallel_config
@@ -24,6 +24,7 @@ def vllm_layout(config: VllmConfig, backend: str, isa: str) -> Layout:
         block_tokens=cache.block_size,
         tensor_parallel=parallel.tensor_parallel_size,
         pipeline_parallel=parallel.pipeline_parallel_size,
+        groups=groups,
     )
 
 

@@ -1,8 +1,11 @@
-"""Pages of vLLM's KV cache as bytes: one block is the same page of every layer, concatenated."""
+"""Pages of vLLM's KV cache as bytes: a block of a group is the same page of each of its layers,
+concatenated.
+"""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -10,33 +13,53 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from baton.engine.paged.runner import PINNED_SCRATCH_BYTES, scratch_size
+from baton.engine.vllm.groups.kinds import order_of
 from baton.settings import StartupError
 
 Bytes = NDArray[np.uint8]
 
 
-class KvPages(Protocol):
-    """Memory of the blocks. Copies run on any thread."""
+class PagesOfGroup(Protocol):
+    """Memory of one group's blocks. Copies run on any thread."""
 
     block_bytes: int
-    scratch: memoryview
 
     def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None: ...
     def write_pages(self, pages: Sequence[int], data: memoryview) -> None: ...
     def clear_page(self, page: int) -> None: ...
+
+
+class KvPages(Protocol):
+    """Memory of the blocks of all groups, in Baton's order."""
+
+    scratch: memoryview
+
+    @property
+    def groups(self) -> Sequence[PagesOfGroup]: ...
+
     def close(self) -> None: ...
 
 
-def page_rows(kv_caches: Mapping[str, Tensor]) -> list[Tensor]:
-    """Return the KV tensors as bytes, [pages, bytes] each, in the order of the layers' names.
+def page_rows(kv_caches: Mapping[str, Tensor], layers: Iterable[str], pages: int) -> list[Tensor]:
+    """Return the KV tensors of layers as bytes, [pages, bytes] each, in the order of the names.
+
+    Layers of other groups may have the same memory, in other pages of it.
+
+    Args:
+        kv_caches: tensors by layer.
+        layers: of one group.
+        pages: in each tensor, which may divide them further.
 
     Raises:
         StartupError: a page is not contiguous in each of them.
     """
     rows: list[Tensor] = []
     seen: set[int] = set()
-    for name, tensor in kv_caches.items():
-        if not isinstance(tensor, Tensor) or tensor.dim() < 2 or not tensor[0].is_contiguous():
+    for name in layers:
+        tensor = kv_caches[name]
+        parts = tensor.shape[0] // pages
+        dense = tensor[0].is_contiguous() and (parts == 1 or tensor.stride(0) == tensor[0].numel())
+        if tensor.dim() < 2 or parts * pages != tensor.shape[0] or not dense:
             raise StartupError(
                 f"vLLM keeps the KV of {name} in a shape that cannot be transferred by block: this "
                 "model, or this attention backend, is not supported."
@@ -44,18 +67,17 @@ def page_rows(kv_caches: Mapping[str, Tensor]) -> list[Tensor]:
         if tensor.data_ptr() in seen:  # layers that share their KV
             continue
         seen.add(tensor.data_ptr())
-        size = (tensor.shape[0], tensor[0].numel())
-        rows.append(tensor.as_strided(size, (tensor.stride(0), 1)).view(torch.uint8))
+        size = (pages, parts * tensor[0].numel())
+        rows.append(tensor.as_strided(size, (parts * tensor.stride(0), 1)).view(torch.uint8))
     return rows
 
 
 class CpuPages:
-    """Pages in this process's memory."""
+    """Pages of a group in this process's memory."""
 
-    def __init__(self, kv_caches: Mapping[str, Tensor]) -> None:
-        self._layers: list[Bytes] = [rows.numpy() for rows in page_rows(kv_caches)]
+    def __init__(self, rows: Sequence[Tensor]) -> None:
+        self._layers: list[Bytes] = [layer.numpy() for layer in rows]
         self.block_bytes = sum(layer.shape[1] for layer in self._layers)
-        self.scratch = memoryview(bytearray(scratch_size(self.block_bytes)))
 
     def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None:
         """Copy the bytes of each page to its place in `out`."""
@@ -87,25 +109,40 @@ class CpuPages:
         self._layers = []
 
 
+class PinnedMemory:
+    """Memory of the host from which a GPU copies, and the stream on which it does.
+
+    Args:
+        device: the GPU.
+        block_bytes: bytes of a block of all groups.
+    """
+
+    def __init__(self, device: torch.device, block_bytes: int) -> None:
+        size = scratch_size(block_bytes, PINNED_SCRATCH_BYTES)
+        self.device = device
+        self.pinned = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        self.bounce = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        """Buffer for blocks whose source or destination is not pinned."""
+        self.lock = threading.Lock()
+        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
 class CudaPages:
-    """Pages on a GPU, copied through pinned memory on a separate stream.
+    """Pages of a group on a GPU, copied through pinned memory on a separate stream.
 
     Blocks that are read were computed in a step whose tokens the host has received, and blocks that
     are written belong to sequences that no kernel reads before `start`. It therefore suffices to
     wait for the copies themselves, and never for the model's stream.
     """
 
-    def __init__(self, kv_caches: Mapping[str, Tensor]) -> None:
-        self._layers = page_rows(kv_caches)
-        self._device = self._layers[0].device
-        self.block_bytes = sum(layer.shape[1] for layer in self._layers)
-        size = scratch_size(self.block_bytes, PINNED_SCRATCH_BYTES)
-        self._pinned = torch.empty(size, dtype=torch.uint8, pin_memory=True)
-        self.scratch = memoryview(self._pinned.numpy())  # type: ignore[arg-type]
-        self._bounce = torch.empty(size, dtype=torch.uint8, pin_memory=True)
-        """Buffer for blocks whose source or destination is not pinned."""
-        self._lock = threading.Lock()
-        self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+    def __init__(self, rows: Sequence[Tensor], memory: PinnedMemory) -> None:
+        self._layers = list(rows)
+        self.block_bytes = sum(layer.shape[1] for layer in rows)
+        self._device = memory.device
+        self._pinned = memory.pinned
+        self._bounce = memory.bounce
+        self._lock = memory.lock
+        self._stream = memory.stream
 
     def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None:
         """Copy the bytes of each page to its place in `out`."""
@@ -166,13 +203,41 @@ class CudaPages:
                 at = end
 
 
-def local_pages(kv_caches: Mapping[str, Tensor]) -> KvPages:
+@dataclass(slots=True)
+class LocalPages:
+    """Pages of this process."""
+
+    groups: Sequence[CpuPages | CudaPages]
+    scratch: memoryview
+
+    def close(self) -> None:
+        """Release the memory."""
+        for group in self.groups:
+            group.close()
+
+
+def local_pages(kv_caches: Mapping[str, Tensor], config: Any) -> KvPages:
     """Return the pages of the KV tensors of this process.
+
+    Args:
+        kv_caches: tensors by layer.
+        config: vLLM's `KVCacheConfig`.
 
     Raises:
         StartupError: there are none, or they cannot be copied block by block.
     """
     if not kv_caches:
         raise StartupError("This model keeps no KV in pages, which is not supported.")
-    device = next(iter(kv_caches.values())).device
-    return CpuPages(kv_caches) if device.type == "cpu" else CudaPages(kv_caches)
+    found = config.kv_cache_groups
+    rows = [
+        page_rows(kv_caches, found[group].layer_names, config.num_blocks)
+        for group in order_of([each.kv_cache_spec for each in found])
+    ]
+    block_bytes = sum(layer.shape[1] for layers in rows for layer in layers)
+    device = rows[0][0].device
+    if device.type == "cpu":
+        scratch = memoryview(bytearray(scratch_size(block_bytes)))
+        return LocalPages([CpuPages(layers) for layers in rows], scratch)
+    memory = PinnedMemory(device, block_bytes)
+    scratch = memoryview(memory.pinned.numpy())  # type: ignore[arg-type]
+    return LocalPages([CudaPages(layers, memory) for layers in rows], scratch)

@@ -39,30 +39,33 @@ class PrefixCache:
         """Whether an eviction has not been reported yet."""
         return self._evicted
 
-    def take_evicted(self) -> tuple[bytes, ...]:
-        """Return the keys of the blocks that were evicted since the last call."""
+    def take_evicted(self) -> dict[int, list[bytes]]:
+        """Return the keys of the blocks that were evicted since the last call, by group."""
         self._evicted = False
-        removed = self._core.take_removed()
-        return tuple(key for key in removed if self._previous.pop(key, None) is not None)
+        evicted: dict[int, list[bytes]] = {}
+        for group, key in self._core.take_removed():
+            if group or self._previous.pop(key, None) is not None:
+                evicted.setdefault(group, []).append(key)
+        return evicted
 
     def idle_blocks(self, seconds: float) -> list[CachedBlock]:
         """Return blocks that no sequence has held for that long, as of `Engine.idle_blocks`."""
         until = self._clock() - seconds
         return [
             CachedBlock(key, self._previous[key])
-            for page, key in self._core.idle_pages()
-            if key in self._previous and self._idle_since.get(page, 0.0) <= until
+            for page, key, first in self._core.idle_pages()
+            if first and key in self._previous and self._idle_since.get(page, 0.0) <= until
         ]
 
     def evict(self, keys: Iterable[bytes] | None, idle_seconds: float) -> int:
         """Evict idle blocks, as of `Engine.evict_blocks`; return how many."""
         until = self._clock() - idle_seconds
         wanted = None if keys is None else set(keys)
-        pages = {
-            page: key
-            for page, key in self._core.idle_pages()
+        idle = [
+            (page, key, first)
+            for page, key, first in self._core.idle_pages()
             if (wanted is None or key in wanted) and self._idle_since.get(page, 0.0) <= until
-        }
-        self._core.evict(pages)
-        self._evicted = self._evicted or bool(pages)
-        return len(set(pages.values()))
+        ]
+        self._core.evict(page for page, _, _ in idle)
+        self._evicted = self._evicted or bool(idle)
+        return len({key for _, key, first in idle if first})

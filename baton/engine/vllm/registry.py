@@ -5,25 +5,21 @@ side of the connector in the engine's process, the others wherever a rank runs. 
 they find each other here.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from baton.engine.sampling.draw import Sampled
+    from baton.engine.vllm.pages import KvPages
 
 
 class Admission(Protocol):
     """Calls from the scheduler's side of the connector; implemented by `HeldSequences`."""
 
     def match(self, name: str, local_tokens: int) -> tuple[int | None, bool]: ...
-    def allocated(self, name: str, pages: list[int], *, loading: bool) -> None: ...
-    def scheduled(
-        self,
-        tokens: Mapping[str, int],
-        pages_of: Callable[[str], list[int]],
-        preempted: Iterable[str],
-    ) -> None: ...
+    def allocated(self, name: str, *, loading: bool) -> None: ...
+    def scheduled(self, tokens: Mapping[str, int], preempted: Iterable[str]) -> None: ...
 
 
 ADMISSIONS: dict[str, Admission] = {}
@@ -37,8 +33,7 @@ WORKER_ADDRESS = "worker_address"
 class RegisteredKv:
     """KV memory of a rank in this process."""
 
-    caches: dict[str, Any]
-    """Tensors by layer."""
+    pages: "KvPages"
     backend: str
     isa: str
 

@@ -22,7 +22,7 @@ UNSERVED: dict[str, tuple[str, dict[str, Any], str]] = {
     "an encoder and a decoder": ("T5ForConditionalGeneration", {}, "it has an encoder next to"),
     "pictures": ("Qwen2VLForConditionalGeneration", {}, "it has inputs besides text"),
     "pictures by a field": ("NewForCausalLM", {"vision_config": {}}, "it has inputs besides text"),
-    "gated delta nets in float32": ("Qwen3NextForCausalLM", QWEN3_NEXT, "it has state-space or"),
+    "gated delta nets, unproven": ("Qwen3_5ForCausalLM", QWEN3_NEXT, "it has state-space or"),
     "states by a field": ("NewForCausalLM", QWEN3_NEXT, "it has state-space or linear attention"),
     "latent attention": ("DeepseekV3ForCausalLM", {"kv_lora_rank": 384}, "it has latent attention"),
     "latent attention by a field": ("NewForCausalLM", {"kv_lora_rank": 8}, "it has latent attent"),

@@ -31,7 +31,6 @@ NEITHER = {
     "llama-4-scout": "inputs besides text",
     "deepseek-v2-lite": "latent attention",
     "deepseek-v3": "latent attention",
-    "qwen3-next-80b": "state-space or linear attention layers",
     "mamba2-2.7b": "state-space or linear attention layers",
     "falcon-h1-1.5b": "state-space or linear attention layers",
     "granite-4.0-h-tiny": "state-space or linear attention layers",
@@ -51,6 +50,7 @@ VLLM_ALONE = (
     "llama-4-text",
     "olmo-3-7b",
     "command-r7b",
+    "qwen3-next-80b",
 )
 BOTH = (
     "llama-3.1-8b",

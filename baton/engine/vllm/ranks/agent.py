@@ -4,10 +4,8 @@ import mmap
 import os
 import socket
 import threading
-from collections.abc import Mapping
-from typing import Any
 
-from baton.engine.vllm.pages import local_pages
+from baton.engine.vllm.pages import KvPages
 from baton.engine.vllm.ranks.messages import (
     Clear,
     Done,
@@ -28,14 +26,11 @@ from baton.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 
-def start_agent(
-    address: str, rank: int, kv_caches: Mapping[str, Any], backend: str, isa: str
-) -> None:
+def start_agent(address: str, rank: int, pages: KvPages, backend: str, isa: str) -> None:
     """Join the worker at an abstract Unix address, and serve its copies on a thread."""
-    pages = local_pages(kv_caches)
     worker = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     worker.connect(f"\0{address}")
-    send(worker, Join(rank, pages.block_bytes, backend, isa))
+    send(worker, Join(rank, tuple(group.block_bytes for group in pages.groups), backend, isa))
     agent = _Agent(worker, pages)
     threading.Thread(target=agent.run, name="kv-rank", daemon=True).start()
 
@@ -43,12 +38,13 @@ def start_agent(
 class _Agent:
     """Serves one worker, one message at a time."""
 
-    def __init__(self, worker: socket.socket, pages: Any) -> None:
+    def __init__(self, worker: socket.socket, pages: KvPages) -> None:
         self._worker = worker
-        self._pages = pages
+        self._groups = pages.groups
         self._draws = LocalDraws()
         self._memory = memoryview(b"")
-        self._offset = self._block_bytes = 0
+        self._offsets: tuple[int, ...] = ()
+        self._block_bytes: tuple[int, ...] = ()
 
     def run(self) -> None:
         """Serve until the worker disconnects."""
@@ -73,22 +69,22 @@ class _Agent:
                     self._memory = memoryview(mmap.mmap(descriptor, message.size))
                 finally:
                     os.close(descriptor)
-                self._offset, self._block_bytes = message.offset, message.block_bytes
-            case Read():
-                places = [self._part(message.at, index) for index in range(len(message.pages))]
-                self._pages.read_pages(message.pages, places)
-            case Write():
-                for index, page in enumerate(message.pages):
-                    self._pages.write_pages((page,), self._part(message.at, index))
+                self._offsets, self._block_bytes = message.offsets, message.block_bytes
+            case Read(group=group, pages=pages, at=at):
+                places = [self._part(group, at, index) for index in range(len(pages))]
+                self._groups[group].read_pages(pages, places)
+            case Write(group=group, pages=pages, at=at):
+                for index, page in enumerate(pages):
+                    self._groups[group].write_pages((page,), self._part(group, at, index))
             case Clear():
-                self._pages.clear_page(message.page)
+                self._groups[message.group].clear_page(message.page)
             case TakeDraws():
                 return Done(self._draws.take(message.name, message.position))
             case ForgetDraws():
                 self._draws.forget(message.name)
         return Done()
 
-    def _part(self, at: int, index: int) -> memoryview:
+    def _part(self, group: int, at: int, index: int) -> memoryview:
         """Return this rank's part of a block in shared memory."""
-        begin = at + index * self._block_bytes + self._offset
-        return self._memory[begin : begin + self._pages.block_bytes]
+        begin = at + index * self._block_bytes[group] + self._offsets[group]
+        return self._memory[begin : begin + self._groups[group].block_bytes]

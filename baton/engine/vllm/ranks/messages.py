@@ -15,8 +15,8 @@ class Join(msgspec.Struct, tag=True, frozen=True):
     """First message of a rank that has allocated its pages."""
 
     rank: int
-    part_bytes: int
-    """Bytes of the rank's part of a block."""
+    part_bytes: tuple[int, ...]
+    """Bytes of the rank's part of a block, per group."""
     backend: str
     isa: str
 
@@ -26,14 +26,15 @@ class Share(msgspec.Struct, tag=True, frozen=True):
 
     path: str
     size: int
-    offset: int
-    """Offset of the rank's part within a block."""
-    block_bytes: int
+    offsets: tuple[int, ...]
+    """Offset of the rank's part within a block, per group."""
+    block_bytes: tuple[int, ...]
 
 
 class Read(msgspec.Struct, tag=True, frozen=True):
     """Copy parts of pages into shared memory."""
 
+    group: int
     pages: tuple[int, ...]
     at: int
     """Position of the first block in shared memory; the others follow it."""
@@ -42,6 +43,7 @@ class Read(msgspec.Struct, tag=True, frozen=True):
 class Write(msgspec.Struct, tag=True, frozen=True):
     """Copy parts of blocks from shared memory into pages."""
 
+    group: int
     pages: tuple[int, ...]
     at: int
 
@@ -49,6 +51,7 @@ class Write(msgspec.Struct, tag=True, frozen=True):
 class Clear(msgspec.Struct, tag=True, frozen=True):
     """Fill a page with zeros."""
 
+    group: int
     page: int
 
 

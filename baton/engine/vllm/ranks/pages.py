@@ -89,8 +89,9 @@ class RankPages:
         self._ranks = [connection for _, connection in joined]
         self.backend, self.isa = joined[0][0].backend, joined[0][0].isa
         self._lock = threading.Lock()
-        self.block_bytes = sum(join.part_bytes for join, _ in joined)
-        self._scratch_bytes = scratch_size(self.block_bytes)
+        parts = [join.part_bytes for join, _ in joined]
+        block_bytes = tuple(map(sum, zip(*parts, strict=True)))
+        self._scratch_bytes = scratch_size(sum(block_bytes))
         size = 2 * self._scratch_bytes
         # Without a name in the file system, nothing is left behind, however this process ends.
         self._descriptor = os.memfd_create("baton-kv", os.MFD_CLOEXEC)
@@ -102,43 +103,48 @@ class RankPages:
         """Buffer for blocks whose source or destination is not in `scratch`."""
         self._base = np.frombuffer(memory, dtype=np.uint8).ctypes.data
         path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
-        offset = 0
+        offsets = tuple(0 for _ in block_bytes)
         for join, connection in joined:
-            send(connection, Share(path, size, offset, self.block_bytes))
+            send(connection, Share(path, size, offsets, block_bytes))
             _check(receive_by_worker(connection))
-            offset += join.part_bytes
+            offsets = tuple(map(sum, zip(offsets, join.part_bytes, strict=True)))
+        self.groups = [_RankGroup(self, group, size) for group, size in enumerate(block_bytes)]
 
-    def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None:
-        """Copy the bytes of each page to its place in `out`."""
-        most = self._scratch_bytes // self.block_bytes
+    def read_pages(
+        self, group: int, block_bytes: int, pages: Sequence[int], out: Sequence[memoryview]
+    ) -> None:
+        """Copy the bytes of each page of a group to its place in `out`."""
+        most = self._scratch_bytes // block_bytes
         for first in range(0, len(pages), most):
             some = tuple(pages[first : first + most])
             with self._lock:
-                self._ask_all(Read(some, self._scratch_bytes))
+                self._ask_all(Read(group, some, self._scratch_bytes))
                 for index, view in enumerate(out[first : first + most]):
-                    at = index * self.block_bytes
-                    view.cast("B")[:] = self._bounce[at : at + self.block_bytes]
+                    at = index * block_bytes
+                    view.cast("B")[:] = self._bounce[at : at + block_bytes]
 
-    def write_pages(self, pages: Sequence[int], data: memoryview) -> None:
+    def write_pages(
+        self, group: int, block_bytes: int, pages: Sequence[int], data: memoryview
+    ) -> None:
         """Copy bytes into pages, one page after the other; from `scratch` without another copy."""
         source = np.frombuffer(data, dtype=np.uint8)
         at = source.ctypes.data - self._base
         if 0 <= at <= self._scratch_bytes - source.size:
             with self._lock:
-                self._ask_all(Write(tuple(pages), at))
+                self._ask_all(Write(group, tuple(pages), at))
             return
-        most = self._scratch_bytes // self.block_bytes
+        most = self._scratch_bytes // block_bytes
         for first in range(0, len(pages), most):
             some = tuple(pages[first : first + most])
-            begin, size = first * self.block_bytes, len(some) * self.block_bytes
+            begin, size = first * block_bytes, len(some) * block_bytes
             with self._lock:
                 self._bounce[:size] = data.cast("B")[begin : begin + size]
-                self._ask_all(Write(some, self._scratch_bytes))
+                self._ask_all(Write(group, some, self._scratch_bytes))
 
-    def clear_page(self, page: int) -> None:
+    def clear_page(self, group: int, page: int) -> None:
         """Fill a page with zeros."""
         with self._lock:
-            self._ask_all(Clear(page))
+            self._ask_all(Clear(group, page))
 
     def take(self, name: str, position: int) -> tuple[Sampled, ...]:
         """Return the tokens sampled for an output position of a request, as of `sampled.Draws`."""
@@ -173,6 +179,24 @@ class RankPages:
             raise RuntimeError(f"a tensor-parallel rank disconnected: {error}") from error
         first, *_ = [_check(answer) for answer in answers]
         return first
+
+
+class _RankGroup:
+    """One group's pages, as of `PagesOfGroup`."""
+
+    def __init__(self, pages: RankPages, group: int, block_bytes: int) -> None:
+        self.block_bytes = block_bytes
+        self._pages = pages
+        self._group = group
+
+    def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None:
+        self._pages.read_pages(self._group, self.block_bytes, pages, out)
+
+    def write_pages(self, pages: Sequence[int], data: memoryview) -> None:
+        self._pages.write_pages(self._group, self.block_bytes, pages, data)
+
+    def clear_page(self, page: int) -> None:
+        self._pages.clear_page(self._group, page)
 
 
 def _check(answer: Join | Done | Failed) -> Done:

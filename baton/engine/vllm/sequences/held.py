@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from baton.engine.base import QueueFullError
-from baton.engine.paged.sequence import LiveSequence, SequenceState
+from baton.engine.paged.sequence import NO_PAGE, LiveSequence, SequenceState
 from baton.engine.paged.waiting_line import WaitingLine
+from baton.engine.vllm.groups.tables import FoundCut
 from baton.engine.vllm.sequences.held_sequence import HeldSequence, StepRecord
 
 _HOLDING = (SequenceState.ADMITTED, SequenceState.RUNNING)
@@ -22,20 +23,24 @@ class HeldSequences:
     """Sequences between `add` and `close`, by vLLM's names. Lives on the engine's thread.
 
     Args:
-        block_tokens: tokens per page.
         max_running: sequences that hold pages and have not ended.
         clock: returns monotonic seconds.
     """
 
+    block_tokens: int
+    """Tokens per page, which are known once vLLM has loaded the model."""
+    tables_of: Callable[[str], list[list[int]]]
+    """Returns the pages of a request, per group."""
+    cut_of: Callable[[str], FoundCut | None]
+    """Returns the cut for which a request gets pages; None: there are no groups."""
     on_preempted: Callable[[HeldSequence, Sequence[int]], None]
     """Called with the pages of a preempted sequence before another may write them."""
-    on_partial_page: Callable[[int], None]
-    """Called with the page of a prefill's partial block before it is computed: it is read whole."""
+    on_partial_page: Callable[[int, int], None]
+    """Called with a group and the page of a prefill's partial block before it is computed: it is
+    read whole.
+    """
 
-    def __init__(
-        self, block_tokens: int, max_running: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._block_tokens = block_tokens
+    def __init__(self, max_running: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._max_running = max_running
         self._clock = clock
         self._by_name: dict[str, HeldSequence] = {}
@@ -188,7 +193,7 @@ class HeldSequences:
 
         Args:
             name: of the request.
-            local_tokens: leading tokens that vLLM's prefix cache holds.
+            local_tokens: leading tokens that vLLM's prefix cache holds, without groups.
 
         Returns:
             Number of tokens that are being loaded, and whether vLLM waits for them. None: retry at
@@ -200,7 +205,8 @@ class HeldSequences:
             return None, False
         if sequence.started:
             return 0, False
-        found = local_tokens // self._block_tokens
+        cut = self.cut_of(name)
+        found = (local_tokens if cut is None else cut.cached_tokens) // self.block_tokens
         if sequence.waits_for is not None and self._busy(held, sequence.waits_for):
             return None, False
         sequence.waits_for = None
@@ -208,19 +214,22 @@ class HeldSequences:
         if missing and not sequence.scores_prompt and self._busy(held, missing[0]):
             sequence.waits_for = missing[0]
             return None, False
+        if cut is not None:
+            sequence.missing = cut.missing
+            sequence.cut_ready_tokens = cut.tokens
+            sequence.cached_blocks = sequence.registered = 0 if cut.missing else found
+            # Nothing is held for a cut of no tokens, and vLLM does not hold what loads nothing.
+            return max(1, cut.tokens), True
         sequence.cached_blocks = sequence.registered = found
         # At least the last token is not in the cache: vLLM omits it from its match.
         return len(sequence.tokens) - local_tokens, True
 
-    def allocated(self, name: str, pages: list[int], *, loading: bool) -> None:
-        """Record the pages that a request received, and whether it is held now."""
+    def allocated(self, name: str, *, loading: bool) -> None:
+        """Record that a request received pages, and whether it is held now."""
         held = self._by_name[name]
         sequence = held.sequence
         now = self._clock()
-        sequence.charge(now)
-        sequence.pages = pages
-        if sequence.num_computed_tokens == 0:
-            self._clear_partial(sequence, 0)
+        self._take_pages(held, now)
         if not loading:
             self._set_state(sequence, SequenceState.RUNNING)
             return
@@ -229,17 +238,11 @@ class HeldSequences:
         self._claims.update(dict.fromkeys(sequence.keys[sequence.cached_blocks :], held))
         self.step.admitted.append(held)
 
-    def scheduled(
-        self,
-        tokens: Mapping[str, int],
-        pages_of: Callable[[str], list[int]],
-        preempted: Iterable[str],
-    ) -> None:
+    def scheduled(self, tokens: Mapping[str, int], preempted: Iterable[str]) -> None:
         """Record one step's plan, before any of it is computed.
 
         Args:
             tokens: number of tokens to compute, by request.
-            pages_of: returns a request's pages.
             preempted: requests that lost their pages.
         """
         for name in preempted:
@@ -254,11 +257,8 @@ class HeldSequences:
             sequence = held.sequence
             start = int(held.request.num_computed_tokens)
             end = start + count
-            if end > len(sequence.pages) * self._block_tokens:
-                known = len(sequence.pages)
-                sequence.charge(self._clock())
-                sequence.pages = pages_of(name)
-                self._clear_partial(sequence, known)
+            if end > len(sequence.pages) * self.block_tokens:
+                self._take_pages(held, self._clock())
             first = sequence.first_computed is None
             sequence.count_forward(start, end)
             if first:
@@ -273,7 +273,8 @@ class HeldSequences:
     def _preempt(self, held: HeldSequence) -> None:
         sequence = held.sequence
         sequence.charge(self._clock())
-        pages, sequence.pages = sequence.pages, []
+        pages = [page for table in sequence.tables for page in table if page != NO_PAGE]
+        sequence.pages, sequence.other_pages = [], []
         sequence.registered = sequence.num_computed_tokens = 0
         self._set_state(sequence, SequenceState.WAITING)
         self.on_preempted(held, pages)
@@ -298,13 +299,22 @@ class HeldSequences:
         self.paused += (state is paused) - (sequence.state is paused)
         sequence.state = state
 
-    def _clear_partial(self, sequence: LiveSequence, known_pages: int) -> None:
-        """Clear the page of a prefill's partial block if it is among those from `known_pages`."""
+    def _take_pages(self, held: HeldSequence, now: float) -> None:
+        """Record the pages of a sequence, and clear that of a prefill's partial block if it is new.
+
+        Before anything is computed all are: vLLM may have taken back those that it gave before.
+        """
+        sequence = held.sequence
+        known = len(sequence.pages) if sequence.num_computed_tokens else 0
+        sequence.charge(now)
+        sequence.pages, *sequence.other_pages = self.tables_of(held.name)
         last = len(sequence.keys)
         if not sequence.request.prefill_only or sequence.partial_key is None:
             return
-        if known_pages <= last < len(sequence.pages):
-            self.on_partial_page(sequence.pages[last])
+        if known <= last < len(sequence.pages):
+            for group, table in enumerate(sequence.tables):
+                if table[last] != NO_PAGE:
+                    self.on_partial_page(group, table[last])
 
     def _busy(self, held: HeldSequence, key: bytes) -> bool:
         """Return whether another sequence is about to have the block, and may be waited for."""

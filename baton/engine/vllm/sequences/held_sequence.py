@@ -21,8 +21,8 @@ class HeldSequence:
     """Whether vLLM has been given the request."""
     told: int = 0
     """Number of leading blocks that an event has named."""
-    written: set[int] = field(default_factory=set)
-    """Blocks for which `write_blocks` was called, also on other threads."""
+    written: set[tuple[int, int]] = field(default_factory=set)
+    """Groups and blocks for which `write_blocks` was called, also on other threads."""
 
 
 @dataclass(slots=True)

@@ -47,9 +47,8 @@ class StepReporter:
 
     def evicted(self, events: list[Event]) -> None:
         """Report blocks that left the prefix cache."""
-        keys = self._cache.take_evicted()
-        if keys:
-            events.append(BlocksEvicted(keys))
+        for group, keys in self._cache.take_evicted().items():
+            events.append(BlocksEvicted(tuple(keys), group))
 
     def ready(self, held: HeldSequence, events: list[Event]) -> None:
         """Report blocks that became ready, if vLLM has scheduled the sequence since its start."""

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
+from baton.kv.cuts import CutRules
+from baton.kv.layout import GroupKind, KvGroup
 from baton.planning.model import read_model
 from baton.settings import EngineSettings
 
@@ -23,18 +25,17 @@ class Admissions:
 
     def __init__(self) -> None:
         self.let_go: set[str] = set()
-        self.pages: dict[str, list[int]] = {}
+        self.allocated_for: list[tuple[str, bool]] = []
         self.tokens: dict[str, int] = {}
 
     def match(self, name: str, local_tokens: int) -> tuple[int | None, bool]:
         return (0, False) if name in self.let_go else (self.tokens[name] - local_tokens, True)
 
-    def allocated(self, name: str, pages: list[int], *, loading: bool) -> None:
-        self.pages[name] = pages
+    def allocated(self, name: str, *, loading: bool) -> None:
+        self.allocated_for.append((name, loading))
 
-    def scheduled(self, tokens: Any, pages_of: Any, preempted: Any) -> None:
-        for name in tokens:
-            self.pages[name] = pages_of(name)
+    def scheduled(self, tokens: Any, preempted: Any) -> None:
+        """Take note of nothing."""
 
 
 class Held:
@@ -97,6 +98,7 @@ def core(tmp_path_factory: pytest.TempPathFactory, admissions: Admissions) -> It
 
     ADMISSIONS["test-core"] = admissions
     made = VllmCore(make_config(settings, "test-core", (), ""), UniProcExecutor)
+    made.use_groups((0,), CutRules((KvGroup(GroupKind.FULL, 1),), BLOCK))
     yield made
     made.close()
     del ADMISSIONS["test-core"], REGISTERED["test-core"]
@@ -113,13 +115,14 @@ def test_a_request_is_held_with_pages_until_it_is_let_go(core: Any, admissions: 
     assert core.waits
     assert core.step() == []
     assert core.is_held(held.request)
-    assert len(admissions.pages[held.name]) == 3
+    assert admissions.allocated_for[-1] == (held.name, True)
+    (pages,) = core.tables(held.name)
+    assert len(pages) == 3
     assert core.free_pages == core.total_pages - 3
     assert not core.has_work()
-    pages = admissions.pages[held.name]
-    assert all(core.holds_page(held.request, i, page) for i, page in enumerate(pages))
-    assert not core.holds_page(held.request, 0, pages[1])
-    assert not core.holds_page(held.request, 3, 0)
+    assert all(core.holds_page(held.request, 0, i, page) for i, page in enumerate(pages))
+    assert not core.holds_page(held.request, 0, 0, pages[1])
+    assert not core.holds_page(held.request, 0, 3, 0)
     tokens = held.resume(0)
     assert len(tokens) == 4
     assert not core.is_held(held.request)
@@ -129,7 +132,7 @@ def test_a_request_is_held_with_pages_until_it_is_let_go(core: Any, admissions: 
     core.release(held.request)
     core.step()
     assert core.free_pages == core.total_pages
-    assert not core.holds_page(held.request, 0, pages[0])
+    assert not core.holds_page(held.request, 0, 0, pages[0])
 
 
 def test_what_was_sampled_elsewhere_goes_before_what_is_sampled(
@@ -158,7 +161,7 @@ def test_what_is_in_place_is_not_computed(core: Any, admissions: Admissions) -> 
 
 
 def test_keys_leave_the_prefix_cache_and_are_told(core: Any, admissions: Admissions) -> None:
-    core.evict([page for page, _ in core.idle_pages()])
+    core.evict([page for page, _, _ in core.idle_pages()])
     core.take_removed()
     held = Held(core, admissions, prompt(4), 1)
     core.step()
@@ -167,10 +170,11 @@ def test_keys_leave_the_prefix_cache_and_are_told(core: Any, admissions: Admissi
     assert list(core.idle_pages()) == []
     core.release(held.request)
     core.step()
-    idle = dict(core.idle_pages())
+    assert all(first for _, _, first in core.idle_pages())
+    idle = {page: key for page, key, _ in core.idle_pages()}
     assert list(idle.values()) == list(reversed(keys))  # the end of a chain goes first
     core.evict(idle)
-    assert core.take_removed() == list(reversed(keys))
+    assert core.take_removed() == [(0, key) for key in reversed(keys)]
     assert not any(map(core.holds, keys))
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from baton.engine.base import QueueFullError, SequenceRequest
 from baton.engine.paged.sequence import SequenceState, open_sequence
+from baton.engine.vllm.groups.tables import FoundCut
 from baton.engine.vllm.sequences.held import HeldSequences
 from baton.engine.vllm.sequences.held_sequence import HeldSequence
 from baton.engine.work_order import WorkOrder
@@ -22,11 +23,16 @@ class Bench:
     def __init__(self, max_running: int = 4) -> None:
         self.preempted: list[tuple[str, tuple[int, ...]]] = []
         self.cleared: list[int] = []
-        self.held = HeldSequences(BLOCK, max_running, clock=lambda: 0.0)
+        self.pages: dict[str, list[int]] = {}
+        self.cuts: dict[str, FoundCut] = {}
+        self.held = HeldSequences(max_running, clock=lambda: 0.0)
+        self.held.block_tokens = BLOCK
+        self.held.tables_of = lambda name: [self.pages[name]]
+        self.held.cut_of = self.cuts.get
         self.held.on_preempted = lambda held, pages: self.preempted.append(
             (held.name, tuple(pages))
         )
-        self.held.on_partial_page = self.cleared.append
+        self.held.on_partial_page = lambda _group, page: self.cleared.append(page)
         self._order = 0
 
     def add(self, prompt: tuple[int, ...] = PROMPT, **fields: object) -> HeldSequence:
@@ -43,7 +49,12 @@ class Bench:
         """Admit as vLLM does, with nothing in its cache."""
         assert one in self.held.take_next()
         assert self.held.match(one.name, 0) == (len(one.sequence.tokens), True)
-        self.held.allocated(one.name, pages, loading=True)
+        self.give(one, pages, loading=True)
+
+    def give(self, one: HeldSequence, pages: list[int], *, loading: bool) -> None:
+        """Give pages as vLLM does."""
+        self.pages[one.name] = pages
+        self.held.allocated(one.name, loading=loading)
 
 
 def test_what_is_held_counts_as_running() -> None:
@@ -52,7 +63,7 @@ def test_what_is_held_counts_as_running() -> None:
     assert bench.held.take_next() == [first, second]
     for one, pages in ((first, [1, 2, 3]), (second, [4, 5, 6])):
         bench.held.match(one.name, 0)
-        bench.held.allocated(one.name, pages, loading=True)
+        bench.give(one, pages, loading=True)
     assert bench.held.take_next() == []
     assert (bench.held.running, bench.held.waiting) == (2, 1)
     bench.held.end(first)
@@ -101,7 +112,7 @@ def test_a_preempted_sequence_lets_its_pages_and_its_claims_go() -> None:
     victim, equal = bench.add(), bench.add()
     bench.admit(victim, [1, 2, 3])
     bench.held.start(victim)
-    bench.held.scheduled({}, lambda _: [], [victim.name])
+    bench.held.scheduled({}, [victim.name])
     assert bench.preempted == [(victim.name, (1, 2, 3))]
     assert (victim.sequence.state, victim.sequence.pages) == (SequenceState.WAITING, [])
     assert bench.held.match(equal.name, 0)[1]
@@ -116,14 +127,15 @@ def test_the_page_of_a_prefill_s_partial_block_is_cleared_wherever_it_comes_from
     assert bench.cleared == []
     bench.held.take_next()
     bench.held.match(prefill.name, 0)
-    bench.held.allocated(prefill.name, [4, 5, 6], loading=True)
+    bench.give(prefill, [4, 5, 6], loading=True)
     assert bench.cleared == [6]
     # Nothing was in place: vLLM took the pages back, and gives others chunk by chunk.
     bench.held.start(prefill)
-    bench.held.allocated(prefill.name, [7, 8], loading=False)
+    bench.give(prefill, [7, 8], loading=False)
     assert bench.cleared == [6]
     prefill.request.num_computed_tokens = 8
-    bench.held.scheduled({prefill.name: 2}, lambda _: [7, 8, 9], [])
+    bench.pages[prefill.name] = [7, 8, 9]
+    bench.held.scheduled({prefill.name: 2}, [])
     assert bench.cleared == [6, 9]
 
 
@@ -141,11 +153,11 @@ def test_a_paused_sequence_is_told_as_preempted_once() -> None:
     assert (slow.sequence.state, counts) == (SequenceState.PAUSED, (0, 0, 1))
     # vLLM says so at its next step, in which the sequence may have got pages again.
     assert bench.held.resume(slow)
-    bench.held.allocated(slow.name, [4, 5, 6], loading=False)
-    bench.held.scheduled({slow.name: 1}, lambda _: [4, 5, 6], [slow.name])
+    bench.give(slow, [4, 5, 6], loading=False)
+    bench.held.scheduled({slow.name: 1}, [slow.name])
     assert (slow.sequence.state, slow.sequence.pages) == (SequenceState.RUNNING, [4, 5, 6])
     assert not bench.held.resume(slow)
-    bench.held.scheduled({}, lambda _: [], [slow.name])
+    bench.held.scheduled({}, [slow.name])
     assert slow.sequence.state is SequenceState.WAITING
     assert bench.held.paused == 0
 

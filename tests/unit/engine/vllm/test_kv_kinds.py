@@ -1,26 +1,20 @@
-"""Each layer keeps the whole context; models whose KV cannot be moved are refused: by the table,
-and by what vLLM makes of them.
+"""Groups of layers; models whose KV cannot be moved are refused: by the table, and by what vLLM
+makes of them.
 """
 
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from baton.engine.base import BlockGoneError, Engine
 from baton.engine.factory import create_engine
 from baton.engine.local import run_local
 from baton.engine.self_check import check_kv_moves
 from baton.engine.testing.random_families import CONTEXT, WINDOW, write_family
-from baton.engine.vllm.environment import prepare
+from baton.kv.layout import GroupKind, KvGroup
 from baton.settings import EngineSettings, StartupError
 from tests.support.engine.contract import (
-    admit,
-    assert_baseline,
-    block_of,
-    drain,
-    params,
     prompt,
     request,
 )
@@ -51,31 +45,45 @@ def test_vllm_itself_is_asked_which_kv_it_keeps(tmp_path: Path) -> None:
         factory.create_vllm_engine(settings)
 
 
-def test_layers_with_a_window_or_chunks_keep_the_whole_context() -> None:
+def test_windows_and_chunks_are_groups_next_to_full_attention_of_equal_pages() -> None:
     from vllm.v1.kv_cache_interface import (
         ChunkedLocalAttentionSpec,
         FullAttentionSpec,
         SlidingWindowSpec,
     )
 
-    from baton.engine.vllm.kv_kinds import whole_context
+    from baton.engine.vllm.groups.kinds import kv_groups, layer_specs, order_of
 
     shape = {"num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
     full = FullAttentionSpec(block_size=64, **shape)
     window = SlidingWindowSpec(block_size=32, sliding_window=WINDOW, **shape)
     chunk = ChunkedLocalAttentionSpec(block_size=64, attention_chunk_size=WINDOW, **shape)
-    made = whole_context({"full": full, "window": window, "chunk": chunk}, 64, Path("/model"))
-    assert made == {
-        "full": full,
+    equal = SlidingWindowSpec(block_size=64, sliding_window=WINDOW, **shape)
+    made = layer_specs({"window": window, "full": full, "chunk": chunk}, 64, Path("/model"))
+    assert made == {"window": equal, "full": full, "chunk": chunk}
+    specs = list(made.values())
+    assert order_of(specs) == (1, 0, 2)
+    assert kv_groups(specs[1:], [8, 9]) == (
+        KvGroup(GroupKind.FULL, 8),
+        KvGroup(GroupKind.CHUNK, 9, WINDOW),
+    )
+    assert kv_groups([full], [8]) == ()
+
+    whole = {
         "window": FullAttentionSpec(block_size=64, sliding_window=WINDOW, **shape),
         "chunk": FullAttentionSpec(block_size=64, attention_chunk_size=WINDOW, **shape),
     }
+    alone = {"window": window, "chunk": chunk}
+    assert layer_specs(alone, 64, Path("/model")) == whole
+    wide = FullAttentionSpec(block_size=64, num_kv_heads=4, head_size=32, dtype=torch.float32)
+    mixed = layer_specs(alone | {"wide": wide}, 64, Path("/model"))
+    assert mixed == whole | {"wide": wide}
 
 
 def test_layers_with_other_windows_have_plans_of_their_own() -> None:
     from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 
-    from baton.engine.vllm.kv_kinds import keep_windows_apart
+    from baton.engine.vllm.groups.kinds import keep_windows_apart
 
     shape = {"block_size": 32, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
     full = FullAttentionSpec(**shape)
@@ -97,62 +105,24 @@ def test_layers_with_other_windows_have_plans_of_their_own() -> None:
 
 
 def test_other_kinds_are_refused_before_pages_are_allocated() -> None:
-    from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec
+    from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
+    from vllm.v1.kv_cache_interface import CrossAttentionSpec, FullAttentionSpec, MambaSpec
 
-    from baton.engine.vllm.kv_kinds import whole_context
+    from baton.engine.vllm.groups.kinds import layer_specs
 
-    full = FullAttentionSpec(block_size=64, num_kv_heads=2, head_size=32, dtype=torch.float32)
+    shape = {"num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}
+    full = FullAttentionSpec(block_size=64, **shape)
+    cross = CrossAttentionSpec(block_size=64, **shape)
+    with pytest.raises(StartupError, match=r"/m keeps KV of a kind \(CrossAttentionSpec\).* yet"):
+        layer_specs({"full": full, "cross": cross}, 64, Path("/m"))
     state = MambaSpec(block_size=64, shapes=((4,),), dtypes=(torch.float32,))
-    with pytest.raises(StartupError, match=r"/m keeps KV of another kind .*\(MambaSpec\).* yet"):
-        whole_context({"full": full, "state": state}, 64, Path("/m"))
-
-
-@pytest.fixture
-def windowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    """An engine of a model with windows alone, which keeps no more than them."""
-    from baton.engine.vllm import executors, factory
-
-    monkeypatch.setattr(executors, "whole_context", lambda specs, *_: specs)
-    monkeypatch.setattr(factory, "check_groups", lambda *_: None)
-    settings = settings_of(write_family(tmp_path / "windowed", "mistral"))
-    prepare(settings)
-    engine = factory.create_vllm_engine(settings)
-    yield engine
-    engine.close_engine()
-
-
-def test_a_block_behind_a_window_is_gone(windowed: Engine) -> None:
-    block = windowed.info.layout.block_tokens
-    count = 4 * WINDOW // block
-    admit(windowed, request(1, prompt(4 * WINDOW + 8), sampling=params(max_tokens=block)))
-    windowed.start(1, 0)
-    drain(windowed)
-    block_of(windowed, 1, count - 1)
-    with pytest.raises(BlockGoneError):
-        block_of(windowed, 1, 0)
-    windowed.close(1)
-    windowed.evict_blocks()
-    # Its pages are gone before anything is written: vLLM counts from the context's end.
-    admit(windowed, request(2, prompt(4 * WINDOW + 8)))
-    with pytest.raises(BlockGoneError):
-        windowed.write_blocks(2, [0], memoryview(bytes(windowed.info.block_bytes)))
-    windowed.close(2)
-
-
-@pytest.mark.parametrize("raises", [True, False])
-def test_the_check_at_start_finds_a_window_that_nothing_refused(
-    windowed: Engine, monkeypatch: pytest.MonkeyPatch, raises: bool
-) -> None:
-    from baton.engine.vllm.core import VllmCore
-
-    windowed.warm_up()
-    said = "the KV of a prompt cannot be read or written"
-    if not raises:  # as it was: vLLM's null page is read and written
-        monkeypatch.setattr(VllmCore, "holds_page", lambda *_: True)
-        said = "written back, output token"
-    with pytest.raises(StartupError, match=said):
-        check_kv_moves(windowed, PATIENT)
-    assert_baseline(windowed)
+    with pytest.raises(StartupError, match=r"/m keeps states of a kind \(MAMBA2\), which is not"):
+        layer_specs({"full": full, "state": state}, 64, Path("/m"))
+    gated = replace(state, mamba_type=MambaAttentionBackendEnum.GDN_ATTN)
+    assert layer_specs({"full": full, "state": gated}, 64, Path("/m")) == {
+        "full": full,
+        "state": gated,
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""vLLM's groups of layers: which kinds there are, and the pages of a sequence in each."""
