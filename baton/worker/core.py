@@ -151,7 +151,8 @@ class WorkerCore:
         fetch: SequenceFetch | CutFetch = new_fetch()
         cuts = None
         if info.layout.groups:
-            fetch = CutFetch(new_fetch)
+            work = getattr(start, start.WhichOneof("work") or "generate")
+            fetch = CutFetch(new_fetch, work.sources)
             cuts = StreamCuts(
                 start,
                 request,

@@ -91,7 +91,8 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
         )
     )
     server.add(
-        KvStoreService(store, NixlSender(store, nixl), settings.limits).register, SERVICE_NAME
+        KvStoreService(store, NixlSender(store, nixl), settings.limits, peers).register,
+        SERVICE_NAME,
     )
     server.add(KvEventService(events, settings.events).register, EVENTS_NAME)
     await server.start()

@@ -159,7 +159,7 @@ async def running_store(
         stack.callback(ticking.cancel)
         server = await stack.enter_async_context(Server(GrpcSettings(port=port), "kvstore"))
         pushes = NixlSender(store, nixl)
-        server.add(KvStoreService(store, pushes).register, SERVICE_NAME)
+        server.add(KvStoreService(store, pushes, peers=peers).register, SERVICE_NAME)
         server.add(KvEventService(log, EventSettings(heartbeat_seconds=0.2)).register, EVENTS_NAME)
         await server.start()
         server.set_ready(True)

@@ -155,20 +155,29 @@ class KvStoreClient:
         pending.start()
         return KvFetch(connection, pending, wait, self._settings.silence_seconds)
 
-    async def lookup(self, keys: Sequence[bytes], layout_id: bytes, group: int = 0) -> list[bool]:
-        """Return which objects the store holds now, per key, without leasing or fetching any.
+    async def lookup(
+        self,
+        keys: Sequence[bytes],
+        layout_id: bytes,
+        group: int = 0,
+        sources: Sequence[pb.KvSource] = (),
+    ) -> list[bool]:
+        """Return which objects the store, or one of the sources, holds now, per key.
+
+        None is leased or fetched.
 
         Args:
             keys: 1 to 65,536 block keys of 16 bytes.
             layout_id: their layout.
             group: group of the layout.
+            sources: other stores, asked by the store for what it does not hold.
 
         Raises:
             StoreUnavailableError: the store cannot be reached.
             BatonError: the store rejected the request, or there are too many keys.
         """
         check_key_count(keys, MAX_READ_KEYS)
-        return await lookup(self._store.require(), keys, layout_id, group)
+        return await lookup(self._store.require(), keys, layout_id, group, sources)
 
     async def reserve(
         self,

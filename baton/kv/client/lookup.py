@@ -10,9 +10,13 @@ from baton.kv.keys import pack
 
 
 async def lookup(
-    connection: StoreConnection, keys: Sequence[bytes], layout_id: bytes, group: int = 0
+    connection: StoreConnection,
+    keys: Sequence[bytes],
+    layout_id: bytes,
+    group: int = 0,
+    sources: Sequence[pb.KvSource] = (),
 ) -> list[bool]:
-    """Return which objects the store holds now, per key.
+    """Return which objects the store, or one of the sources, holds now, per key.
 
     Raises:
         StoreUnavailableError: the store cannot be reached.
@@ -28,7 +32,7 @@ async def lookup(
         return held
     asked = keys if len(unknown) == len(keys) else [keys[index] for index in unknown]
     part = pb.ObjectPart(group=group)
-    request = pb.LookupRequest(layout_id=layout_id, keys=pack(asked), part=part)
+    request = pb.LookupRequest(layout_id=layout_id, keys=pack(asked), part=part, sources=sources)
     response = await connection.lookup(request)
     if len(response.held) != len(asked):
         raise StoreUnavailableError(

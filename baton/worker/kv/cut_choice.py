@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from baton.internal.v1 import kvstore_pb2
 from baton.kv.client.client import KvStoreClient
 from baton.kv.cuts import CutRules
 
@@ -19,9 +20,14 @@ class CutChoice:
 
 
 async def choose_cut(
-    store: KvStoreClient, layout_id: bytes, rules: CutRules, keys: Sequence[bytes], limit: int
+    store: KvStoreClient,
+    layout_id: bytes,
+    rules: CutRules,
+    keys: Sequence[bytes],
+    limit: int,
+    sources: Sequence[kvstore_pb2.KvSource] = (),
 ) -> CutChoice:
-    """Return the longest cut whose objects the store holds now.
+    """Return the longest cut whose objects the store, or one of the sources, holds now.
 
     Args:
         store: the worker's own.
@@ -29,6 +35,7 @@ async def choose_cut(
         rules: of the layout.
         keys: of the full blocks of the sequence's context.
         limit: most tokens of the cut.
+        sources: stores of other hosts that may hold objects.
 
     Raises:
         StoreUnavailableError: the store cannot be reached.
@@ -37,7 +44,7 @@ async def choose_cut(
     held: dict[int, Sequence[bool]] = {}
     prefix = len(keys)
     for group in range(len(rules.groups)):  # those of full attention come first, and bound others
-        held[group] = await store.lookup(keys[:prefix], layout_id, group) if prefix else []
+        held[group] = await store.lookup(keys[:prefix], layout_id, group, sources) if prefix else []
         if rules.is_full(group):
             prefix = next((i for i, found in enumerate(held[group]) if not found), prefix)
 

@@ -16,18 +16,22 @@ class CutFetch:
 
     Args:
         make: returns a new fetch of the sequence.
+        sources: peer stores, until they are replaced.
     """
 
-    def __init__(self, make: Callable[[], SequenceFetch]) -> None:
+    def __init__(
+        self, make: Callable[[], SequenceFetch], sources: Sequence[kvstore_pb2.KvSource]
+    ) -> None:
         self._make = make
-        self._sources: Sequence[kvstore_pb2.KvSource] | None = None
+        self.sources = sources
+        """Peer stores that may hold the blocks now or later."""
         self.waiting_ended = False
         """Whether there is nothing to wait for any more."""
         self._current: list[SequenceFetch] = []
 
     def replace_sources(self, sources: Sequence[kvstore_pb2.KvSource]) -> None:
         """Replace the peer stores that may hold the blocks now or later."""
-        self._sources = sources
+        self.sources = sources
         for fetch in self._current:
             fetch.replace_sources(sources)
 
@@ -41,7 +45,6 @@ class CutFetch:
         self,
         admitted: Admitted,
         keys: Sequence[bytes],
-        sources: Sequence[kvstore_pb2.KvSource],
         wait_seconds: float,
     ) -> tuple[FetchResult, bool]:
         """Fetch the missing blocks of an admitted sequence; return whether all are in place.
@@ -49,18 +52,15 @@ class CutFetch:
         Args:
             admitted: tells what is missing.
             keys: one per block of the cut.
-            sources: peer stores, unless they were replaced.
             wait_seconds: for objects that no store holds yet; 0: do not wait.
         """
         plans = [
-            FetchPlan([keys[block] for block in run], sources, wait_seconds, run[0], group)
+            FetchPlan([keys[block] for block in run], self.sources, wait_seconds, run[0], group)
             for group, blocks in enumerate(admitted.missing)
             for run in _runs(blocks)
         ]
         self._current = [self._make() for _ in plans]
         for fetch in self._current:
-            if self._sources is not None:
-                fetch.replace_sources(self._sources)
             if self.waiting_ended:
                 fetch.prefill_done()
         async with asyncio.TaskGroup() as tasks:

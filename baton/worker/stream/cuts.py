@@ -104,8 +104,7 @@ class StreamCuts:
             if choice.branch_tokens > admitted.ready_tokens:
                 self._pending = sorted({*self._pending, choice.branch_tokens})
             wait = self._wait_seconds if coming else 0.0
-            work = getattr(self._start, self._start.WhichOneof("work") or "generate")
-            fetched, complete = await self._fetch.run(admitted, keys.all, work.sources, wait)
+            fetched, complete = await self._fetch.run(admitted, keys.all, wait)
             total.bytes += fetched.bytes
             total.blocks += fetched.blocks
             total.seconds += fetched.seconds
@@ -189,7 +188,9 @@ class StreamCuts:
 
     async def _choose(self, keys: tuple[bytes, ...], limit: int) -> CutChoice:
         try:
-            return await choose_cut(self._store, self._layout_id, self._rules, keys, limit)
+            return await choose_cut(
+                self._store, self._layout_id, self._rules, keys, limit, self._fetch.sources
+            )
         except (StoreUnavailableError, BatonError) as error:
             log.info("kv.lookup.skipped", blocks=len(keys), error=str(error))
             return CutChoice(0)

@@ -14,7 +14,6 @@ from baton.internal.v1.kvstore_pb2_grpc import (
     add_KvStoreServiceServicer_to_server,
 )
 from baton.kv.arena.writer_lock import WriterLockProbe
-from baton.kv.objects import MAX_READ_KEYS
 from baton.kv.wire import bulk
 from baton.rpc.protocol import VERSION, check_version
 from baton.rpc.server.call import ServerCall
@@ -22,8 +21,8 @@ from baton.rpc.streams.server import ServerStream
 from baton.settings import StoreLimits
 from baton.settings.transports import GRPC, SHM
 from services.kvstore.api import admin
-from services.kvstore.api.fields import objects_of
 from services.kvstore.api.get import GetStream
+from services.kvstore.api.lookup import Lookups, PeerLookups
 from services.kvstore.api.put import PutStream
 from services.kvstore.peers.transports.nixl.sender import NixlSender
 from services.kvstore.sessions import ClientSession, Sessions
@@ -57,13 +56,21 @@ class KvStoreService(KvStoreServiceServicer):
         store: the store.
         nixl: writes into the memory of stores on request.
         limits: what clients may hold, and their deadlines.
+        peers: asked for objects that the store does not hold; None: no other store is.
     """
 
-    def __init__(self, store: Store, nixl: NixlSender, limits: StoreLimits = StoreLimits()) -> None:
+    def __init__(
+        self,
+        store: Store,
+        nixl: NixlSender,
+        limits: StoreLimits = StoreLimits(),
+        peers: PeerLookups | None = None,
+    ) -> None:
         self._store = store
         self._nixl = nixl
         self._limits = limits
         self._sessions = Sessions(limits.max_sessions)
+        self._lookups = Lookups(store, peers)
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add the service to a server: `Server.add(service.register, SERVICE_NAME)`."""
@@ -133,12 +140,7 @@ class KvStoreService(KvStoreServiceServicer):
         request: pb.LookupRequest,
         context: Any,  # noqa: ARG002
     ) -> pb.LookupResponse:
-        ids = objects_of(request, MAX_READ_KEYS)
-        table = self._store.table
-        disk = self._store.disk.index if self._store.disk is not None else ()
-        return pb.LookupResponse(
-            held=bytes(table.get(one) is not None or one in disk for one in ids)
-        )
+        return await self._lookups.lookup(request)
 
     async def Stat(  # noqa: N802
         self,

@@ -1,10 +1,11 @@
-"""The Get stream to one peer store."""
+"""The Get stream to one peer store, and lookups there."""
 
 import asyncio
 from contextlib import AsyncExitStack
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2 as pb
+from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.client.attach import GetStream, open_get, open_session
 from baton.rpc.channel.channel import Channel
 from baton.rpc.timing.backoff import Backoff
@@ -17,6 +18,8 @@ from services.kvstore.store import Store
 log = get_logger(__name__)
 
 FIRST_RETRY_SECONDS = 0.05
+LOOKUP_SECONDS = 0.5
+"""Timeout of a lookup: the request for which a cut is chosen waits for it before it is computed."""
 
 
 class PeerConnection:
@@ -47,6 +50,7 @@ class PeerConnection:
         self._incarnation = incarnation
         self._stream: GetStream | None = None
         self._idle_since: float | None = None
+        self._channel = Channel(requests.source.address)
         self.task = asyncio.create_task(self._run(), name="kv-peer")
 
     def flush(self, now: float) -> None:
@@ -63,10 +67,21 @@ class PeerConnection:
             self._idle_since = now
         return 0.0 if self._idle_since is None else now - self._idle_since
 
+    async def lookup(self, request: pb.LookupRequest) -> bytes:
+        """Return a byte per key, 1 if the peer holds the object; nothing if it does not answer."""
+        self._idle_since = None
+        try:
+            found: pb.LookupResponse = await self._channel.stub(KvStoreServiceStub).Lookup(
+                request, timeout=LOOKUP_SECONDS
+            )
+        except BatonError as error:
+            log.info("kv.lookup.failed", peer=self.requests.source.store_id, error=str(error))
+            return b""
+        return found.held
+
     async def _run(self) -> None:
-        source, settings = self.requests.source, self._settings
+        source, settings, channel = self.requests.source, self._settings, self._channel
         backoff = Backoff(FIRST_RETRY_SECONDS, settings.retry_seconds)
-        channel = Channel(source.address)
         try:
             while True:
                 try:

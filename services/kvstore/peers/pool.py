@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.objects import ObjectId
 from baton.settings import PeerSettings
 from baton.telemetry.logs import get_logger
@@ -77,12 +78,14 @@ class PeerPool:
     def fetch(self, request: ReadRequest, object_id: ObjectId) -> None:
         """Request an object, which a read waits for, from the read's sources."""
         for source in request.sources:
-            connection = self._connections.get(source)
-            if connection is None:
-                if len(self._connections) >= self._settings.max_peers:
-                    continue  # the read waits for its other sources
-                connection = self._connections[source] = self._connect(source)
-            connection.requests.fetch(request, object_id)
+            connection = self._connection(source)
+            if connection is not None:  # otherwise the read waits for its other sources
+                connection.requests.fetch(request, object_id)
+
+    async def lookup(self, source: ReadSource, request: pb.LookupRequest) -> bytes:
+        """Return a byte per key, 1 if a store holds the object; nothing if it does not answer."""
+        connection = self._connection(source)
+        return b"" if connection is None else await connection.lookup(request)
 
     def cancel(self, request: ReadRequest, object_id: ObjectId) -> None:
         """End a read's interest in an object; no error if there is none."""
@@ -98,6 +101,13 @@ class PeerPool:
             if connection.idle_for(now) > self._settings.idle_seconds:
                 connection.task.cancel()
                 del self._connections[source]
+
+    def _connection(self, source: ReadSource) -> PeerConnection | None:
+        """Return the connection to a store, opened on first use; None: there are too many."""
+        connection = self._connections.get(source)
+        if connection is None and len(self._connections) < self._settings.max_peers:
+            connection = self._connections[source] = self._connect(source)
+        return connection
 
     def _connect(self, source: ReadSource) -> PeerConnection:
         transports: list[PeerTransport] = [
