@@ -85,7 +85,7 @@ async def test_a_budget_is_spent_exactly_also_while_its_owner_dies(
             await eventually(made.known)
             return made
 
-        async with httpx.AsyncClient(timeout=30) as http:
+        async with httpx.AsyncClient() as http:
             asking = await clients("acme", http)
             ends = Counter(await asyncio.gather(*map(asking.ask, range(REQUESTS))))
             assert ends == {"ran": FIT, "never": REQUESTS - FIT} or ends["later"]

@@ -264,7 +264,7 @@ async def test_client_log_and_metrics_agree_exactly(local_cluster: Any, requests
     frontend = cluster.frontend
     pool = httpx.Limits(max_connections=None, max_keepalive_connections=64)
     async with (
-        httpx.AsyncClient(base_url=cluster.http, timeout=60, limits=pool) as client,
+        httpx.AsyncClient(base_url=cluster.http, limits=pool) as client,
         grpc.aio.insecure_channel(
             frontend.address, [("grpc.max_send_message_length", -1)]
         ) as channel,

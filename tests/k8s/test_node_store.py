@@ -59,7 +59,7 @@ def events(pod, container, name):
 
 
 async def metrics(pod, port):
-    async with httpx.AsyncClient(timeout=30) as http:
+    async with httpx.AsyncClient() as http:
         answer = await http.get(f"http://{pod.address}:{port}/metrics")
     return parse_metrics(answer.text)
 

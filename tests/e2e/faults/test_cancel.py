@@ -59,7 +59,7 @@ async def test_a_client_that_leaves_holds_nothing_after_a_second(local_cluster, 
         "n": 2,
     }
     async with (
-        httpx.AsyncClient(base_url=cluster.http, timeout=30) as http,
+        httpx.AsyncClient(base_url=cluster.http) as http,
         http.stream("POST", "/v1/completions", json=body, timeout=30) as response,
     ):
         assert response.status_code == 200

@@ -65,7 +65,7 @@ async def client(url: str, name: str, told: Told) -> None:
     """Ask until the frontend is gone."""
     draw = random.Random(name)
     with suppress(httpx.TransportError, httpx.HTTPStatusError):
-        async with httpx.AsyncClient(base_url=url, timeout=30) as http:
+        async with httpx.AsyncClient(base_url=url) as http:
             for number in itertools.count():
                 await ask(http, f"{name}-{number}", draw, told)
 

@@ -53,7 +53,7 @@ async def collector():
 async def test_a_request_is_one_trace_through_every_process(collector, local_cluster):
     settings = {"telemetry.otlp_endpoint": f"http://127.0.0.1:{collector.port}"}
     cluster = await local_cluster(own=True, settings=settings)
-    async with httpx.AsyncClient(base_url=cluster.http, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=cluster.http) as http:
         answer = await http.post(
             "/v1/completions",
             json={"model": MODEL, "prompt": prompt_of(100), "max_tokens": 8, "ignore_eos": True},

@@ -53,7 +53,7 @@ async def test_they_are_those_of_the_decoded_tokens(
     assert tuple(entry.top[0][0] for entry in entries[-SAID:]) == said.token_ids
 
     # By now all of the prompt is cached.
-    async with httpx.AsyncClient(base_url=cluster.http, timeout=60) as http:
+    async with httpx.AsyncClient(base_url=cluster.http) as http:
         body = {"model": MODEL, "prompt": prompt, "temperature": 0, "max_tokens": 0}
         echoed, plain = [
             (await http.post("/v1/completions", json=body | more)).raise_for_status().json()

@@ -41,7 +41,7 @@ async def test_both_surfaces_ask_the_router_and_workers_for_the_adapter(adapted:
             answer = await client.generate(PROMPT, max_tokens=2, **options).answer()
             assert answer.model == adapted.model
             assert answer.adapter == adapted.router.queries[-1].context.adapter
-    async with httpx.AsyncClient(base_url=adapted.http_url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=adapted.http_url) as http:
         body = {"model": "sql", "prompt": PROMPT, "max_tokens": 2}
         assert (await http.post("/v1/completions", json=body)).json()["model"] == "sql"
         body = {"model": "sql", "messages": [{"role": "user", "content": PROMPT}]}
@@ -67,7 +67,7 @@ async def test_both_surfaces_ask_the_router_and_workers_for_the_adapter(adapted:
 async def test_models_list_their_adapters(adapted: Any) -> None:
     async with AsyncClient(adapted.grpc_address) as client:
         assert [one.adapters for one in await client.models()] == [("org/chat", "sql")]
-    async with httpx.AsyncClient(base_url=adapted.http_url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=adapted.http_url) as http:
         listed = (await http.get("/v1/models")).json()["data"]
         assert [(one["id"], one["parent"]) for one in listed] == [
             (adapted.model, None),
@@ -86,7 +86,7 @@ async def test_an_adapter_that_is_not_there_is_not_found(adapted: Any) -> None:
         with pytest.raises(NotFoundError) as caught:
             await client.generate("x", model="sqk").answer()
         assert caught.value.field == "model"
-    async with httpx.AsyncClient(base_url=adapted.http_url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=adapted.http_url) as http:
         answer = await http.post("/v1/completions", json={"model": "sqk", "prompt": "x"})
         told = answer.json()["error"]
         assert (told["code"], told["param"]) == ("model_not_found", "model")
@@ -155,7 +155,7 @@ async def test_a_lost_stream_goes_on_only_where_the_adapter_is_the_same(empty_st
 
 
 async def test_what_is_recorded_names_adapters_that_exist(adapted: Any, capsys: Any) -> None:
-    async with httpx.AsyncClient(base_url=adapted.http_url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=adapted.http_url) as http:
         for name in ("sql", "no-such-name"):
             asked = {"model": name, "prompt": "xxx", "max_tokens": 16}
             await http.post("/v1/completions", json=asked)

@@ -65,7 +65,7 @@ async def completed(http: httpx.AsyncClient, model: str, prompt: str = "abc") ->
 
 async def test_an_alias_means_a_model_says_which_and_moves(two: Any) -> None:
     async with (
-        httpx.AsyncClient(base_url=two.http_url, timeout=30) as http,
+        httpx.AsyncClient(base_url=two.http_url) as http,
         AsyncClient(two.grpc_address) as client,
     ):
 
@@ -96,7 +96,7 @@ async def test_an_alias_means_a_model_says_which_and_moves(two: Any) -> None:
         await AliasAdministration(two.client, two.cluster).remove("gpt")
 
         async def unknown() -> bool:
-            body = {"model": "gpt", "prompt": "abc"}
+            body = {"model": "gpt", "prompt": "abc", "max_tokens": 2}
             return (await http.post("/v1/completions", json=body)).status_code == 404
 
         await eventually(unknown)
@@ -104,7 +104,7 @@ async def test_an_alias_means_a_model_says_which_and_moves(two: Any) -> None:
 
 async def test_a_part_of_the_conversations_goes_to_each_target(two: Any) -> None:
     await point(two, "split", **{two.model: 1, OTHER: 1})
-    async with httpx.AsyncClient(base_url=two.http_url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=two.http_url) as http:
 
         async def listed() -> bool:
             found = (await http.get("/v1/models")).json()["data"]
@@ -138,7 +138,7 @@ async def test_a_model_of_the_name_comes_before_the_alias(two: Any) -> None:
         if query.context.model == "later"
         else place(query)
     )
-    async with httpx.AsyncClient(base_url=two.http_url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=two.http_url) as http:
 
         async def served() -> bool:
             body = {"model": "later", "prompt": "abc", "max_tokens": 2}

@@ -38,7 +38,7 @@ async def test_models_and_answers_say_it(inexact: Any) -> None:
         ):
             stream = client.generate("x", model=model.name, max_tokens=2, **options)
             assert (await stream.answer()).exact_continuation is exact, options
-    async with httpx.AsyncClient(base_url=inexact.http_url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=inexact.http_url) as http:
         (listed,) = (await http.get("/v1/models")).json()["data"]
         assert listed["exact_continuation"] is False
         body = {"model": listed["id"], "prompt": "x", "max_tokens": 2}
@@ -59,7 +59,7 @@ async def test_others_say_that_they_have_it(stage: Any) -> None:
         assert model.inexact_reason == "it has AMX"
         stream = client.generate("x", model=stage.model, max_tokens=2)
         assert (await stream.answer()).exact_continuation
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=stage.http_url) as http:
         (listed,) = (await http.get("/v1/models")).json()["data"]
         assert listed["exact_continuation"] is True
         assert (listed["engine"], listed["dtype"]) == ("torch", "bfloat16")
@@ -99,7 +99,7 @@ async def test_over_http_the_last_event_says_that_it_was_lost(inexact: Any) -> N
     body = {"model": inexact.model, "prompt": "x", "max_tokens": 40, "stream": True}
     events: list[str] = []
     async with (
-        httpx.AsyncClient(base_url=inexact.http_url, timeout=30) as http,
+        httpx.AsyncClient(base_url=inexact.http_url) as http,
         http.stream("POST", "/v1/completions", json=body) as answer,
     ):
         async for line in answer.aiter_lines():

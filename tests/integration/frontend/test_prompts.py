@@ -48,7 +48,7 @@ def prompt_of(stage: Any) -> str:
 
 
 async def over_http(stage: Any, path: str, body: Mapping[str, Any]) -> BatonError | None:
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=stage.http_url) as client:
         answer = await client.post(path, json={"model": stage.model, "max_tokens": 1, **body})
     if answer.is_success:
         return None

@@ -73,7 +73,7 @@ async def test_a_call_that_resumes_takes_over(slow: Any) -> None:
 
 
 async def test_http_says_409_of_an_execution_whatever_its_content(slow: Any) -> None:
-    async with httpx.AsyncClient(base_url=slow.http_url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=slow.http_url) as http:
 
         async def post(prompt: str | list[str], execution_id: str) -> httpx.Response:
             body = {"model": slow.model, "prompt": prompt, "max_tokens": 30}
@@ -101,7 +101,7 @@ async def test_http_says_409_of_an_execution_whatever_its_content(slow: Any) -> 
 
 
 async def test_a_request_id_is_a_name_that_many_requests_may_have(slow: Any) -> None:
-    async with httpx.AsyncClient(base_url=slow.http_url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=slow.http_url) as http:
 
         async def post(**fields: Any) -> tuple[int, str]:
             body = {"model": slow.model, "prompt": "a", "max_tokens": 10, **fields}

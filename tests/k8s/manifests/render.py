@@ -19,7 +19,7 @@ RENDERINGS = tuple(
     for path in sorted((K8S / kind).iterdir())
 )
 """Every overlay, and every component."""
-RENDER_SECONDS = 60
+RENDER_SECONDS = 100
 _ENVIRONMENT = {**os.environ, "GOGC": "off", "GOMAXPROCS": "1"}
 """It ends before what it allocates is much: collecting it costs a quarter of the CPU."""
 _TOGETHER = """\

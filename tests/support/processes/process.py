@@ -60,7 +60,7 @@ class ServiceProcess:
 
     async def metrics(self) -> dict[str, float]:
         """Return its metrics at /metrics, by name with labels."""
-        async with httpx.AsyncClient(timeout=30) as http:
+        async with httpx.AsyncClient() as http:
             answer = await http.get(f"http://{self.instance.metrics_address}/metrics")
         return parse_metrics(answer.text)
 

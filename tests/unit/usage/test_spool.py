@@ -16,10 +16,11 @@ from baton.usage.record import UsageRecord, encode
 from baton.usage.recording import recording
 from baton.usage.report.files import RecordFiles, files_of
 from baton.usage.sinks.base import SinkError
-from baton.usage.sinks.jsonl import JsonlSink
+from baton.usage.sinks.jsonl import PATTERN, JsonlSink
 from baton.usage.spool.delivery import Delivery
 from baton.usage.spool.spool import REQUEST_BYTES, Spool
 from baton.usage.spool.writer import SegmentWriter
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.usage.records import ListSink, begun, crashed, ended, usage_settings
 from tests.support.wait import eventually, wait_for
 
@@ -32,6 +33,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sink that failed is tried again soon."""
     monkeypatch.setattr("baton.usage.spool.delivery._FIRST_RETRY_SECONDS", FAST)
     monkeypatch.setattr("baton.usage.spool.delivery._LONGEST_RETRY_SECONDS", 4 * FAST)
+
+
+def lines_of(files: Path) -> list[bytes]:
+    """Return what a `JsonlSink` has written."""
+    return [line for path in files.glob(PATTERN) for line in path.read_bytes().splitlines()]
 
 
 @asynccontextmanager
@@ -252,13 +258,14 @@ async def test_files_have_each_record_once_although_a_crash_doubled_some(tmp_pat
     spool_path, files = tmp_path / "spool", tmp_path / "files"
     settings = usage_settings(spool_path, jsonl_path=files, jsonl_file_bytes=64 * 1024)
     records = [begun(str(number)) for number in range(1500)]
-    async with recording(settings) as spool:
-        assert spool is not None
+    async with Spool(spool_path, settings, [JsonlSink.name]) as spool:
         for record in records:
             spool.begin(record)
             spool.end(ended(record))
-        await spool.flush(5)
-        left = crashed(spool_path, tmp_path / "crash")  # before the sink has all
+        await spool.flush(DEADLINE_SECONDS)
+        left = crashed(spool_path, tmp_path / "crash")  # before a sink has any
+        async with Delivery(spool, JsonlSink(files, settings.jsonl_file_bytes)):
+            await eventually(lambda: len(lines_of(files)) == len(records))
     again = usage_settings(left, jsonl_path=files, jsonl_file_bytes=64 * 1024)
     async with recording(again):
         await eventually(lambda: not list(left.glob("*/0*1")))

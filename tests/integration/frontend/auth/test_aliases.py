@@ -16,7 +16,7 @@ async def test_keys_for_an_alias_or_for_what_it_means(keys: Keys) -> None:
     _, by_alias = await keys.key(models=("gpt",))
     _, by_model = await keys.key(models=(stage.model,))
     _, by_other = await keys.key(models=(OTHER,))
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=stage.http_url) as http:
 
         async def status(secret: str, model: str) -> int:
             body = {"model": model, "prompt": "abc", "max_tokens": 2}

@@ -29,7 +29,7 @@ COST = PROMPT * INPUT_PRICE + OUTPUT * OUTPUT_PRICE
 
 async def ask(keys: Keys, secret: str, url: str = "", **body: Any) -> httpx.Response:
     asked = {"model": keys.stage.model, "messages": [{"role": "user", "content": "hi"}]}
-    async with httpx.AsyncClient(base_url=url or keys.stage.http_url, timeout=20) as client:
+    async with httpx.AsyncClient(base_url=url or keys.stage.http_url) as client:
         sent = {**asked, "max_tokens": OUTPUT, **body}
         return await client.post("/v1/chat/completions", json=sent, headers=bearer(secret))
 

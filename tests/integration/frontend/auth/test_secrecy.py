@@ -84,7 +84,7 @@ async def ask_http(url: str, model: str, secret: str, good: str) -> list[str]:
     """Put a secret everywhere in requests; return all that was answered."""
     told: list[str] = []
     chat, mine = "/v1/chat/completions", bearer(good)
-    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=url) as client:
 
         async def ask(method: str, path: str, **given: Any) -> None:
             answer = await client.request(method, path, **given)

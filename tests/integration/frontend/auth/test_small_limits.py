@@ -45,7 +45,7 @@ async def asker(empty_stage: Any) -> Any:
     await stage.start_frontend({"auth.mode": "keys"})
     keys = Keys(stage, Administration(stage.client, stage.cluster))
     await keys.tenant("acme")
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=stage.http_url) as client:
         made = Asker(keys, client)
         _, free = await keys.key()
 

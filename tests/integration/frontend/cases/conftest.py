@@ -46,5 +46,5 @@ async def asked(local_cluster: Callable[..., Awaitable[LocalCluster]]) -> AsyncI
         combined=1,
         settings={"engine.model_name": MODEL, "engine.threads": 1},
     )
-    async with httpx.AsyncClient(base_url=cluster.http, timeout=60) as http:
+    async with httpx.AsyncClient(base_url=cluster.http) as http:
         yield Asked(cluster, http)

@@ -29,7 +29,7 @@ async def serve(stage: Any, config: dict[str, Any]) -> None:
 
 async def chat(stage: Any, **fields: Any) -> httpx.Response:
     body = {"model": stage.model, "messages": HELLO, "max_tokens": 1, **fields}
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=stage.http_url) as client:
         return await client.post("/v1/chat/completions", json=body)
 
 

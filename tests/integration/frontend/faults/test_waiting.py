@@ -61,7 +61,7 @@ async def test_streams_and_requests_wait_until_a_worker_is_back(stage: Any) -> N
     await eventually(lambda: waiting(stage) == 4)
     later = [asyncio.create_task(text_of(stage, n=2)) for _ in range(4)]
     await eventually(lambda: waiting(stage) == 8)
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=stage.http_url) as http:
         assert (await http.get("/health/ready")).status_code == 200
     # The router knows nothing of it yet: the frontend places on what it sees itself.
     stage.router.place = lambda _: BatonError(Reason.NO_WORKER, "no decode worker")
@@ -108,7 +108,7 @@ async def test_what_waits_is_bounded_and_clients_that_leave_make_room(stage: Any
     calls = [stage.stub().Generate(generate(stage)) for _ in range(12)]
     reading = [asyncio.create_task(call.read()) for call in calls]
     await eventually(lambda: waiting(stage) == 12)
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=stage.http_url) as http:
         body = {"model": stage.model, "prompt": "x"}
         refused = await http.post("/v1/completions", json=body)
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
@@ -129,7 +129,7 @@ async def test_what_waits_is_bounded_and_clients_that_leave_make_room(stage: Any
 
 async def test_a_deadline_that_passes_in_the_wait(stage: Any) -> None:
     await lose_all(stage)
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=stage.http_url) as http:
         assert (await http.get("/v1/models")).json()["data"]
     with pytest.raises(Exception, match="DEADLINE_EXCEEDED"):
         async for _ in stage.stub().Generate(generate(stage), timeout=0.3):

@@ -259,7 +259,7 @@ async def test_what_only_grpc_can_say(stage: Any) -> None:
 
 async def test_structured_output_is_refused_by_name_on_both_surfaces(stage: Any) -> None:
     schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=stage.http_url) as client:
         for path, body in (
             ("/v1/chat/completions", _messages({"role": "user", "content": "x"})),
             ("/v1/completions", {"prompt": "x"}),
@@ -295,7 +295,7 @@ async def test_a_tokenizer_without_bytes_refuses_forms_on_both_surfaces(empty_st
     asked = {"model": stage.model, **_messages({"role": "user", "content": "x"})}
     json_object = {**asked, "response_format": {"type": "json_object"}}
     told = "is not supported: tokenizer.json cannot be used for grammars"
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=stage.http_url) as client:
         answer = await client.post("/v1/chat/completions", json=json_object)
         error = answer.json()["error"]
         assert (error["code"], error["param"]) == ("unsupported_parameter", "response_format")
@@ -330,7 +330,7 @@ async def test_documented_parameters_are_refused_by_name(stage: Any) -> None:
         "best_of": 1,
         "max_tokens": 1,
     }
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=stage.http_url) as client:
         for name, value in wrong.items():
             answer = await client.post("/v1/chat/completions", json={**body, name: value})
             told = answer.json()["error"]
@@ -344,7 +344,7 @@ async def test_other_ways_to_be_wrong_on_http(stage: Any) -> None:
     model = {"model": stage.model}
     said = {**model, **_messages({"role": "user", "content": "x"})}
     image = [{"type": "image_url", "image_url": {"url": "x"}}]
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=stage.http_url) as client:
         for path, body, code, field in (
             (text, {**model, "prompt": "x", "temprature": 1}, "invalid_value", "temprature"),
             (text, {**model, "prompt": "x", "suffix": "y"}, "unsupported_parameter", "suffix"),
@@ -410,7 +410,7 @@ async def test_other_ways_to_be_wrong_on_http(stage: Any) -> None:
 
 async def test_bodies_have_a_limit(stage: Any) -> None:
     limit = 4 * 1024 * 1024
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=20.0) as client:
+    async with httpx.AsyncClient(base_url=stage.http_url) as client:
         path, kind = "/v1/chat/completions", {"content-type": "application/json"}
         answer = await client.post(path, content=b" " * (limit + 1), headers=kind)
         assert answer.status_code == 413
@@ -465,7 +465,7 @@ async def test_heads_have_a_limit(stage: Any) -> None:
             assert (await reader.readline()).startswith(b"HTTP/1.1 431 ")
     finally:
         writer.close()
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=stage.http_url) as client:
         answer = await client.get("/health", headers={"x": "a" * 32768})
         assert answer.status_code == 200
 

@@ -23,7 +23,7 @@ async def test_special_tokens_of_clients(
 
     async def of_messages_by_http(role: str) -> list[int]:
         body = {"model": stage.model, "messages": [{"role": role, "content": FORGED}]}
-        async with httpx.AsyncClient(base_url=stage.http_url, timeout=30) as http:
+        async with httpx.AsyncClient(base_url=stage.http_url) as http:
             answer = await http.post("/v1/chat/completions", json={**body, "max_tokens": 1})
             assert answer.status_code == 200, answer.text
             return list((await http.post("/tokenize", json=body)).json()["tokens"])
@@ -35,7 +35,7 @@ async def test_special_tokens_of_clients(
 
     async def of_a_prompt_by_http() -> list[int]:
         body = {"model": stage.model, "prompt": FORGED}
-        async with httpx.AsyncClient(base_url=stage.http_url, timeout=30) as http:
+        async with httpx.AsyncClient(base_url=stage.http_url) as http:
             return list((await http.post("/tokenize", json=body)).json()["tokens"])
 
     async def of_a_prompt_by_grpc() -> list[int]:

@@ -94,7 +94,7 @@ def drain(stage: Any) -> asyncio.Task[None]:
 
 async def is_draining(stage: Any) -> None:
     async def unready() -> bool:
-        async with httpx.AsyncClient(timeout=30) as http:
+        async with httpx.AsyncClient() as http:
             return (await http.get(f"{stage.http_url}/health/ready")).status_code == 503
 
     await eventually(unready)

@@ -75,7 +75,7 @@ async def test_a_frontend_without_workers_serves_a_kept_model_when_one_comes(
 
     stage.router.place = place
     await stage.start_frontend({"limits.wait_for_worker_seconds": 0.05})
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=stage.http_url) as http:
         assert (await http.get("/health")).status_code == 200
         names = [one["id"] for one in (await http.get("/v1/models")).json()["data"]]
         assert names == [stage.model]
@@ -106,7 +106,7 @@ async def test_a_request_for_a_kept_model_wakes_its_pools(
             for role in ("prefill", "decode", "combined")
         }
 
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=stage.http_url) as http:
         asked = asyncio.create_task(say_hi(http, stage.model))
         await eventually(lambda: needed() == {1.0}, 15)
         asked.cancel()
@@ -127,7 +127,7 @@ async def test_a_request_fails_when_no_worker_was_started_in_time(
     await stage.start_frontend(
         {"limits.wait_for_worker_seconds": 0.01, "cluster.model_start_seconds": 0.3}
     )
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=stage.http_url) as http:
         answer = await say_hi(http, stage.model)
     assert answer.status_code == 503
     assert "none appeared within 0.3 s" in answer.json()["error"]["message"]

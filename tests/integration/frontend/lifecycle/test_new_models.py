@@ -34,7 +34,7 @@ async def front(request: pytest.FixtureRequest, empty_stage: Any) -> Any:
         }
     )
     empty_stage.http = await empty_stage.stack.enter_async_context(
-        httpx.AsyncClient(base_url=empty_stage.http_url, timeout=30)
+        httpx.AsyncClient(base_url=empty_stage.http_url)
     )
     return empty_stage
 
@@ -97,7 +97,7 @@ async def test_a_frontend_that_starts_without_etcd_refuses_clients_until_it_is_t
         await etcd.cut()
         await empty_stage.add("d0", DECODE)
         await empty_stage.begin_frontend({"etcd.endpoints": (etcd.address,)})
-        async with httpx.AsyncClient(base_url=empty_stage.http_url, timeout=30) as http:
+        async with httpx.AsyncClient(base_url=empty_stage.http_url) as http:
             empty_stage.http = http
             await asyncio.sleep(FIRST_LIST_SECONDS + 0.2)  # it goes on without the list
             assert not await listed(empty_stage)

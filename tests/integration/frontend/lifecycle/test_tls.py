@@ -39,7 +39,7 @@ async def test_openai_over_https(secure_stage: Any) -> None:
 
     url = secure_stage.http_url.replace("http://", "https://")
     messages: Any = [{"role": "user", "content": "hi"}]
-    http = httpx.AsyncClient(verify=client_context(), timeout=30)
+    http = httpx.AsyncClient(verify=client_context())
     async with openai.AsyncOpenAI(
         base_url=f"{url}/v1", api_key="none", max_retries=0, http_client=http
     ) as client:
@@ -54,7 +54,7 @@ async def test_openai_over_https(secure_stage: Any) -> None:
 async def test_https_speaks_http1_and_plain_http_is_refused(secure_stage: Any) -> None:
     address = secure_stage.frontend.instance.http_address
     context = client_context("h2", "http/1.1")
-    async with httpx.AsyncClient(verify=context, timeout=30) as client:
+    async with httpx.AsyncClient(verify=context) as client:
         answer = await client.get(f"https://{address}/health")
         assert (answer.status_code, answer.http_version) == (200, "HTTP/1.1")
         tls = answer.extensions["network_stream"].get_extra_info("ssl_object")

@@ -75,7 +75,7 @@ class Billing:
     @asynccontextmanager
     async def client(self, secret: str) -> AsyncIterator[httpx.AsyncClient]:
         url = self.keys.stage.http_url
-        async with httpx.AsyncClient(base_url=url, headers=bearer(secret), timeout=20) as client:
+        async with httpx.AsyncClient(base_url=url, headers=bearer(secret)) as client:
             yield client
 
     def openai(self, secret: str) -> "openai.AsyncOpenAI":

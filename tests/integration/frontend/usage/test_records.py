@@ -159,7 +159,7 @@ async def test_without_room_only_those_with_a_budget_are_refused(
     await stage.set({**usage, "usage.spool_bytes": 1024 * 1024})
     release = stage.worker("p0").script.first_token
     release.clear()
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=20) as client:
+    async with httpx.AsyncClient(base_url=stage.http_url) as client:
 
         def ask() -> "asyncio.Task[httpx.Response]":
             made = client.post("/v1/completions", json=body(stage, prompt=LONG))
