@@ -7,12 +7,16 @@ endpoints = ["10.0.0.1:2379"]
 
 [frontend.http]               # of one process; wins over the same group above
 port = 9000
+
+[models.qwen3]                # a model of `baton up`, which no process reads
+path = "models/qwen3"
 """
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from baton.settings.models import MODELS, ModelSettings, models_of
 from baton.settings.names import SettingName, fields_of
 from baton.settings.processes import SERVICE_SETTINGS
 from baton.settings.sources import Given, StartupError, near
@@ -37,7 +41,10 @@ def from_file(path: Path, process: str, names: Sequence[SettingName]) -> dict[st
     everywhere = {name.path for kind in SERVICE_SETTINGS.values() for name in fields_of(kind)} | {
         name.path for name in names
     }
-    general = {key: value for key, value in content.items() if key not in SERVICE_SETTINGS}
+    models_of(path, content)
+    general = {
+        key: value for key, value in content.items() if key not in (*SERVICE_SETTINGS, MODELS)
+    }
     own = {name.path for name in names}
     found = {at: value for at, value in _flatten(path, general, everywhere, ()) if at in own}
     keys = {at: ".".join(at) for at in found}
@@ -51,6 +58,15 @@ def from_file(path: Path, process: str, names: Sequence[SettingName]) -> dict[st
             found |= values
             keys |= {at: ".".join((section, *at)) for at in values}
     return {".".join(at): Given(value, "file", str(path), keys[at]) for at, value in found.items()}
+
+
+def models_in(path: Path) -> dict[str, ModelSettings]:
+    """Return the models that a file describes for `baton up`, by name.
+
+    Raises:
+        StartupError: the file cannot be read, or describes one wrongly.
+    """
+    return models_of(path, _parse(path))
 
 
 def _parse(path: Path) -> dict[str, object]:

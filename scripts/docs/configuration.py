@@ -45,6 +45,8 @@ max_running = 128
 
 The processes are `frontend`, `router`, `prefill`, `decode`, `kvstore` and `picker`. Write bytes as numbers or as text
 such as `"512MiB"`. A table or key that no process knows is an error in every process.
+`[models.NAME]` tables describe the models of `baton up` ([models.md](models.md#on-one-machine)); processes only
+check them.
 
 ## The environment
 

@@ -9,9 +9,9 @@ from rich.text import Text
 
 import baton
 from baton.cli.cluster.local.cluster import RunningCluster, run
-from baton.cli.cluster.local.files.model_files import find
+from baton.cli.cluster.local.models.find import find_models
 from baton.cli.cluster.local.output.banner import program
-from baton.cli.cluster.local.plan import summary
+from baton.cli.cluster.local.spec import summary
 from baton.cli.shared.errors import EXIT_FAILED, CommandError
 from baton.cli.shared.options import ClusterOptions
 from baton.cli.shared.render import AnswerPrinter, print_steps, usage_line
@@ -34,7 +34,9 @@ def demo(options: ClusterOptions, console: Console, errors: Console) -> bool:
     Raises:
         CommandError: the cluster cannot start, or a question was not answered.
     """
-    model = find(options.model, with_weights=options.engine != "sim")
+    models = find_models(options)
+    if len(models) > 1:
+        raise CommandError("`baton demo` shows one model: start several with `baton up`.")
     console.print(f"Starting Baton {baton.__version__} …")
 
     async def converse(cluster: RunningCluster) -> None:
@@ -48,7 +50,7 @@ def demo(options: ClusterOptions, console: Console, errors: Console) -> bool:
         except BatonClientError as error:
             raise CommandError(f"The request failed: {error}", EXIT_FAILED) from error
 
-    ended = run(options, model, converse, errors, demo=True)
+    ended = run(options, models, converse, errors, demo=True)
     if not ended.interrupted:
         console.print(
             f"\nStopped. Start a cluster that keeps running with `{program('baton')} up`.",
@@ -64,12 +66,13 @@ async def _busy(client: AsyncClient, cluster: RunningCluster) -> AsyncIterator[N
     For an idle decode worker, computing prompts itself is fastest. Next to running streams it takes
     longer, so that the router chooses a prefill worker, which the demo is meant to show.
     """
+    decode_workers = sum(spec.service == "decode" for spec in cluster.specs)
     async with AsyncExitStack() as streams:
-        for number in range(cluster.decode_workers):
+        for number in range(decode_workers):
             stream = await streams.enter_async_context(
                 client.generate(
                     f"Story {number}",
-                    model=cluster.model,
+                    model=cluster.models[0].name,
                     max_tokens=BUSY_TOKENS,
                     ignore_eos=True,
                 )
@@ -87,7 +90,7 @@ async def _converse(cluster: RunningCluster, console: Console) -> None:
             begun = time.monotonic()
             printer = AnswerPrinter(console)
             stream = client.chat(
-                messages, model=cluster.model, max_tokens=ANSWER_TOKENS, temperature=0.0
+                messages, model=cluster.models[0].name, max_tokens=ANSWER_TOKENS, temperature=0.0
             )
             async with stream:
                 async for event in stream:

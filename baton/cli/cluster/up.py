@@ -7,7 +7,7 @@ from rich.console import Console
 import baton
 from baton.cli.admin.tenancy.commands import ensure_default_tenant
 from baton.cli.cluster.local.cluster import RunningCluster, run
-from baton.cli.cluster.local.files.model_files import find
+from baton.cli.cluster.local.models.find import find_models
 from baton.cli.cluster.local.output.banner import banner
 from baton.cli.shared.errors import EXIT_FAILED, CommandError
 from baton.cli.shared.options import ClusterOptions
@@ -30,9 +30,9 @@ def up(options: ClusterOptions, console: Console, errors: Console) -> None:
             console.print(line, soft_wrap=True, highlight=False)
         await asyncio.Event().wait()
 
-    model = find(options.model, with_weights=options.engine != "sim")
+    models = find_models(options)
     console.print(f"Starting Baton {baton.__version__} …")
-    ended = run(options, model, serve, errors)
+    ended = run(options, models, serve, errors)
     console.print(f"Stopped. Logs: {ended.logs}", soft_wrap=True, highlight=False)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from baton.cli.models.options import PullOptions
-from baton.cli.shared.options import FrontendOptions, expand_options
+from baton.cli.shared.options import FrontendOptions, expand_options, list_command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +25,19 @@ def models(
     """List the models of a cluster, or download models for it."""
     if context.invoked_subcommand is not None:
         return
+    address = options.resolve()
+    from baton.cli.chat import models as run
+
+    run(address, options, _console(), json)
+
+
+@list_command(models_app)
+@expand_options
+def ls(
+    options: FrontendOptions,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the models of a cluster."""
     address = options.resolve()
     from baton.cli.chat import models as run
 

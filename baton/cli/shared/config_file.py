@@ -31,6 +31,7 @@ def take_defaults(context: typer.Context, path: Path | None) -> Path | None:
     """
     if path is None:
         return None
+    _require_one_source(path)
     processes = dict.fromkeys(process for process, _ in _OPTIONS.values())
     given = {process: given_in_file(path, process) for process in processes}
     context.default_map = {
@@ -38,7 +39,30 @@ def take_defaults(context: typer.Context, path: Path | None) -> Path | None:
         for option, (process, name) in _OPTIONS.items()
         if name in given[process]
     }
+    if "model" in context.default_map:  # may be given several times
+        context.default_map["model"] = [context.default_map["model"]]
     return path
+
+
+def _require_one_source(path: Path) -> None:
+    """Check that a file does not name models in two ways.
+
+    Raises:
+        CommandError: it does, or it cannot be read.
+    """
+    from baton.cli.shared.errors import CommandError
+    from baton.settings import StartupError
+    from baton.settings.file import models_in
+
+    try:
+        models = models_in(path)
+    except StartupError as error:
+        raise CommandError(str(error)) from error
+    if models and "engine.model" in given_in_file(path, "decode"):
+        raise CommandError(
+            f"{path} has engine.model and models.{next(iter(models))}: `baton up` takes its models "
+            "from one of them. Remove engine.model, or all of models."
+        )
 
 
 def given_in_file(path: Path, process: str) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Options shared by commands, as dataclasses, and the decorator that expands them."""
 
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
     from baton.cli.shared.cluster_address import ClusterAddress
     from baton.client import Options
+
+
+MODEL_ENV = "BATON_ENGINE_MODEL"
 
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -76,6 +80,14 @@ def endpoints(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def one_model_of_environment(context: typer.Context, value: list[str] | None) -> list[str]:
+    """Return the values of --model, or that of its variable, as one even with spaces in it."""
+    source = context.get_parameter_source("model")
+    given = source is not None and source.name == "COMMANDLINE"
+    variable = os.environ.get(MODEL_ENV, "")
+    return [variable] if variable and not given else list(value or ())
+
+
 EtcdEndpoint = Annotated[
     str,
     typer.Option(help="etcd endpoints, host:port[,host:port…].", envvar="BATON_ETCD_ENDPOINTS"),
@@ -111,13 +123,21 @@ class WorkerOptions:
     decode: Annotated[int, typer.Option(help="Number of decode workers.")] = 2
     combined: Annotated[int, typer.Option(help="Number of workers that prefill and decode.")] = 0
     model: Annotated[
-        Path | None,
-        typer.Option(help="Hugging Face checkpoint directory.", envvar="BATON_ENGINE_MODEL"),
+        list[str] | None,
+        typer.Option(
+            metavar="PATH[:OPTION=VALUE,...]",
+            help=(
+                "Hugging Face checkpoint directory; again for each further model. Its options: "
+                "name, prefill, decode, combined, dtype, engine. Default: BATON_ENGINE_MODEL, "
+                "then Baton Tiny."
+            ),
+            callback=one_model_of_environment,
+        ),
     ] = None
     model_name: Annotated[
         str,
         typer.Option(
-            help="Model name in requests. Default: the directory's name.",
+            help="Name of the only model in requests. Default: the directory's name.",
             envvar="BATON_ENGINE_MODEL_NAME",
         ),
     ] = ""

@@ -11,6 +11,7 @@ from baton.cli.cluster.local.plan import plan, shared_niceness, small_memory
 from baton.cli.shared.config_file import given_variables
 from baton.cli.shared.errors import CommandError
 from baton.cli.shared.options import ClusterOptions, expand_options
+from tests.unit.cli.cluster.test_plan import models_of
 
 FILE = """
 [etcd]
@@ -60,7 +61,8 @@ def test_options_default_to_the_file_and_win_over_it(
 
 
 def test_every_process_of_the_cluster_reads_the_file(config: Path) -> None:
-    for spec in plan(ClusterOptions(config=config), Path("/models/tiny"), (), (0, 1)):
+    options = ClusterOptions(config=config)
+    for spec in plan(options, models_of(options), (), (0, 1)):
         assert spec.settings["BATON_CONFIG"] == str(config)
 
 
@@ -95,3 +97,22 @@ def test_config_show_tells_which_file_a_value_is_from(
     (line,) = [line for line in result.output.splitlines() if "BATON_HTTP_PORT" in line]
     assert line.split() == ["BATON_HTTP_PORT", "file", "9000"]
     assert f"file: {config}" in result.output.splitlines()
+
+
+def test_the_variable_of_a_model_is_one_value_and_options_win(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "baton.toml"
+    config.write_text('[engine]\nmodel = "/in/the file"\n')
+    monkeypatch.delenv("BATON_ENGINE_MODEL", raising=False)
+    assert options_of("--config", str(config)).model == ["/in/the file"]
+    monkeypatch.setenv("BATON_ENGINE_MODEL", "/a path/with spaces")
+    assert options_of("--config", str(config)).model == ["/a path/with spaces"]
+    assert options_of("--model", "/a", "--model", "/b").model == ["/a", "/b"]
+
+
+def test_models_are_named_in_one_way(tmp_path: Path) -> None:
+    config = tmp_path / "baton.toml"
+    config.write_text('[decode.engine]\nmodel = "/a"\n[models.b]\npath = "/b"\n')
+    with pytest.raises(CommandError, match=r"has engine.model and models.b: .* from one of them"):
+        options_of("--config", str(config))

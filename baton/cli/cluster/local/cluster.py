@@ -12,25 +12,18 @@ from typing import NamedTuple
 from rich.console import Console
 
 from baton.cli.cluster.local.compiling.background import compile_router
-from baton.cli.cluster.local.compiling.operators import EngineOperators
 from baton.cli.cluster.local.database import POSTGRES, own_database
 from baton.cli.cluster.local.files.local_clusters import LocalCluster, running_clusters
 from baton.cli.cluster.local.files.metric_targets import keep_targets
+from baton.cli.cluster.local.files.model_files import bundled_model
 from baton.cli.cluster.local.files.rundir import RunDirectory
+from baton.cli.cluster.local.models.local_model import LocalModel
+from baton.cli.cluster.local.models.memory import require_memory
 from baton.cli.cluster.local.output.report import Reporter
 from baton.cli.cluster.local.output.running_requests import running_requests, waiting_sentence
-from baton.cli.cluster.local.plan import (
-    HOST,
-    MAX_WORKERS,
-    ProcessSpec,
-    available_cores,
-    plan,
-    pools_of,
-    shared_niceness,
-    small_memory,
-)
-from baton.cli.cluster.local.ports import require_free
-from baton.cli.cluster.local.processes.child import Child, ServiceProcess
+from baton.cli.cluster.local.plan import available_cores, plan, shared_niceness, small_memory
+from baton.cli.cluster.local.preparation import Preparation
+from baton.cli.cluster.local.processes.child import Child
 from baton.cli.cluster.local.processes.supervisor import ETCD, Supervisor
 from baton.cli.cluster.local.scaling.autoscaler import Autoscaler
 from baton.cli.cluster.local.scaling.bounds import (
@@ -39,31 +32,20 @@ from baton.cli.cluster.local.scaling.bounds import (
     router_settings,
     worker_settings,
 )
+from baton.cli.cluster.local.spec import ProcessSpec, pools_of
 from baton.cli.shared.config_file import given_variables
 from baton.cli.shared.errors import CommandError
 from baton.cli.shared.options import ClusterOptions
 from baton.cluster.etcd.local import LocalEtcd
-from baton.engine.support.preflight import check_engine
 from baton.host.ports import held_port
 from baton.internal.v1.cluster_pb2 import ModelCard
-from baton.settings import (
-    SERVICE_SETTINGS,
-    FrontendSettings,
-    ProcessSettings,
-    StartupError,
-    WorkerSettings,
-    fields_of,
-    load,
-)
-from baton.settings.names import CONFIG_ENV, CONFIG_FLAG
+from baton.settings import FrontendSettings, KvStoreSettings, WorkerSettings
+from baton.settings.models import MAX_WORKERS
 from baton.telemetry import logs
 
-HISTORY_ENV = "BATON_HISTORY_PATH"
 NOTICE_ENV = "BATON_LIMITS_DRAIN_NOTICE_SECONDS"
 NOTICE_SECONDS = 0.3
 """Delay for local clients, unless set otherwise: there is no load balancer that must react."""
-STOP_SLACK_SECONDS = 2.0
-"""Time after its drain period at which a process is killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +55,7 @@ class RunningCluster:
     specs: tuple[ProcessSpec, ...]
     name: str
     """Name by which commands find it."""
-    model: str
+    models: tuple[LocalModel, ...]
     etcd: tuple[str, ...]
     grpc: str
     http: str
@@ -83,10 +65,8 @@ class RunningCluster:
     """File with the addresses of metrics, for Prometheus."""
     metrics: Mapping[str, str]
     """`host:port` of each instance's /metrics, by ID."""
-    card: ModelCard | None
-    """Model card published by the workers; None: not yet."""
-    decode_workers: int
-    """Workers that decode, combined ones included."""
+    cards: Mapping[str, ModelCard | None]
+    """Card of each model that its workers published, by name; None: not yet."""
     start_seconds: float
     tls: bool = False
     """Whether clients use TLS."""
@@ -112,7 +92,7 @@ class Ended(NamedTuple):
 
 def run(
     options: ClusterOptions,
-    model: Path,
+    models: tuple[LocalModel, ...],
     body: Callable[[RunningCluster], Awaitable[None]],
     console: Console,
     *,
@@ -122,7 +102,7 @@ def run(
 
     Args:
         options: what to run.
-        model: directory of the checkpoint.
+        models: the models to serve.
         body: function that uses the cluster.
         console: where events of processes are printed.
         demo: other commands use the cluster only if they are given its name.
@@ -133,12 +113,12 @@ def run(
     Raises:
         CommandError: the cluster cannot start; its logs are kept.
     """
-    return asyncio.run(_run(options, model, body, Reporter(console), demo))
+    return asyncio.run(_run(options, models, body, Reporter(console), demo))
 
 
 async def _run(
     options: ClusterOptions,
-    model: Path,
+    models: tuple[LocalModel, ...],
     body: Callable[[RunningCluster], Awaitable[None]],
     reporter: Reporter,
     demo: bool,
@@ -159,20 +139,20 @@ async def _run(
         endpoints = own_etcd.endpoints if own_etcd is not None else options.etcd_endpoints
         bounds = parse_bounds(options.autoscale, MAX_WORKERS)
         memory = worker_settings(bounds, given_variables(options.config, "decode"))
-        if options.model is None:
+        if all(model.path == bundled_model().resolve() for model in models) and not options.model:
             services = ("prefill", "decode", "kvstore")
             memory |= small_memory(
                 set().union(*(given_variables(options.config, service) for service in services))
             )
-        drain_seconds, patience, tls = 0.0, 0.0, False
         noticed = NOTICE_ENV in given_variables(options.config, "frontend")
         frontends: dict[str, str] = {} if noticed else {NOTICE_ENV: f"{NOTICE_SECONDS}"}
         database, state = own_database(options.config, options.auth, directory, reporter)
         specs = plan(
             options,
-            model,
+            models,
             endpoints,
             available_cores(),
+            bounds,
             memory,
             {**frontends, **state},
             shared_niceness(given_variables(options.config, "decode")),
@@ -181,40 +161,30 @@ async def _run(
         pools = pools_of(specs)
         parked: set[str] = set()
         if bounds is not None:
-            parked = {name for names in pools.values() for name in names[bounds.first :]}
+            parked = {name for pool in pools for name in pool.ids[bounds.first :]}
         first = tuple(spec for spec in specs if spec.id not in parked)
         children: dict[str, Child] = {} if own_etcd is None else {ETCD: own_etcd}
         if database is not None:
             children[POSTGRES] = database
-        operators = EngineOperators(reporter)
-        for spec in specs:
-            settings = _settings_of(spec)
-            environment = dict(spec.settings)
-            if spec.service == "router" and HISTORY_ENV not in given_variables(
-                options.config, spec.service
-            ):
-                environment[HISTORY_ENV] = str(directory.history)
-            if isinstance(settings, WorkerSettings):
-                _check_engine(settings)
-                given = given_variables(options.config, spec.service)
-                environment |= operators.settings_for(settings.engine, given)
-            if settings.tls.cert is not None:
-                raise CommandError(
-                    "`baton up` does not support TLS inside the cluster: unset BATON_TLS_CERT and "
-                    f"{spec.service}.tls.cert. docs/security.md describes how processes get "
-                    "certificates."
-                )
-            patience = max(patience, settings.liveness.patience_seconds)
-            if isinstance(settings, FrontendSettings):
-                _require_ports(settings)
-                drain_seconds = settings.drain_seconds
-                tls = settings.public.tls_cert is not None
-            children[spec.id] = ServiceProcess(
-                spec.service,
-                environment,
-                directory.logs / f"{spec.id}.log",
-                settings.drain_seconds + settings.close_seconds + STOP_SLACK_SECONDS,
-            )
+        preparation = Preparation(options.config, directory, reporter)
+        prepared = [preparation.prepare(spec) for spec in specs]
+        children |= {one.spec.id: one.child for one in prepared}
+        patience = max(one.settings.liveness.patience_seconds for one in prepared)
+        front_settings = next(
+            one.settings for one in prepared if isinstance(one.settings, FrontendSettings)
+        )
+        require_memory(
+            (
+                (one.spec.model, one.settings.engine)
+                for one in prepared
+                if isinstance(one.settings, WorkerSettings) and one.spec.id not in parked
+            ),
+            sum(
+                one.settings.store.arena_bytes
+                for one in prepared
+                if isinstance(one.settings, KvStoreSettings)
+            ),
+        )
         compile_router(reporter)
         supervisor = Supervisor(
             children, specs, endpoints, options.cluster, reporter, patience, parked
@@ -225,21 +195,19 @@ async def _run(
             await supervisor.start()
             view = supervisor.view
             front = view.instances["frontend-0"]
-            name = options.model_name or model.name
             cluster = RunningCluster(
                 first,
                 options.cluster,
-                name,
+                models,
                 endpoints,
                 front.address,
                 front.http_address,
                 directory.logs,
                 directory.metric_targets,
                 {spec.id: view.instances[spec.id].metrics_address for spec in first},
-                view.card(name),
-                sum(spec.service == "decode" for spec in first),
+                {model.name: view.card(model.name) for model in models},
                 time.monotonic() - begun,
-                tls,
+                front_settings.public.tls_cert is not None,
                 database.url if database is not None else "",
                 bounds,
             )
@@ -258,9 +226,7 @@ async def _run(
                     keep_targets(view, directory.metric_targets, options.cluster)
                 )
                 if bounds is not None:
-                    scaler = Autoscaler(
-                        supervisor, pools, name, bounds, view.instances.values, reporter
-                    )
+                    scaler = Autoscaler(supervisor, pools, bounds, view.instances.values, reporter)
                     await stack.enter_async_context(scaler)
                 await body(cluster)
         except asyncio.CancelledError:
@@ -272,7 +238,7 @@ async def _run(
                 own = {spec.id for spec in specs}
                 running = await running_requests(i for i in view.instances.values() if i.id in own)
                 with suppress(OSError):  # the terminal may be closed
-                    reporter.info(waiting_sentence(running, drain_seconds))
+                    reporter.info(waiting_sentence(running, front_settings.drain_seconds))
             await supervisor.stop()
         return Ended(bool(interrupted), directory.logs)
 
@@ -300,40 +266,6 @@ def _ports_chosen(options: ClusterOptions) -> Iterator[ClusterOptions]:
             http_port=options.http_port or stack.enter_context(held_port()),
             grpc_port=options.grpc_port or stack.enter_context(held_port()),
         )
-
-
-def _settings_of(spec: ProcessSpec) -> ProcessSettings:
-    """Return the settings that a process will have, from this environment and its own.
-
-    Raises:
-        CommandError: a setting is invalid; the message names it and its allowed values.
-    """
-    settings_type = SERVICE_SETTINGS[spec.service]
-    names = list(fields_of(settings_type))
-    flags = {name.file_env if name.secret else name.env: name.flag for name in names}
-    flags[CONFIG_ENV] = CONFIG_FLAG
-    given = [f"{flags[name]}={value}" for name, value in spec.settings.items() if name in flags]
-    try:
-        return load(settings_type, given, spec.service)
-    except StartupError as error:
-        raise CommandError(str(error)) from error
-
-
-def _check_engine(settings: WorkerSettings) -> None:
-    """Reject a checkpoint that the workers' engine does not support.
-
-    Raises:
-        CommandError: it does not; the message names engines that do.
-    """
-    try:
-        check_engine(settings.engine)
-    except StartupError as error:
-        raise CommandError(str(error)) from error
-
-
-def _require_ports(settings: FrontendSettings) -> None:
-    require_free(settings.http.host or HOST, settings.http.port, "--http-port", "BATON_HTTP_PORT")
-    require_free(settings.grpc.host or HOST, settings.grpc.port, "--grpc-port", "BATON_GRPC_PORT")
 
 
 class _SignalHandler:

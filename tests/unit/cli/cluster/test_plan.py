@@ -4,22 +4,28 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli.cluster.local.plan import (
-    ProcessSpec,
-    StopOrder,
-    engine_threads,
-    plan,
-    shared_niceness,
-    summary,
-)
+from baton.cli.cluster.local.models.local_model import LocalModel, with_defaults
+from baton.cli.cluster.local.models.workers import engine_threads
+from baton.cli.cluster.local.plan import plan, shared_niceness
+from baton.cli.cluster.local.spec import ProcessSpec, StopOrder, summary
 from baton.cli.shared.errors import CommandError
 from baton.cli.shared.options import ClusterOptions
+from baton.settings.models import ModelSettings
 
 MODEL = Path("/models/tiny")
 
 
+def models_of(options: ClusterOptions) -> list[LocalModel]:
+    """One model, as the options alone describe it."""
+    given = ModelSettings(path=MODEL, name=options.model_name or None)
+    return [with_defaults(given, MODEL, options)]
+
+
 def specs_of(options: ClusterOptions, cores: int = 2) -> dict[str, ProcessSpec]:
-    return {spec.id: spec for spec in plan(options, MODEL, ("127.0.0.1:1234",), range(cores))}
+    return {
+        spec.id: spec
+        for spec in plan(options, models_of(options), ("127.0.0.1:1234",), range(cores))
+    }
 
 
 def test_the_default_cluster_has_every_role() -> None:
@@ -142,14 +148,15 @@ def test_decode_engines_have_all_cores_for_operators_that_wait_for_nobody(
 def test_decode_engines_that_share_cores_are_nicer(
     options: ClusterOptions, nice: str | None
 ) -> None:
-    specs = plan(options, MODEL, (), (0, 1), on_shared_cores=shared_niceness(()))
+    specs = plan(options, models_of(options), (), (0, 1), on_shared_cores=shared_niceness(()))
     found = {spec.id: spec.settings.get("BATON_ENGINE_NICE") for spec in specs}
     assert found.pop("decode-0") == nice
     assert set(found.values()) == {None}
 
 
 def test_pinned_engines_compute_on_cores_of_their_own() -> None:
-    specs = plan(ClusterOptions(prefill=1, decode=1, pin=True), MODEL, (), (3, 5, 6, 7))
+    options = ClusterOptions(prefill=1, decode=1, pin=True)
+    specs = plan(options, models_of(options), (), (3, 5, 6, 7))
     cores = {spec.id: spec.settings.get("BATON_ENGINE_CORES") for spec in specs}
     assert (cores.pop("prefill-0"), cores.pop("decode-0")) == ("3,5", "6,7")
     assert {spec.settings.get("BATON_ENGINE_THREADS") for spec in specs} == {None, "2"}
@@ -190,5 +197,32 @@ def test_two_free_ports_are_not_the_same_port() -> None:
 
 
 def test_the_summary_counts_roles() -> None:
-    text = summary(plan(ClusterOptions(prefill=1, decode=3), MODEL, (), (0, 1)))
+    options = ClusterOptions(prefill=1, decode=3)
+    text = summary(plan(options, models_of(options), (), (0, 1)))
     assert text == "1 kvstore, 1 router, 1 prefill, 3 decode, 1 frontend"
+
+
+def test_models_have_pools_of_their_own_and_workers_have_unique_ids() -> None:
+    first = LocalModel("first", MODEL, prefill=1, decode=1, combined=0, dtype="float32")
+    second = LocalModel("second", Path("/models/b"), prefill=0, decode=2, combined=1, engine="sim")
+    specs = {spec.id: spec for spec in plan(ClusterOptions(), [first, second], (), range(8))}
+    of_model = {one: spec.model for one, spec in specs.items() if spec.model}
+    assert of_model == {
+        "prefill-0": "first",
+        "decode-0": "first",
+        "decode-1": "second",
+        "decode-2": "second",
+        "combined-0": "second",
+    }
+    for name, model in of_model.items():
+        settings = specs[name].settings
+        assert settings["BATON_ENGINE_MODEL_NAME"] == model
+        assert settings["BATON_INSTANCE_ID"] == name
+        assert settings["BATON_KV_STORE_ID"] == "kvstore-0"
+        assert settings["BATON_ENGINE_THREADS"] == ("8" if name == "prefill-0" else "1"), name
+    assert specs["decode-1"].settings["BATON_ENGINE_MODEL"] == "/models/b"
+    assert specs["decode-0"].settings["BATON_ENGINE_DTYPE"] == "float32"
+    assert specs["combined-0"].settings["BATON_ENGINE_KIND"] == "sim"
+    assert "BATON_ENGINE_NATIVE_THREADS" not in specs["decode-1"].settings
+    assert specs["decode-0"].settings["BATON_ENGINE_NATIVE_THREADS"] == "2"
+    assert sum(spec.service == "router" for spec in specs.values()) == 1

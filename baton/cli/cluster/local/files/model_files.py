@@ -8,18 +8,9 @@ from baton.host.bundled import root
 DEMO_NAME = "baton-tiny"
 
 
-def find(path: Path | None, with_weights: bool) -> Path:
-    """Return the directory of the checkpoint to serve: the one given, else the demo's.
-
-    Args:
-        path: a directory, or None.
-        with_weights: whether the engine reads the weights.
-
-    Raises:
-        CommandError: the directory or a file in it is missing.
-    """
-    demo = root() / "models" / DEMO_NAME
-    return require(path if path is not None else demo, with_weights)
+def bundled_model() -> Path:
+    """Return the directory of the demo's checkpoint."""
+    return root() / "models" / DEMO_NAME
 
 
 def require(path: Path, with_weights: bool) -> Path:

@@ -10,8 +10,8 @@ from textwrap import wrap
 from rich.text import Text
 
 from baton.cli.cluster.local.cluster import RunningCluster
-from baton.cli.cluster.local.plan import pools_of, summary
 from baton.cli.cluster.local.scaling.bounds import PoolBounds
+from baton.cli.cluster.local.spec import LocalPool, pools_of, summary
 from baton.internal.v1.cluster_pb2 import (
     CONTEXT_LIMIT_CHECKPOINT,
     CONTEXT_LIMIT_KV_MEMORY,
@@ -34,7 +34,7 @@ def banner(cluster: RunningCluster, key: str, width: int | None) -> list[Text]:
         width: columns of the terminal, for the values that are lists and sentences; None: each
             is one line. Addresses, paths and commands are one line in any case, to be copied.
     """
-    model = cluster.model
+    model = cluster.models[0].name
     body = json.dumps(
         {"model": model, "stream": True, "messages": [{"role": "user", "content": "Hello"}]}
     )
@@ -47,9 +47,7 @@ def banner(cluster: RunningCluster, key: str, width: int | None) -> list[Text]:
     lines = [
         f"Ready after {cluster.start_seconds:.1f} s: {summary(cluster.specs)}.",
         f"  cluster  {cluster.name}",
-        f"  model    {model}",
-        *_wrapped("engine", engine(cluster.card) if cluster.card else "", width),
-        *_wrapped("context", context(cluster.card) if cluster.card else "", width),
+        *_models(cluster, width),
         *_wrapped("scaling", scaling(cluster.bounds, pools_of(cluster.specs)), width),
         f"  OpenAI   {cluster.scheme}://{cluster.http}/v1",
         f"  gRPC     {cluster.grpc}",
@@ -65,11 +63,24 @@ def banner(cluster: RunningCluster, key: str, width: int | None) -> list[Text]:
         + f" -H 'content-type: application/json' -d '{body}'",
         f"  {program('python')} -c '{python}'",
         f"  {f'BATON_API_KEY={key} ' if key else ''}{program('baton')} chat "
-        f"--cluster {cluster.name}{' --tls' if cluster.tls else ''}",
+        f"--cluster {cluster.name}{' --tls' if cluster.tls else ''}"
+        f"{f' --model {model}' if len(cluster.models) > 1 else ''}",
         f"  {program('baton')} status --cluster {cluster.name}",
         "Press Ctrl-C to stop the cluster.",
     ]
     return [Text(line) for line in lines]
+
+
+def _models(cluster: RunningCluster, width: int | None) -> list[str]:
+    """Return the lines about the models: each has its own engine and context."""
+    lines = []
+    for model in cluster.models:
+        card = cluster.cards[model.name]
+        workers = f" ({model.pools})" if len(cluster.models) > 1 else ""
+        lines += _wrapped("model", f"{model.name}{workers}", width)
+        lines += _wrapped("engine", engine(card) if card else "", width)
+        lines += _wrapped("context", context(card) if card else "", width)
+    return lines
 
 
 def engine(card: ModelCard) -> str:
@@ -93,10 +104,11 @@ def context(card: ModelCard) -> str:
     return f"{tokens} tokens{reasons.get(card.context_limit, '')}"
 
 
-def scaling(bounds: PoolBounds | None, roles: Iterable[str]) -> str:
+def scaling(bounds: PoolBounds | None, pools: Iterable[LocalPool]) -> str:
     """Return how many workers of each role may run; empty: their number does not change."""
     if bounds is None:
         return ""
+    roles = dict.fromkeys(pool.role for pool in pools)
     ranges = ", ".join(f"{role} {bounds.least} to {bounds.most}" for role in roles)
     return f"{ranges}, as many as the router needs"
 

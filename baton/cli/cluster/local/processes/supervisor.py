@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack, suppress
 from baton.cli.cluster.local.database import POSTGRES
 from baton.cli.cluster.local.output.log_lines import readable
 from baton.cli.cluster.local.output.report import Reporter
-from baton.cli.cluster.local.plan import ProcessSpec
 from baton.cli.cluster.local.processes.child import Child, exit_reason, tail
 from baton.cli.cluster.local.processes.restarts import LIMIT, QUICK_SECONDS, RestartPolicy
 from baton.cli.cluster.local.processes.watchdog import frozen, livez
+from baton.cli.cluster.local.spec import ProcessSpec
 from baton.cli.shared.cluster_view import ClusterView, watch_cluster
 from baton.cli.shared.errors import EXIT_FAILED, EXIT_USAGE, CommandError
 from baton.cli.shared.render import printable

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import NoReturn, Protocol
 
@@ -11,6 +11,7 @@ from baton.autoscaling.needed import NeededReplicas
 from baton.cli.cluster.local.output.report import Reporter
 from baton.cli.cluster.local.output.running_requests import read_metrics
 from baton.cli.cluster.local.scaling.bounds import PoolBounds
+from baton.cli.cluster.local.spec import LocalPool
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, Instance
 from baton.process.background import start_background
 
@@ -35,8 +36,7 @@ class Autoscaler:
 
     Args:
         workers: starts and stops them.
-        pools: ids of the workers of each role, in the order to start them.
-        model: the name that they serve.
+        pools: the pools, of all models.
         bounds: of each pool.
         instances: returns the live instances.
         reporter: prints what changes.
@@ -46,8 +46,7 @@ class Autoscaler:
     def __init__(
         self,
         workers: LocalWorkers,
-        pools: Mapping[str, Sequence[str]],
-        model: str,
+        pools: Sequence[LocalPool],
         bounds: PoolBounds,
         instances: Callable[[], Iterable[Instance]],
         reporter: Reporter,
@@ -55,7 +54,6 @@ class Autoscaler:
     ) -> None:
         self._workers = workers
         self._pools = pools
-        self._model = model
         self._bounds = bounds
         self._instances = instances
         self._reporter = reporter
@@ -84,8 +82,10 @@ class Autoscaler:
     def scale(self) -> None:
         """Start and drain workers; a pool without a number stays as it is."""
         least, most = self._bounds
-        for role, names in self._pools.items():
-            needed = self._needed.needed(role, self._model, self._clock())
+        several = len({pool.model for pool in self._pools}) > 1
+        for pool in self._pools:
+            model, role, names = pool.model, pool.role, pool.ids
+            needed = self._needed.needed(role, model, self._clock())
             if needed is None:
                 continue
             running = [name for name in names if self._workers.is_wanted(name)]
@@ -100,8 +100,9 @@ class Autoscaler:
                     self._workers.remove(name)
             if changed:
                 after = sum(self._workers.is_wanted(name) for name in names)
+                of = f" of {model}" if several else ""
                 self._reporter.info(
-                    f"Scaling {role} from {len(running)} to {after}: routers need {needed}."
+                    f"Scaling {role}{of} from {len(running)} to {after}: routers need {needed}."
                 )
 
     async def _scrape(self) -> None:

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from baton.cli.cluster.local.output.report import Reporter
-from baton.cli.cluster.local.plan import MAX_WORKERS, plan, pools_of
+from baton.cli.cluster.local.plan import plan
 from baton.cli.cluster.local.scaling.autoscaler import Autoscaler
 from baton.cli.cluster.local.scaling.bounds import (
     PoolBounds,
@@ -14,9 +14,11 @@ from baton.cli.cluster.local.scaling.bounds import (
     router_settings,
     worker_settings,
 )
+from baton.cli.cluster.local.spec import LocalPool, pools_of
 from baton.cli.shared.errors import CommandError
 from baton.cli.shared.options import ClusterOptions
-from tests.unit.cli.cluster.test_plan import MODEL
+from baton.settings.models import MAX_WORKERS
+from tests.unit.cli.cluster.test_plan import models_of
 
 
 class Pool:
@@ -43,18 +45,18 @@ class Pool:
 class World:
     """An autoscaler of four decode workers, and its clock."""
 
-    def __init__(self, bounds: PoolBounds, *running: str) -> None:
+    def __init__(self, bounds: PoolBounds, *running: str, others: tuple[str, ...] = ()) -> None:
         self.now = 0.0
         self.pool = Pool(*running)
         self.said = io.StringIO()
         reporter = Reporter(Console(file=self.said, width=200))
-        names = [f"decode-{number}" for number in range(4)]
-        self.scaler = Autoscaler(
-            self.pool, {"decode": names}, "m", bounds, list, reporter, lambda: self.now
-        )
+        pools = [LocalPool("m", "decode", tuple(f"decode-{number}" for number in range(4)))]
+        if others:
+            pools.append(LocalPool("n", "decode", others))
+        self.scaler = Autoscaler(self.pool, pools, bounds, list, reporter, lambda: self.now)
 
-    def need(self, replicas: int, router: str = "r0") -> None:
-        text = f'baton_needed_replicas{{role="decode",model="m"}} {replicas}\n'
+    def need(self, replicas: int, router: str = "r0", model: str = "m") -> None:
+        text = f'baton_needed_replicas{{role="decode",model="{model}"}} {replicas}\n'
         self.scaler.take(router, text)
         self.scaler.scale()
 
@@ -125,10 +127,20 @@ def test_settings_of_a_pool_that_may_be_empty() -> None:
 
 def test_a_pool_has_as_many_places_as_it_may_have_workers() -> None:
     options = ClusterOptions(prefill=2, decode=1, autoscale="1:3")
-    specs = plan(options, MODEL, ("127.0.0.1:1234",), range(2), router={"A": "b"})
-    assert pools_of(specs) == {
-        "prefill": [f"prefill-{number}" for number in range(3)],
-        "decode": [f"decode-{number}" for number in range(3)],
-    }
+    bounds = PoolBounds(1, 3)
+    specs = plan(options, models_of(options), (), range(2), bounds, router={"A": "b"})
+    assert pools_of(specs) == [
+        LocalPool("tiny", role, tuple(f"{role}-{number}" for number in range(3)))
+        for role in ("prefill", "decode")
+    ]
     (router,) = (spec for spec in specs if spec.service == "router")
     assert router.settings["A"] == "b"
+
+
+def test_each_model_has_as_many_workers_as_it_needs() -> None:
+    world = World(PoolBounds(1, 4), "decode-0", "decode-4", others=("decode-4", "decode-5"))
+    world.need(2, model="n")
+    assert world.pool.running == ["decode-0", "decode-4", "decode-5"]
+    world.need(2, router="r1", model="m")
+    assert world.pool.running == ["decode-0", "decode-4", "decode-5", "decode-1"]
+    assert "Scaling decode of n from 1 to 2: routers need 2." in world.said.getvalue()

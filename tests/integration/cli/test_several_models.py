@@ -1,0 +1,73 @@
+"""Several models on one cluster, run for real: own pools; one store, router and frontend."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from baton.client import Answer, Client
+from baton.engine.testing.random_checkpoint import write_random_checkpoint
+from tests.integration.cli.conftest import Baton, Starter
+from tests.support.processes.launcher import Launcher
+
+pytestmark = [pytest.mark.xdist_group("several_models"), pytest.mark.timeout(300)]
+
+PROMPT = list(range(3, 83))
+"""Five blocks of 16 tokens."""
+COMBINED = "prefill=0,decode=0,combined=1"
+
+
+@pytest.fixture(scope="module")
+def two(
+    tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, launcher: Launcher
+) -> Iterator[Baton]:
+    """Two models of one worker each."""
+    starter = Starter(tmp_path_factory.mktemp("two"), checkpoint, launcher)
+    other = write_random_checkpoint(tmp_path_factory.mktemp("models") / "other", seed=1)
+    run = starter(
+        "up",
+        *("--model", f"{checkpoint}:{COMBINED}"),
+        *("--model", f"{other}:name=org/second,{COMBINED},dtype=float64"),
+        engine="torch",
+        BATON_ENGINE_DTYPE="float32",
+    )
+    run.until_up()
+    yield run
+    starter.end()
+
+
+def answer(client: Client, model: str) -> Answer:
+    return client.generate(PROMPT, model=model, max_tokens=12, temperature=0.0).answer()
+
+
+def test_each_model_answers_and_finds_only_its_own_kv(two: Baton) -> None:
+    with Client(two.line("gRPC"), timeout=60.0) as client:
+        first = answer(client, "tiny")
+        second = answer(client, "org/second")
+        again = [answer(client, name) for name in ("tiny", "org/second")]
+    assert first.token_ids != second.token_ids
+    assert [one.token_ids for one in again] == [first.token_ids, second.token_ids]
+    assert (first.usage.cached_tokens, second.usage.cached_tokens) == (0, 0)
+    assert all(one.usage.cached_tokens > 0 for one in again)
+
+
+def test_commands_name_both(two: Baton) -> None:
+    assert "tiny (1 combined)" in two.stdout
+    assert "org/second (1 combined)" in two.stdout
+    served = json.loads(two.call("models", "ls", "--json").stdout)
+    assert {one["name"]: one["dtype"] for one in served} == {
+        "tiny": "float32",
+        "org/second": "float64",
+    }
+    rows = json.loads(two.call("status", "--json").stdout)
+    assert {row["id"]: row["model"] for row in rows if row["role"] == "combined"} == {
+        "combined-0": "tiny",
+        "combined-1": "org/second",
+    }
+    explained = two.call("route", "explain", "--prompt-tokens", "9", "--model", "org/second")
+    assert "combined-1" in explained.stdout, explained.stderr
+    assert two.call("chat", "Hello", "--model", "tiny", "--max-tokens", "3").returncode == 0
+    unnamed = two.call("chat", "Hello")
+    assert unnamed.returncode == 2
+    assert "choose one of org/second, tiny with --model" in unnamed.stderr
