@@ -62,8 +62,13 @@ def info_of(model: Path) -> EngineInfo:
 
 
 @asynccontextmanager
-async def served(model: Path, kv_bytes: int) -> AsyncIterator[Fleet]:
-    """Serve a model by processes until the block exits."""
+async def served(
+    model: Path,
+    kv_bytes: int,
+    more: Mapping[str, str] = {},
+    counts: Mapping[str, int] = COUNTS,
+) -> AsyncIterator[Fleet]:
+    """Serve a model by so many processes until the block exits, with more settings if needed."""
     settings = {
         "BATON_ENGINE_KIND": "torch",
         "BATON_ENGINE_MODEL": str(model),
@@ -73,12 +78,13 @@ async def served(model: Path, kv_bytes: int) -> AsyncIterator[Fleet]:
         "BATON_ENGINE_KV_BYTES": str(kv_bytes),
         "BATON_STORE_ARENA_BYTES": str(2 * kv_bytes),
         "BATON_PLACEMENT_DISAGGREGATION": "always",
+        **more,
     }
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         (directory / "etcd").mkdir()
         async with LocalEtcd(directory / "etcd", durable=False) as etcd:
-            fleet = Fleet(directory, etcd, settings, COUNTS, {})
+            fleet = Fleet(directory, etcd, settings, counts, {})
             try:
                 await fleet.start(*fleet.members)
                 await fleet.wait_ready()
