@@ -23,7 +23,7 @@ nothing from some steps, and has work until everything was returned.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -356,6 +356,30 @@ class Engine(ABC):
                 was written.
             BlockGoneError: the engine keeps no page for one of the blocks. Nothing was written.
         """
+
+    def fill_blocks(
+        self,
+        sequence_id: int,  # noqa: ARG002
+        indexes: Sequence[int],  # noqa: ARG002
+        fill: Callable[[int, memoryview], None],  # noqa: ARG002
+        group: int = 0,  # noqa: ARG002
+    ) -> bool:
+        """Let KV be written where the engine keeps it, as by `write_blocks`, without another copy.
+
+        Args:
+            sequence_id: the sequence.
+            indexes: which blocks of it.
+            fill: called for each of them in order, with its place in `indexes` and its memory,
+                which is valid during the call.
+            group: of the layout.
+
+        Returns:
+            False if blocks do not lie in this process's memory in one piece; `fill` was not called.
+
+        Raises:
+            KeyError: and the other exceptions of `write_blocks`, before `fill` is called.
+        """
+        return False
 
     @abstractmethod
     def idle_blocks(self, seconds: float) -> list[CachedBlock]:

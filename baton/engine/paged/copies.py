@@ -86,6 +86,19 @@ class BlockCopier:
         self, sequence_id: int, indexes: Sequence[int], data: memoryview, group: int = 0
     ) -> None:
         """Copy blocks in, as of `Engine.write_blocks`."""
+        with self.writing(sequence_id, indexes, group) as pages:
+            self._check_size(data, len(indexes), group)
+            self._memory[group].write_pages(pages, data)
+
+    @contextmanager
+    def writing(
+        self, sequence_id: int, indexes: Sequence[int], group: int = 0
+    ) -> Iterator[Sequence[int]]:
+        """Yield the pages of blocks that may be written until the block exits.
+
+        Raises:
+            KeyError: and the other exceptions of `Engine.write_blocks`.
+        """
         with self._copying(sequence_id):
             sequence = self._sequences[sequence_id]
             table = _table(sequence, group)
@@ -97,10 +110,9 @@ class BlockCopier:
             for index in indexes:
                 if index not in allowed:
                     raise ValueError(f"block {index} of group {group} is not among {allowed}")
-            self._check_size(data, len(indexes), group)
             pages = [table[index] for index in indexes]
             self._check_held(sequence_id, group, indexes, pages)
-            self._memory[group].write_pages(pages, data)
+            yield pages
 
     def wait(self, sequence_id: int) -> None:
         """Return when no copy of the sequence is in progress."""

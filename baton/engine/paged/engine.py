@@ -174,6 +174,21 @@ class PagedEngine(Engine):
     ) -> None:
         self._copier.write(sequence_id, indexes, data, group)
 
+    def fill_blocks(
+        self,
+        sequence_id: int,
+        indexes: Sequence[int],
+        fill: Callable[[int, memoryview], None],
+        group: int = 0,
+    ) -> bool:
+        with self._copier.writing(sequence_id, indexes, group) as pages:
+            views = self._memory[group].page_views(pages)
+            if views is None:
+                return False
+            for n, view in enumerate(views):
+                fill(n, view)
+        return True
+
     def idle_blocks(self, seconds: float) -> list[CachedBlock]:
         return self._scheduler.pool.idle_blocks(self._clock() - seconds)
 

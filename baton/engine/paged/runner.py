@@ -6,6 +6,7 @@ from typing import Protocol
 
 from baton.engine.paged.plan import ScheduledChunk
 from baton.engine.sampling.draw import NotSampled, Sampled
+from baton.host.aligned_memory import aligned_memory
 from baton.request.stream_events import TokenLogprob
 
 SCRATCH_BYTES = 1024 * 1024
@@ -31,6 +32,9 @@ class GroupMemory(Protocol):
     def write_pages(self, pages: Sequence[int], data: memoryview) -> None:
         """Copy bytes into pages, one page after the other."""
 
+    def page_views(self, pages: Sequence[int]) -> Sequence[memoryview] | None:
+        """Return the bytes of each page; None if this process cannot write them directly."""
+
 
 class Runner(ABC):
     """Computes batches over paged KV.
@@ -41,7 +45,7 @@ class Runner(ABC):
 
     def allocate_scratch(self, block_bytes: int) -> memoryview:
         """Return memory for `Engine.scratch`, a multiple of `block_bytes`."""
-        return memoryview(bytearray(scratch_size(block_bytes)))
+        return aligned_memory(scratch_size(block_bytes))
 
     @abstractmethod
     def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...] | NotSampled]:

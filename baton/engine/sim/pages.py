@@ -41,6 +41,11 @@ class SimPages:
         for i, page in enumerate(pages):
             self.memory[page * size : (page + 1) * size] = source[i * size : (i + 1) * size]
 
+    def page_views(self, pages: Sequence[int]) -> Sequence[memoryview]:
+        """Return the bytes of each page."""
+        size = self.page_bytes
+        return [self.memory[page * size : (page + 1) * size] for page in pages]
+
     def slot(self, page: int, start: int, end: int) -> memoryview:
         """Return bytes of a page.
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from baton.engine.paged.runner import PINNED_SCRATCH_BYTES, scratch_size
 from baton.engine.vllm.groups.kinds import order_of
+from baton.host.aligned_memory import aligned_memory
 from baton.settings import StartupError
 
 Bytes = NDArray[np.uint8]
@@ -236,7 +237,7 @@ def local_pages(kv_caches: Mapping[str, Tensor], config: Any) -> KvPages:
     block_bytes = sum(layer.shape[1] for layers in rows for layer in layers)
     device = rows[0][0].device
     if device.type == "cpu":
-        scratch = memoryview(bytearray(scratch_size(block_bytes)))
+        scratch = aligned_memory(scratch_size(block_bytes))
         return LocalPages([CpuPages(layers) for layers in rows], scratch)
     memory = PinnedMemory(device, block_bytes)
     scratch = memoryview(memory.pinned.numpy())  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from baton.kv.client.connection import StoreConnection
 from baton.kv.client.fetched_object import FetchedObject
 from baton.kv.client.pending import PendingObjects
 
-MAX_BATCH_BYTES = 8 * 1024 * 1024
+MAX_BATCH_BYTES = 32 * 1024 * 1024
 """Maximum bytes of a batch, so that leases are released while later objects are still copied."""
 STOP_SECONDS = 1.0
 """Seconds that objects in transit may take after `stop_waiting`."""

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
 
+from baton.host.aligned_memory import aligned_memory
+
 
 class StagingPool:
     """Buffers of one connection, for any thread. Unused buffers are bounded; others are freed."""
@@ -20,7 +22,7 @@ class StagingPool:
             if kept:
                 self._kept_bytes -= size
                 return kept.pop()
-        return memoryview(bytearray(size))
+        return aligned_memory(size)
 
     def release(self, buffer: memoryview) -> None:
         """Keep a buffer that is no longer written to. Buffers of other sizes may be freed."""

@@ -171,27 +171,43 @@ class SequenceFetch:
         wanted: Sequence[int],
         batch: list[FetchedObject],
     ) -> list[int]:
-        """Copy, verify, and only then show the blocks to the engine; return the correct ones."""
+        """Copy and verify blocks; return the correct ones.
+
+        Pages are the sequence's alone until it starts with the correct ones, so that copies are
+        verified there if the engine lets them be written, and otherwise in its scratch.
+        """
         began = time.thread_time()
-        size = self._engine.info.object_bytes[group]
-        scratch = self._engine.scratch
-        room = scratch.nbytes // size
         written: list[int] = []
-        checked: list[int] = []
-
-        def write() -> None:
-            blocks = [first + index for index in checked]
-            self._engine.write_blocks(sequence_id, blocks, scratch[: len(blocks) * size], group)
-            written.extend(checked)
-            checked.clear()
-
-        for fetched in batch:
-            at = len(checked) * size
-            if fetched.copy_to(scratch[at : at + size]):
-                checked.append(wanted[fetched.index])
-            if len(checked) == room:
-                write()
-        if checked:
-            write()
+        room = self._engine.scratch.nbytes // self._engine.info.object_bytes[group]
+        for at in range(0, len(batch), room):  # the engine's thread may wait for the end of a part
+            part = batch[at : at + room]
+            blocks = [first + wanted[fetched.index] for fetched in part]
+            correct = self._write_part(sequence_id, group, blocks, part)
+            written += [
+                wanted[each.index] for each, good in zip(part, correct, strict=True) if good
+            ]
         self._result.copy_cpu_seconds += time.thread_time() - began
         return written
+
+    def _write_part(
+        self, sequence_id: int, group: int, blocks: list[int], part: list[FetchedObject]
+    ) -> list[bool]:
+        """Copy and verify as many blocks as scratch holds; return which ones are correct."""
+        engine = self._engine
+        correct = [False] * len(part)
+
+        def fill(n: int, memory: memoryview) -> None:
+            correct[n] = part[n].copy_to(memory)
+
+        if not engine.fill_blocks(sequence_id, blocks, fill, group):
+            size = engine.info.object_bytes[group]
+            checked: list[int] = []
+            for n, block in enumerate(blocks):
+                at = len(checked) * size
+                fill(n, engine.scratch[at : at + size])
+                if correct[n]:
+                    checked.append(block)
+            if checked:
+                data = engine.scratch[: len(checked) * size]
+                engine.write_blocks(sequence_id, checked, data, group)
+        return correct

@@ -1,6 +1,6 @@
 """An engine with features that the simulator lacks: adapters, and samples of its own."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
@@ -66,6 +66,15 @@ class AdaptedEngine(Engine):
         self, sequence_id: int, indexes: Sequence[int], data: memoryview, group: int = 0
     ) -> None:
         self._engine.write_blocks(sequence_id, indexes, data, group)
+
+    def fill_blocks(
+        self,
+        sequence_id: int,
+        indexes: Sequence[int],
+        fill: Callable[[int, memoryview], None],
+        group: int = 0,
+    ) -> bool:
+        return self._engine.fill_blocks(sequence_id, indexes, fill, group)
 
     def idle_blocks(self, seconds: float) -> list[CachedBlock]:
         return self._engine.idle_blocks(seconds)

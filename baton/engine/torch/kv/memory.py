@@ -47,3 +47,10 @@ class PoolMemory:
         if data.readonly:  # torch allocates no such memory
             source = source.copy()
         self._bytes[list(pages)] = torch.from_numpy(source).to(self._bytes.device)
+
+    def page_views(self, pages: Sequence[int]) -> Sequence[memoryview] | None:
+        """Return the bytes of each page; None if they are not in main memory."""
+        if not self._on_cpu:
+            return None
+        target = self._bytes.numpy()
+        return [target[page].data for page in pages]

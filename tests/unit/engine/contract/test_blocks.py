@@ -192,6 +192,33 @@ def test_nothing_is_written_of_what_is_refused(engine: Engine) -> None:
     assert tokens_of(drain(engine)) == expected
 
 
+def test_blocks_are_filled_where_they_are_or_not_at_all(engine: Engine) -> None:
+    block = engine.info.layout.block_tokens
+    tokens = prompt(3 * block + 5)
+    expected = generate(engine, request(0, tokens))
+    engine.evict_blocks()
+    blocks = blocks_of_prefill(engine, tokens)
+    admit(engine, request(1, tokens))
+    filled: list[int] = []
+
+    def fill(n: int, memory: memoryview) -> None:
+        filled.append(n)
+        memory[:] = blocks[[2, 0, 1][n]]
+
+    for wrong in ([3 * block], [-1]):
+        with pytest.raises(ValueError, match="block"):
+            if not engine.fill_blocks(1, wrong, fill):
+                raise ValueError("blocks are not in one piece")
+    assert not filled
+    if engine.fill_blocks(1, [2, 0, 1], fill):
+        assert filled == [0, 1, 2]
+        engine.start(1, 3 * block)
+        assert tokens_of(drain(engine)) == expected
+        with pytest.raises(ValueError, match="sequence 1"):
+            engine.fill_blocks(1, [2], fill)
+    assert len(filled) in (0, 3)
+
+
 def test_scratch_holds_blocks_that_are_written(engine: Engine) -> None:
     block = engine.info.layout.block_tokens
     size = engine.info.block_bytes
