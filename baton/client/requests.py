@@ -4,7 +4,7 @@ limit.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NotRequired, TypedDict, get_type_hints
+from typing import Any, Literal, NotRequired, TypedDict, get_type_hints
 
 from baton.client.tools import (
     Tool,
@@ -18,12 +18,32 @@ from baton.sampling import SamplingOptions, SamplingParams
 from baton.v1 import common_pb2, inference_pb2
 
 
+class TextPart(TypedDict):
+    """Text in a message with pictures."""
+
+    type: Literal["text"]
+    text: str
+
+
+class PictureSource(TypedDict):
+    url: str
+    """A data URL: `data:image/png;base64,`."""
+
+
+class PicturePart(TypedDict):
+    """A picture in a message."""
+
+    type: Literal["image_url"]
+    image_url: PictureSource
+
+
 class Message(TypedDict):
     """One turn of a conversation."""
 
     role: str
     """`system`, `user`, `assistant` or `tool`."""
-    content: str
+    content: str | Sequence[TextPart | PicturePart]
+    """Text; in a user message also text and pictures, in order."""
     name: NotRequired[str]
     tool_calls: NotRequired[Sequence[ToolCallMessage]]
     """Tool calls of an assistant message."""
@@ -159,7 +179,7 @@ def chat_messages(messages: str | Sequence[Message]) -> list[inference_pb2.ChatM
     return [
         inference_pb2.ChatMessage(
             role=message["role"],
-            content=message["content"],
+            **_content(message["content"]),
             name=message.get("name", ""),
             tool_calls=call_messages(message.get("tool_calls", ())),
             tool_call_id=message.get("tool_call_id", ""),
@@ -167,6 +187,19 @@ def chat_messages(messages: str | Sequence[Message]) -> list[inference_pb2.ChatM
         )
         for message in messages
     ]
+
+
+def _content(content: str | Sequence[TextPart | PicturePart]) -> dict[str, Any]:
+    if isinstance(content, str):
+        return {"content": content}
+    part = inference_pb2.ContentPart
+    parts = [
+        part(text=each["text"])
+        if each["type"] == "text"
+        else part(image_url=each["image_url"]["url"])
+        for each in content
+    ]
+    return {"parts": parts}
 
 
 def _prompt_fields(options: Options) -> dict[str, Any]:

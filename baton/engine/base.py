@@ -26,8 +26,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from baton.engine.events import CachedBlock, Event
+from baton.engine.pictures import PictureReader, PictureTokens
 from baton.engine.work_order import BY_ARRIVAL, WorkOrder
 from baton.kv.keys import PlaceholderRun
 from baton.kv.layout import Layout
@@ -73,6 +75,8 @@ class SequenceRequest:
     """The prompt's placeholder tokens, in order; keys of blocks that hold some contain what stands
     for them. Only for engines with the feature `pictures`.
     """
+    pictures: tuple[Any, ...] = ()
+    """What `Engine.pictures` has read, one per run."""
     cut_tokens: int = 0
     """Only for layouts with groups: a cut (`baton.kv.cuts`) of the context whose missing blocks are
     going to be written. Pages are taken for the longer of this one and the prefix cache's own. It
@@ -167,6 +171,8 @@ class EngineInfo:
     """Why another batch, or another worker, may compute other tokens, and the remedy; empty: the
     tokens are the same regardless of what else is computed.
     """
+    pictures: PictureTokens | None = None
+    """What stands for a picture; only with the feature `pictures`."""
 
     @property
     def object_bytes(self) -> tuple[int, ...]:
@@ -215,6 +221,8 @@ class Engine(ABC):
     """Compiler of the grammars of sequences, which any thread may call; `add` does not wait for a
     grammar that is already compiled. None: the engine lacks the feature `grammar`.
     """
+    pictures: PictureReader | None = None
+    """Reads the pictures of sequences. None: the engine lacks the feature `pictures`."""
 
     @abstractmethod
     def add(self, request: SequenceRequest) -> None:

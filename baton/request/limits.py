@@ -7,6 +7,8 @@ MAX_CHOICES = 128
 """Outputs of one prompt, `n`."""
 MAX_PROMPT_LOGPROBS = 20
 """Alternatives to report with each prompt token."""
+MAX_PICTURE_PIXELS = 16 * 1024 * 1024
+"""Pixels of a picture: workers decompress no more."""
 MAX_ADAPTERS = 64
 """LoRA adapters of one worker."""
 

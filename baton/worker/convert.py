@@ -1,12 +1,21 @@
 """Convert between wire messages and the engine's own types."""
 
 import math
+from hashlib import sha256
 
-from baton.engine.base import EngineInfo, QueueFullError, SequenceRequest, UnsupportedFeatureError
+from baton.engine.base import (
+    PICTURES,
+    EngineInfo,
+    QueueFullError,
+    SequenceRequest,
+    UnsupportedFeatureError,
+)
 from baton.engine.events import Admitted, EndReason, PromptScored, SequenceEnded
+from baton.engine.pictures import PictureError
 from baton.engine.work_order import AGE, BY_ARRIVAL, WorkOrder
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import worker_pb2
+from baton.kv.keys import PlaceholderRun, check_runs
 from baton.request.limits import MAX_CHOICES, MAX_PROMPT_LOGPROBS
 from baton.sampling import (
     InvalidParameterError,
@@ -30,7 +39,7 @@ _CLASS_RANKS = {
     common_pb2.PRIORITY_CLASS_BATCH: 2,
 }
 """Ranks of priority classes; the lowest is first. Unlisted classes have the rank of interactive."""
-_FIELDS = {"adapters": "adapter", "grammar": "grammar"}
+_FIELDS = {"adapters": "adapter", "grammar": "grammar", PICTURES: "pictures"}
 """Request fields that need a feature which not every engine supports."""
 
 
@@ -107,7 +116,36 @@ def sequence_request(
         adapter=start.context.adapter,
         order=order,
         expected_cached_tokens=start.expected_cached_tokens,
+        runs=_picture_runs(start, info),
     )
+
+
+def _picture_runs(start: worker_pb2.Start, info: EngineInfo) -> tuple[PlaceholderRun, ...]:
+    """Return the tokens that stand for a Start's pictures.
+
+    Raises:
+        BatonError: the engine takes no pictures, or another number of tokens stands for one.
+    """
+    if not start.pictures:
+        return ()
+    if info.pictures is None:
+        raise refused(UnsupportedFeatureError(PICTURES))
+    prompt, tokens = start.prompt_token_ids, info.pictures.tokens
+    runs = []
+    for at, picture in enumerate(start.pictures):
+        end = picture.offset + len(tokens)
+        if picture.offset < 0 or tuple(prompt[picture.offset : end]) != tokens:
+            raise invalid_field(
+                f"pictures[{at}].offset",
+                f"the {len(tokens)} tokens of a picture do not stand at {picture.offset}",
+            )
+        digest = sha256(picture.data).digest()
+        runs.append(PlaceholderRun(picture.offset, len(tokens), digest))
+    try:
+        check_runs(runs, len(prompt))
+    except ValueError as error:
+        raise invalid_field("pictures", str(error)) from None
+    return tuple(runs)
 
 
 def work_order(start: worker_pb2.Start, tokens_per_second: float, now: float) -> WorkOrder:
@@ -163,6 +201,8 @@ def refused(error: QueueFullError | GrammarsBusyError | ValueError) -> BatonErro
         return BatonError(Reason.OVERLOADED, str(error), retry_after=1.0)
     if isinstance(error, GrammarError):
         return invalid_field("grammar", str(error))
+    if isinstance(error, PictureError):
+        return invalid_field("messages", str(error))
     if isinstance(error, QueueFullError):
         return BatonError(Reason.OVERLOADED, "the worker's queue is full", retry_after=1.0)
     if isinstance(error, UnsupportedFeatureError):

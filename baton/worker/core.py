@@ -25,6 +25,7 @@ from baton.worker.kv.cut_fetch import CutFetch
 from baton.worker.kv.fetch import FetchRate, SequenceFetch
 from baton.worker.kv.idle import evict_idle_blocks
 from baton.worker.kv.publish import KvPublisher, SequencePublish
+from baton.worker.pictures import PictureThread
 from baton.worker.stream.cuts import StreamCuts
 from baton.worker.stream.stream import FrameSink, WorkStream
 
@@ -76,6 +77,7 @@ class WorkerCore:
         self._io = ThreadPoolExecutor(
             1, thread_name_prefix="kv-io", initializer=add_niceness, initargs=(BEHIND_STEPS,)
         )
+        self._pictures = PictureThread(engine.pictures)
         self._fetch_rate = FetchRate()
         self._publisher = KvPublisher(
             engine,
@@ -111,8 +113,9 @@ class WorkerCore:
         await evict_idle_blocks(self._loop, self.store, layout, idle_seconds)
 
     def close(self) -> None:
-        """Stop the copy thread, before the engine is closed. All streams must already be closed."""
+        """Stop the threads, before the engine is closed. All streams must already be closed."""
         self._io.shutdown()
+        self._pictures.close()
 
     def open(
         self, start: worker_pb2.Start, sink: FrameSink, on_ended: Callable[[WorkStream], None]
@@ -180,6 +183,7 @@ class WorkerCore:
             info.exact_continuation or is_plainly_greedy(request.sampling, 1),
             self._suspects,
             self.engine.grammars,
+            self._pictures,
         )
         self.streams[stream.sequence_id] = stream
         metrics.STREAMS.set(len(self.streams))

@@ -54,8 +54,16 @@ def model_card(
         inexact_reason=info.inexact_reason,
         created_seconds=int(time.time()),
         groups=group_records(info.layout),
+        pictures=_picture_tokens(info),
         sampling_defaults=replace(defaults, **unsupported).to_proto(),
     )
+
+
+def _picture_tokens(info: EngineInfo) -> cluster_pb2.PictureTokens | None:
+    if info.pictures is None:
+        return None
+    placeholder, tokens = info.pictures
+    return cluster_pb2.PictureTokens(placeholder=placeholder, tokens=tokens)
 
 
 def group_records(layout: Layout) -> list[cluster_pb2.KvGroup]:

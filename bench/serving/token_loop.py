@@ -34,7 +34,7 @@ from services.frontend.openai.response.templates import CHAT
 from services.frontend.openai.stream import answer_stream
 from services.frontend.placement.placement import Placement
 from services.frontend.placement.waiting import WorkerWaitQueue
-from services.frontend.requests.request import GenerationRequest, TokenPrompt
+from services.frontend.requests.request import EncodedPrompt, GenerationRequest, TokenPrompt
 from services.frontend.requests.validation.resolve import resolve
 from services.frontend.text.tokenizer import Tokenizer
 from services.frontend.workers.connection import WorkerConnection
@@ -99,7 +99,7 @@ async def serve(model: ServedModel, anywhere: Any, wire: Any, number: int) -> No
     request = GenerationRequest(
         model.name, TokenPrompt(PROMPT), sampling=sampling, request_id=f"r{number}"
     )
-    resolved = resolve(request, ResolvedModel(model, "", b""), PROMPT, 1, LOCAL)
+    resolved = resolve(request, ResolvedModel(model, "", b""), EncodedPrompt(PROMPT), 1, LOCAL)
     now, nobody = time.monotonic(), WorkerWaitQueue(FrontendLimits())
     context = GenerationContext(
         anywhere,

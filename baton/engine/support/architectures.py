@@ -70,6 +70,7 @@ _ROWS: Mapping[str, Architecture] = {
     "Llama4ForCausalLM": _FULL,
     "Qwen3NextForCausalLM": _FULL,
     "Phi3SmallForCausalLM": Architecture(needs=BLOCK_SPARSE),
+    "Idefics3ForConditionalGeneration": _FULL,
 }
 
 _FULL_ATTENTION = """
@@ -113,7 +114,7 @@ UMT5ForConditionalGeneration WhisperForConditionalGeneration
 """,
     MULTIMODAL: """
 Gemma3ForConditionalGeneration Gemma3nForConditionalGeneration Gemma4ForConditionalGeneration
-Idefics3ForConditionalGeneration InternVLChatModel Llama4ForConditionalGeneration
+InternVLChatModel Llama4ForConditionalGeneration
 LlavaForConditionalGeneration LlavaNextForConditionalGeneration Mistral3ForConditionalGeneration
 MllamaForConditionalGeneration PaliGemmaForConditionalGeneration Phi3VForCausalLM
 Phi4MMForCausalLM Qwen2AudioForConditionalGeneration Qwen2VLForConditionalGeneration

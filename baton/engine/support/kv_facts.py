@@ -1,5 +1,6 @@
-"""Facts in config.json about the KV that a model's layers keep. Pure."""
+"""Facts in config.json about the KV that a model's layers keep."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from baton.engine.support.architectures import (
     Architecture,
     Windows,
 )
+from baton.engine.support.documents import CONFIG, read_document
 
 _DEFAULT_MAX_WINDOW_LAYERS = 28
 """Default of transformers' Qwen2Config and Qwen3Config."""
@@ -96,6 +98,15 @@ def layer_windows(facts: KvFacts, layers: int, context_tokens: int) -> tuple[int
         every = facts.sliding_window_pattern or row.full_every
         windowed = [not every or (layer + 1) % every != 0 for layer in range(layers)]
     return tuple(width if has else 0 for has in windowed[:layers])
+
+
+def sees(directory: Path) -> bool:
+    """Return whether a checkpoint has a part for pictures, by its config.json.
+
+    Raises:
+        CheckpointError: it is missing or damaged.
+    """
+    return read_document(directory / CONFIG, KvFacts).vision_config is not None
 
 
 def unmet_need(facts: KvFacts) -> str:

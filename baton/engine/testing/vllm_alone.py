@@ -1,8 +1,16 @@
 """Reference outputs of vLLM without Baton."""
 
+import base64
+import io
 from typing import Any
 
 KV_BYTES = 128 * 1024 * 1024
+
+
+def _image(data: str) -> Any:
+    from PIL import Image
+
+    return Image.open(io.BytesIO(base64.b64decode(data)))
 
 
 def stock(asked: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
@@ -12,7 +20,8 @@ def stock(asked: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
 
     Args:
         asked: `model`, `prompts` and `output_tokens`; `dtype` unless it is float32;
-            `prefix_cache` unless it is off.
+            `prefix_cache` unless it is off; `pictures` if there are any: for each prompt its own,
+            in base64.
         options: of `LLM`, in addition.
 
     Returns:
@@ -23,7 +32,7 @@ def stock(asked: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
     llm = LLM(
         model=asked["model"],
         dtype=asked.get("dtype", "float32"),
-        skip_tokenizer_init=True,
+        skip_tokenizer_init="pictures" not in asked,
         enforce_eager=True,
         block_size=32,
         kv_cache_memory_bytes=KV_BYTES,
@@ -40,8 +49,12 @@ def stock(asked: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
         detokenize=False,
     )
     answers = []
-    for prompt in asked["prompts"]:
-        (output,) = llm.generate([{"prompt_token_ids": prompt}], params, use_tqdm=False)
+    pictures = asked.get("pictures") or [[]] * len(asked["prompts"])
+    for prompt, own in zip(asked["prompts"], pictures, strict=True):
+        inputs: dict[str, Any] = {"prompt_token_ids": prompt}
+        if own:
+            inputs["multi_modal_data"] = {"image": [_image(each) for each in own]}
+        (output,) = llm.generate([inputs], params, use_tqdm=False)
         completion = output.outputs[0]
         best = [
             sorted((each.logprob for each in entry.values()), reverse=True)

@@ -11,6 +11,7 @@ from vllm.usage.usage_lib import UsageContext
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
 from baton.engine.lora.adapter import Adapter
+from baton.engine.support.kv_facts import sees
 from baton.engine.vllm.groups.kinds import check_config
 from baton.engine.vllm.registry import WORKER_ADDRESS
 from baton.settings import EngineSettings, StartupError
@@ -89,6 +90,9 @@ def make_config(
             kv_connector_extra_config={WORKER_ADDRESS: worker_address} if worker_address else {},
         ),
     }
+    if sees(settings.model):
+        # Its processor needs the tokenizer, and is called by `VllmPictures`, without a cache.
+        arguments |= {"skip_tokenizer_init": False, "mm_processor_cache_gb": 0}
     if adapters:
         rank = max(adapter.rank for adapter in adapters)
         arguments |= {

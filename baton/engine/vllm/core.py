@@ -13,6 +13,7 @@ from vllm.config import VllmConfig
 from vllm.distributed.kv_events import BlockRemoved
 from vllm.distributed.kv_transfer import ensure_kv_transfer_shutdown
 from vllm.lora.request import LoRARequest
+from vllm.multimodal.inputs import MultiModalFeatureSpec
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.engine.core import EngineCore
@@ -103,6 +104,7 @@ class VllmCore:
         arrival: int,
         priority: int,
         adapter: LoRARequest | None,
+        features: Sequence[MultiModalFeatureSpec] = (),
     ) -> Request:
         """Return a request whose block hashes are computed by `hasher`.
 
@@ -119,6 +121,7 @@ class VllmCore:
             lora_request=adapter,
             priority=priority,
             block_hasher=hasher,
+            mm_features=list(features),
         )
 
     def add(self, request: Request, cut_tokens: int = 0) -> None:

@@ -12,8 +12,10 @@ from baton.engine.paged.copies import BlockCopier
 from baton.engine.paged.rates import EngineRates
 from baton.engine.paged.reports import admitted
 from baton.engine.paged.sequence import LiveSequence, SequenceState, open_sequence
+from baton.engine.pictures import PictureReader
 from baton.engine.vllm.core import VllmCore
 from baton.engine.vllm.pages import KvPages
+from baton.engine.vllm.pictures import picture_features
 from baton.engine.vllm.prefix_cache import PrefixCache
 from baton.engine.vllm.registry import ADMISSIONS
 from baton.engine.vllm.sequences.held import HeldSequences
@@ -49,6 +51,7 @@ class VllmEngine(Engine):
         adapters: Mapping[str, LoRARequest],
         draws: Draws,
         grammars: Grammars | None = None,
+        pictures: PictureReader | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take ownership of the parts that `create_vllm_engine` created.
@@ -62,10 +65,12 @@ class VllmEngine(Engine):
             adapters: the loaded adapters, by name.
             draws: tokens that Baton's sampler sampled in addition to those that vLLM sees.
             grammars: of the model, shared with the sampler; None: grammars are not supported.
+            pictures: of the model; None: it takes none.
             clock: returns monotonic seconds.
         """
         self.info = info
         self.grammars = grammars
+        self.pictures = pictures
         self.scratch = pages.scratch
         self._core = core
         self._pages = pages
@@ -103,6 +108,7 @@ class VllmEngine(Engine):
             )
         sequence = open_sequence(request, self._order, self._clock(), self.info, self.grammars)
         self._held.check_room(self.info.max_waiting)
+        features = picture_features(request) if request.runs else ()
         name = f"{request.id}.{self._order}"
         exact, vocab = self.info.exact_continuation, self.info.vocab_tokens
         made = self._core.make_request(
@@ -115,6 +121,7 @@ class VllmEngine(Engine):
             self._order,
             priority(sequence),
             self._adapters.get(request.adapter),
+            features,
         )
         self._order += 1
         if self.info.layout.groups:

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 
 import msgspec
 import torch
 from vllm.config import VllmConfig
 from vllm.lora.request import LoRARequest
 
-from baton.engine.base import ContextLimit, Engine, EngineInfo
+from baton.engine.base import PICTURES, ContextLimit, Engine, EngineInfo
 from baton.engine.checkpoint.files import files_digest, weight_files
 from baton.engine.checkpoint.model_config import read_eos_token_ids
 from baton.engine.grammars import GRAMMAR
@@ -23,6 +24,7 @@ from baton.engine.vllm.executors import LocalExecutor, RanksExecutor
 from baton.engine.vllm.groups.kinds import check_groups, kv_groups, order_of
 from baton.engine.vllm.layout import vllm_layout
 from baton.engine.vllm.pages import KvPages
+from baton.engine.vllm.pictures import VllmPictures
 from baton.engine.vllm.ranks.pages import RankListener, RankPages
 from baton.engine.vllm.registry import ADMISSIONS, REGISTERED
 from baton.engine.vllm.sampler import LocalDraws, shared_grammars
@@ -54,6 +56,9 @@ def create_vllm_engine(settings: EngineSettings) -> Engine:
             stack.callback(listener.close)
         config = make_config(settings, engine_id, adapters, listener.address if listener else "")
         assert settings.model is not None  # make_config rejects it
+        pictures = None
+        if config.model_config.is_multimodal_model:
+            pictures = _make_pictures(config, settings.model)
         digest = files_digest(_configuration(settings), weight_files(settings.model))
         held = HeldSequences(settings.max_running)
         undo = stack.enter_context(ExitStack())
@@ -92,7 +97,10 @@ def create_vllm_engine(settings: EngineSettings) -> Engine:
             grammars = shared_grammars(settings.model, info.vocab_tokens)
         if grammars is not None:
             info = replace(info, features=(*info.features, GRAMMAR))
-        engine = VllmEngine(info, core, pages, held, engine_id, requests, draws, grammars)
+        if pictures is not None:
+            features = (*info.features, PICTURES)
+            info = replace(info, features=features, pictures=pictures.tokens)
+        engine = VllmEngine(info, core, pages, held, engine_id, requests, draws, grammars, pictures)
         undo.pop_all()
         return engine
 
@@ -106,6 +114,13 @@ def _make_core(config: VllmConfig, has_ranks: bool) -> VllmCore:
         torch.set_num_threads = set_num_threads
 
 
+def _make_pictures(config: VllmConfig, model: Path) -> VllmPictures:
+    try:
+        return VllmPictures(config, model)
+    except (ValueError, RuntimeError, OSError, ImportError, TypeError) as error:
+        raise refused(model, error) from error
+
+
 def _read_adapters(settings: EngineSettings) -> tuple[Adapter, ...]:
     if settings.model is None:
         return ()
@@ -113,10 +128,16 @@ def _read_adapters(settings: EngineSettings) -> tuple[Adapter, ...]:
 
 
 def _configuration(settings: EngineSettings) -> bytes:
-    """Return what determines the numbers besides weights: config.json and vLLM's own arguments."""
+    """Return what determines the numbers besides weights: config.json, how pictures are processed,
+    and vLLM's own arguments.
+    """
     assert settings.model is not None
     document = msgspec.json.decode((settings.model / "config.json").read_bytes())
     known = {"config": document, "vllm_args": settings.vllm_args}
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        path = settings.model / name
+        if "vision_config" in document and path.exists():
+            known[name] = msgspec.json.decode(path.read_bytes())
     return b"baton.weights.vllm.1\0" + msgspec.json.encode(known, order="sorted")
 
 

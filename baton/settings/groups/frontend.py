@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from baton.request.limits import MAX_CHOICES
+from baton.request.limits import MAX_CHOICES, MAX_PICTURE_PIXELS
 from baton.settings.groups.base import MIB, SettingsGroup
 from baton.settings.values import Bytes, Origins, Port
 
@@ -152,6 +152,21 @@ class FrontendLimits(SettingsGroup):
     )
     max_messages: int = Field(
         4096, ge=1, le=1_000_000, description="maximum messages in a conversation"
+    )
+    max_pictures: int = Field(
+        8, ge=0, le=1024, description="maximum pictures in a conversation; 0: none are accepted"
+    )
+    max_picture_bytes: Bytes = Field(
+        3 * MIB,
+        ge=1024,
+        le=3 * MIB,
+        description="maximum size of all pictures of a conversation, decoded from base64",
+    )
+    max_picture_pixels: int = Field(
+        MAX_PICTURE_PIXELS,
+        ge=1,
+        le=MAX_PICTURE_PIXELS,
+        description="maximum pixels of a picture, by its header",
     )
     max_choices: int = Field(
         MAX_CHOICES, ge=1, le=MAX_CHOICES, description="maximum choices per prompt (n)"

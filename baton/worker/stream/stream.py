@@ -41,6 +41,7 @@ from baton.worker.kv.cut_fetch import CutFetch
 from baton.worker.kv.fetch import FetchResult, SequenceFetch
 from baton.worker.kv.fetch_plan import plan_fetch
 from baton.worker.kv.publish import KvPublisher, SequencePublish
+from baton.worker.pictures import PictureThread
 from baton.worker.stream.cuts import StreamCuts
 from baton.worker.stream.handover import HandedOverError, Handover
 from baton.worker.stream.pause import SequencePause
@@ -84,6 +85,7 @@ class WorkStream:
         exact_continuation: bool,
         suspects: asyncio.Lock,
         grammars: Grammars | None,
+        pictures: PictureThread,
     ) -> None:
         self._probation = Probation(suspects, start, sink.send)
         self._kv_wait_seconds = kv_wait_seconds
@@ -98,6 +100,7 @@ class WorkStream:
         self._block_tokens = block_tokens
         self._fetch = fetch
         self._grammars = grammars
+        self._pictures = pictures
         self._publisher = publisher
         self._publishing = publishing
         self._cuts = cuts
@@ -327,6 +330,9 @@ class WorkStream:
             if grammar is not None and self._grammars is not None:
                 # Done here, so that the engine's step need not wait for it.
                 await self._grammars.check(grammar)
+            if self._request.runs:
+                read = await self._pictures.read([each.data for each in self._start.pictures])
+                self._request = replace(self._request, pictures=read)
             if self._cuts is not None:
                 admitted, fetched = await self._cuts.admit(self._add_with_cut)
                 ready = admitted.ready_tokens

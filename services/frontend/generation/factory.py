@@ -96,6 +96,7 @@ class GenerationFactory:
             request.model.cards,
             request.adapter_digest,
             cache_salt,
+            request.pictures.runs,
         )
         chains = await self._threads.run(keys, len(request.prompt))
         name = f"{record.operation} {request.model.name}"

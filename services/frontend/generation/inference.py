@@ -82,7 +82,7 @@ class Inference:
         self._active = ActiveRequests(settings.limits.max_requests)
         self.turns = LoopTurns(_BEGIN_PER_TURN)
         """Spreads bursts of work over turns of the loop."""
-        prompts = PromptEncoder(threads, self.turns, settings.text.special_tokens)
+        prompts = PromptEncoder(threads, self.turns, settings.text.special_tokens, settings.limits)
         models = ModelFinder(registry, waiting)
         self.tokenization = Tokenization(registry, models, prompts, threads, settings.limits)
         """Serves tokenize and detokenize requests."""

@@ -9,6 +9,7 @@ from baton.sampling import SamplingParams
 from baton.v1 import inference_pb2
 from services.frontend.grpc.tools import calls_of, tool_use_of, tools_of
 from services.frontend.output.definitions import ToolDefinition
+from services.frontend.pictures.data_url import PictureUrl
 from services.frontend.requests.prompt_fields import template_options, with_suffix
 from services.frontend.requests.refusals import check_count
 from services.frontend.requests.request import (
@@ -87,21 +88,12 @@ def _conversation(
     """Return the prompt of a conversation, with the template's options.
 
     Raises:
-        BatonError: it has more than `max_messages`; or as for `template_options`.
+        BatonError: it has more than `max_messages`, or a message has both content and parts; or as
+            for `template_options`.
     """
     messages = request.messages
     check_count("messages", len(messages), max_messages)
-    made = [
-        ChatMessage(
-            one.role,
-            one.content,
-            one.name,
-            calls_of(one.tool_calls),
-            one.tool_call_id,
-            one.reasoning,
-        )
-        for one in messages
-    ]
+    made = [_message(one, f"messages[{at}]") for at, one in enumerate(messages)]
     options = template_options(
         add_generation_prompt=_or_none(request, "add_generation_prompt"),
         continue_final_message=request.continue_final_message,
@@ -111,6 +103,36 @@ def _conversation(
         tools=[tool.definition for tool in tools],
     )
     return ChatPrompt(made, options)
+
+
+def _message(message: inference_pb2.ChatMessage, where: str) -> ChatMessage:
+    content, parts = message.content, _parts(message, where)
+    if parts:
+        content = "".join(part for part in parts if isinstance(part, str))
+    return ChatMessage(
+        message.role,
+        content,
+        message.name,
+        calls_of(message.tool_calls),
+        message.tool_call_id,
+        message.reasoning,
+        parts if any(isinstance(part, PictureUrl) for part in parts) else (),
+    )
+
+
+def _parts(message: inference_pb2.ChatMessage, where: str) -> list[str | PictureUrl]:
+    if message.parts and message.content:
+        raise invalid_field(f"{where}.parts", "cannot be combined with content")
+    found: list[str | PictureUrl] = []
+    for at, part in enumerate(message.parts):
+        match part.WhichOneof("part"):
+            case "text":
+                found.append(part.text)
+            case "image_url":
+                found.append(PictureUrl(part.image_url, f"{where}.parts[{at}].image_url"))
+            case _:
+                raise invalid_field(f"{where}.parts[{at}]", "must have text or image_url")
+    return found
 
 
 def _prompt(request: inference_pb2.GenerateRequest) -> Prompt:

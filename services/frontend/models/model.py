@@ -52,6 +52,13 @@ class ServedModel:
         return tuple(sorted(set.intersection(*(set(card.features) for card in self.cards))))
 
     @cached_property
+    def pictures(self) -> cluster_pb2.PictureTokens | None:
+        """What stands for a picture in a prompt; None: a live worker takes none."""
+        first = self.cards[0].pictures
+        equal = all(card.pictures == first for card in self.cards)
+        return first if equal and first.tokens else None
+
+    @cached_property
     def sampling_defaults(self) -> Mapping[str, Any]:
         """Default sampling parameters by name, as supported by every live worker."""
         card = self.cards[0].sampling_defaults

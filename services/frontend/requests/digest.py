@@ -24,6 +24,7 @@ def digest_of(request: ResolvedRequest) -> bytes:
         sampling.SerializeToString(deterministic=True),
         "\0".join(request.stop).encode(),
         token_bytes(request.prompt),
+        *(run.digest for run in request.pictures.runs),
     ):
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)

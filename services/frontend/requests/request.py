@@ -7,13 +7,15 @@ them.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from baton.sampling import SamplingParams
 from baton.v1 import common_pb2
 from services.frontend.models.model import ServedModel
 from services.frontend.output.definitions import ToolUse
 from services.frontend.output.formats import AnswerReader
+from services.frontend.pictures.data_url import PictureUrl
+from services.frontend.pictures.placing import NO_PICTURES, PlacedPictures
 from services.frontend.text.chat_template import PLAIN, ChatMessage, TemplateOptions
 
 
@@ -38,8 +40,20 @@ class ChatPrompt:
     messages: Sequence[ChatMessage]
     options: TemplateOptions = PLAIN
 
+    @property
+    def pictures(self) -> list[PictureUrl]:
+        """The pictures of all messages, in order."""
+        return [one for message in self.messages for one in message.pictures]
+
 
 Prompt = TextPrompt | TokenPrompt | ChatPrompt
+
+
+class EncodedPrompt(NamedTuple):
+    """A prompt as a model receives it."""
+
+    ids: list[int]
+    pictures: PlacedPictures = NO_PICTURES
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +155,8 @@ class ResolvedRequest:
     continues it with the same tokens."""
     adapter_digest: bytes = b""
     """Digest of the adapter that the context names: only workers that have it serve the request."""
+    pictures: PlacedPictures = NO_PICTURES
+    """The prompt's pictures."""
 
     @property
     def id(self) -> str:

@@ -14,11 +14,14 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from baton.errors import BatonError, Reason
+from services.frontend.pictures.data_url import PictureUrl
 from services.frontend.text.call_arguments import ArgumentsObject
 
 _MAX_ERROR = 300
 _HOLDER = "\ufdd1%d\ufdd1"
 """Placeholder for a call's arguments while the JSON around them is written: a noncharacter."""
+_PROBE = "probe"
+_PROBE_PARTS = ({"type": "text", "text": _PROBE},)
 NO_TOKENS: Mapping[str, Any] = MappingProxyType({"bos_token": "", "eos_token": ""})
 """Special tokens of a model without names for them."""
 
@@ -39,6 +42,7 @@ class ChatMessage:
 
     role: str
     content: str
+    """Its text."""
     name: str = ""
     tool_calls: Sequence[ChatToolCall] = ()
     """Calls by the assistant."""
@@ -46,6 +50,13 @@ class ChatMessage:
     """For messages of tools: the call that it answers."""
     reasoning: str = ""
     """Reasoning of the assistant."""
+    parts: Sequence[str | PictureUrl] = ()
+    """Text and pictures, in order, if it has pictures; `content` is the text of all of them."""
+
+    @property
+    def pictures(self) -> list[PictureUrl]:
+        """Its pictures, in order."""
+        return [part for part in self.parts if isinstance(part, PictureUrl)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +124,7 @@ class ChatTemplate:
             "documents": None,
             **options.variables,
             **({"tools": list(options.tools)} if options.tools else {}),
-            "messages": [_as_dict(message) for message in messages],
+            "messages": [_as_dict(message, compiled.only_parts) for message in messages],
             "add_generation_prompt": options.add_generation_prompt and not continues,
             **self._tokens,
         }
@@ -134,6 +145,8 @@ class _Compiled:
     def __init__(self, source: str | None) -> None:
         self.template: jinja2.Template | None = None
         self.names_tools = False
+        self.only_parts = False
+        """Whether it renders lists of parts alone: Idefics 3's and SmolVLM's leave out a string."""
         self.broken = "the model has no chat template: send a text prompt"
         """Why there is no template."""
         if source is None:
@@ -145,8 +158,17 @@ class _Compiled:
             self.template.globals = dict(self.template.globals)
             names = environment.parse(source).find_all(Name)
             self.names_tools = any(one.name == "tools" and one.ctx == "load" for one in names)
+            self.only_parts = self._renders(_PROBE_PARTS) and not self._renders(_PROBE)
         except jinja2.TemplateError as error:
             self.broken = f"the model's chat template does not compile: {_short(error)}"
+
+    def _renders(self, content: Any) -> bool:
+        assert self.template is not None
+        message = {"role": "user", "content": content}
+        try:
+            return _PROBE in self.template.render(NO_TOKENS, messages=[message])
+        except Exception:  # noqa: BLE001 - a template may fail in any way
+            return False
 
 
 def _cut_after(text: str, final: str) -> str:
@@ -189,10 +211,16 @@ def _environment() -> ImmutableSandboxedEnvironment:
     return environment
 
 
-def _as_dict(message: ChatMessage) -> dict[str, Any]:
+def _as_dict(message: ChatMessage, only_parts: bool) -> dict[str, Any]:
     # `developer` is OpenAI's newer name for `system`; templates know only the older one.
     role = "system" if message.role == "developer" else message.role
     entry: dict[str, Any] = {"role": role, "content": message.content}
+    parts = message.parts or ([message.content] if only_parts else ())
+    if parts:
+        entry["content"] = [
+            {"type": "text", "text": part} if isinstance(part, str) else {"type": "image"}
+            for part in parts
+        ]
     if message.name:
         entry["name"] = message.name
     if message.tool_calls:

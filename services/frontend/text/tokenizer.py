@@ -258,12 +258,17 @@ class Tokenizer:
             replace(
                 message,
                 content=mark(message.content),
+                parts=[mark(part) if isinstance(part, str) else part for part in message.parts],
                 name=mark(message.name),
                 reasoning=mark(message.reasoning),
                 tool_call_id=mark(message.tool_call_id),
                 tool_calls=[self._mark_call(call) for call in message.tool_calls],
             )
-            if message.name or message.tool_calls or message.tool_call_id or message.reasoning
+            if message.name
+            or message.tool_calls
+            or message.tool_call_id
+            or message.reasoning
+            or message.parts
             else message
             if (content := mark(message.content)) is message.content
             else replace(message, content=content)

@@ -159,10 +159,16 @@ class WorkerConnection:
 
 
 def _pack(frames: deque[worker_pb2.FrameToWorker]) -> worker_pb2.RunRequest:
-    """Return the next message: as many queued frames as fit, at least one."""
+    """Return the next message: as many queued frames as fit, at least one. A frame with pictures
+    travels alone.
+    """
     packed, tokens = [frames.popleft()], 0
+    if packed[0].start.pictures:
+        return worker_pb2.RunRequest(frames=packed)
     while frames and len(packed) < MAX_FRAMES_PER_MESSAGE:
         start, generate = frames[0].start, frames[0].generate
+        if start.pictures:
+            break
         tokens += len(start.prompt_token_ids) + len(start.generate.output_so_far)
         tokens += len(generate.output_so_far)
         if tokens > MAX_TOKENS_PER_MESSAGE:

@@ -2,13 +2,16 @@
 
 import math
 from dataclasses import replace
+from hashlib import sha256
 
 import pytest
 
 from baton.engine.base import EngineInfo, QueueFullError, UnsupportedFeatureError
 from baton.engine.factory import create_engine
+from baton.engine.pictures import PictureTokens
 from baton.errors import BatonError, Reason
-from baton.internal.v1.worker_pb2 import Generate, Start, WorkOrder
+from baton.internal.v1.worker_pb2 import Generate, Picture, Start, WorkOrder
+from baton.kv.keys import PlaceholderRun
 from baton.request.grammar import Grammar
 from baton.settings import EngineSettings
 from baton.v1 import common_pb2
@@ -156,3 +159,36 @@ def test_a_refusal_of_the_engine_says_what_is_wrong(
     assert (told.reason, told.field) == (reason, field)
     feature = getattr(error, "feature", "")
     assert feature in told.message
+
+
+PICTURE_TOKENS = PictureTokens(9, (8, 9, 9))
+
+
+def test_pictures_stand_where_their_tokens_do(info: EngineInfo) -> None:
+    seeing = replace(info, pictures=PICTURE_TOKENS)
+    prompt = [1, 8, 9, 9, 8, 9, 9, 2]
+    pictures = [Picture(offset=1, data=b"a"), Picture(offset=4, data=b"b")]
+    request = sequence_request(
+        _start(prompt_token_ids=prompt, pictures=pictures), 1, b"root", seeing
+    )
+    assert request.runs == (
+        PlaceholderRun(1, 3, sha256(b"a").digest()),
+        PlaceholderRun(4, 3, sha256(b"b").digest()),
+    )
+
+
+@pytest.mark.parametrize("offsets", [[0], [2], [-1], [6], [4, 1], [1, 1]])
+def test_pictures_that_stand_elsewhere_are_refused(info: EngineInfo, offsets: list[int]) -> None:
+    seeing = replace(info, pictures=PICTURE_TOKENS)
+    pictures = [Picture(offset=offset, data=b"a") for offset in offsets]
+    start = _start(prompt_token_ids=[1, 8, 9, 9, 8, 9, 9, 2], pictures=pictures)
+    with pytest.raises(BatonError, match="pictures") as caught:
+        sequence_request(start, 1, b"root", seeing)
+    assert caught.value.reason is Reason.INVALID_FIELD
+
+
+def test_an_engine_without_pictures_refuses_them(info: EngineInfo) -> None:
+    start = _start(pictures=[Picture(offset=0, data=b"a")])
+    with pytest.raises(BatonError, match="not supported by this worker") as caught:
+        sequence_request(start, 1, b"root", info)
+    assert caught.value.field == "pictures"

@@ -241,6 +241,8 @@ class WorkerAssignments:
             suspect=self._suspect,
             acknowledges_begun=self._suspect,
         )
+        for run, data in zip(*request.pictures, strict=True):
+            start.pictures.add(offset=run.offset, data=data)
         if placement.decision.HasField("order"):
             start.order.CopyFrom(placement.decision.order)
         start.context.attempt = placement.attempt

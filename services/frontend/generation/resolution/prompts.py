@@ -2,19 +2,23 @@
 
 from functools import partial
 
+from baton.settings import FrontendLimits
 from services.frontend.generation.assigned.placements import TOKEN_BYTES
 from services.frontend.generation.turns import LoopTurns
 from services.frontend.models.model import ServedModel
+from services.frontend.pictures.data_url import read_pictures
+from services.frontend.pictures.placing import place_pictures
 from services.frontend.requests.context import RequestContextLimit
 from services.frontend.requests.request import (
     WHOLE_PROMPT,
     ChatPrompt,
+    EncodedPrompt,
     Prompt,
     PromptOptions,
     TextPrompt,
     TokenPrompt,
 )
-from services.frontend.requests.validation.prompts import too_long
+from services.frontend.requests.validation.prompts import check_pictures, too_long
 from services.frontend.text.tokenizer import (
     LONG_CHARACTERS,
     TokenizerThreads,
@@ -36,12 +40,20 @@ class PromptEncoder:
         threads: where long prompts are tokenized.
         turns: limits what is tokenized in one turn of the loop.
         special_tokens: the value of the setting `text.special_tokens`.
+        limits: of pictures.
     """
 
-    def __init__(self, threads: TokenizerThreads, turns: LoopTurns, special_tokens: str) -> None:
+    def __init__(
+        self,
+        threads: TokenizerThreads,
+        turns: LoopTurns,
+        special_tokens: str,
+        limits: FrontendLimits,
+    ) -> None:
         self._threads = threads
         self._turns = turns
         self._special_tokens = special_tokens
+        self._limits = limits
 
     async def encode(
         self,
@@ -50,8 +62,8 @@ class PromptEncoder:
         context: RequestContextLimit,
         options: PromptOptions = WHOLE_PROMPT,
         max_tokens: int | None = None,
-    ) -> list[int]:
-        """Return the token ids of a prompt.
+    ) -> EncodedPrompt:
+        """Return the token ids of a prompt, and its pictures.
 
         Args:
             model: the model.
@@ -61,8 +73,12 @@ class PromptEncoder:
             max_tokens: the most tokens of the output, for which a truncated prompt leaves space.
 
         Raises:
-            BatonError: CONTEXT_LENGTH_EXCEEDED, or why the prompt cannot be tokenized.
+            BatonError: CONTEXT_LENGTH_EXCEEDED, or why the prompt cannot be tokenized, or its
+                pictures cannot be placed.
         """
+        urls = prompt.pictures if isinstance(prompt, ChatPrompt) else []
+        if urls:
+            check_pictures(urls, model, options)
         most, special, around = context.tokens, self._special_tokens, options.add_special_tokens
         if options.truncate_tokens is not None:
             most *= _LONGEST_TRUNCATED
@@ -100,7 +116,11 @@ class PromptEncoder:
                     found = list(ids)
         except TooManyTokensError:
             raise too_long(prompt, context, f"has more than {most}") from None
-        return _truncated(found, options, context.tokens - (max_tokens or 1))
+        if urls and model.pictures is not None:
+            read = partial(read_pictures, urls, self._limits)
+            pictures = await self._threads.run(read, characters)
+            return EncodedPrompt(*place_pictures(found, pictures, model.pictures))
+        return EncodedPrompt(_truncated(found, options, context.tokens - (max_tokens or 1)))
 
 
 def _truncated(ids: list[int], options: PromptOptions, room: int) -> list[int]:
@@ -122,6 +142,7 @@ def size_of(prompt: Prompt) -> int:
         case ChatPrompt(messages, options):
             written = sum(len(message.content) + len(message.name) for message in messages)
             for message in messages:
+                written += sum(len(one.url) for one in message.pictures)
                 if message.tool_calls:
                     written += sum(len(call.arguments) for call in message.tool_calls)
             written += _TOOL_CHARACTERS * len(options.tools)

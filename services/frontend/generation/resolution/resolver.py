@@ -68,5 +68,5 @@ class RequestResolver:
         seed = request.sampling.seed if request.resume is None else request.resume.seed
         if seed is None:
             seed = secrets.randbits(_SEED_BITS)
-        request, reader = await self._answers.plan(request, found.model, prompt, seed)
+        request, reader = await self._answers.plan(request, found.model, prompt.ids, seed)
         return resolve(request, found, prompt, seed, record.principal, context, most, reader)

@@ -69,7 +69,7 @@ class Tokenization:
         check_prompt(prompt, self._limits)
         model = await self.model(model_name, prompt, record)
         context = RequestContextLimit.of(model, None)
-        return model, await self._prompts.encode(model, prompt, context, options)
+        return model, (await self._prompts.encode(model, prompt, context, options)).ids
 
     async def detokenize(
         self, model_name: str, token_ids: Sequence[int], record: RequestRecord, field: str
@@ -81,7 +81,7 @@ class Tokenization:
         prompt = TokenPrompt(token_ids)
         model = await self.model(model_name, prompt, record)
         context = RequestContextLimit.of(model, None)
-        check_tokens(field, await self._prompts.encode(model, prompt, context), model)
+        check_tokens(field, (await self._prompts.encode(model, prompt, context)).ids, model)
         decode = partial(model.tokenizer.decode, token_ids, special=True)
         return await self._threads.run(decode, len(token_ids))
 

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from baton.errors import BatonError, Reason, invalid_field
-from services.frontend.openai.request.schema import FunctionBody, MessageBody
+from services.frontend.openai.request.schema import ContentPart, FunctionBody, MessageBody
 from services.frontend.openai.request.tools import not_a_function
+from services.frontend.pictures.data_url import PictureUrl
 from services.frontend.requests.refusals import check_count, unsupported
 from services.frontend.requests.request import ChatPrompt
 from services.frontend.text.chat_template import PLAIN, ChatMessage, ChatToolCall, TemplateOptions
@@ -43,7 +44,7 @@ def conversation(
 
     Raises:
         BatonError: there are more than `max_messages`; one of a user or the system has no content,
-            one has content that is no text, or what is no call of a tool.
+            one has content that is neither text nor a picture, or what is no call of a tool.
     """
     check_count("messages", len(messages), max_messages)
     return ChatPrompt([_message(messages, index) for index in range(len(messages))], options)
@@ -53,7 +54,7 @@ def _message(messages: Sequence[MessageBody], index: int) -> ChatMessage:
     message, where = messages[index], f"messages[{index}]"
     if message.audio:
         raise unsupported(f"{where}.audio")
-    content, thought = _content(message, where)
+    content, thought, parts = _content(message, where)
     answers = message.role == _FUNCTION
     return ChatMessage(
         "tool" if answers else message.role,
@@ -62,11 +63,13 @@ def _message(messages: Sequence[MessageBody], index: int) -> ChatMessage:
         _calls(message, index, where),
         _answered_call(messages, index) if answers else message.tool_call_id or "",
         message.reasoning_content or message.reasoning or thought,
+        parts,
     )
 
 
-def _content(message: MessageBody, where: str) -> tuple[str, str]:
-    """Return what a message says, and what its parts say that was thought.
+def _content(message: MessageBody, where: str) -> tuple[str, str, Sequence[str | PictureUrl]]:
+    """Return what a message says, what its parts say that was thought, and its parts, if there are
+    pictures among them.
 
     What the assistant said, and what tools returned, is history: it may be nothing, or a refusal.
     """
@@ -74,15 +77,20 @@ def _content(message: MessageBody, where: str) -> tuple[str, str]:
     if content is None:
         if message.role not in _MAY_BE_SILENT:
             raise invalid_field(f"{where}.content", "must have text")
-        return message.refusal or "", ""
+        return message.refusal or "", "", ()
     if isinstance(content, str):
-        return content, ""
+        return content, "", ()
     texts, thoughts = [], []
+    parts: list[str | PictureUrl] = []
     for at, part in enumerate(content):
         if isinstance(part, str):
             texts.append(part)
+            parts.append(part)
         elif part.type in _TEXT_PARTS:
             texts.append(part.text or "")
+            parts.append(part.text or "")
+        elif part.type == "image_url":
+            parts.append(_picture(part, f"{where}.content[{at}].image_url"))
         elif message.role == "assistant" and part.type == "refusal":
             texts.append(part.refusal or "")
         elif message.role == "assistant" and part.type == "thinking":
@@ -91,10 +99,22 @@ def _content(message: MessageBody, where: str) -> tuple[str, str]:
             name = f"{where}.content[{at}].type"
             raise BatonError(
                 Reason.UNSUPPORTED_PARAMETER,
-                f"{name}: {part.type[:64]!r} is not supported; only text is",
+                f"{name}: {part.type[:64]!r} is not supported; only text and image_url are",
                 field=name,
             )
-    return "".join(texts), "".join(thoughts)
+    has_pictures = len(parts) > len(texts)
+    return "".join(texts), "".join(thoughts), parts if has_pictures else ()
+
+
+def _picture(part: ContentPart, field: str) -> PictureUrl:
+    given = part.image_url
+    if given is None:
+        raise invalid_field(field, "is required")
+    if isinstance(given, str):
+        return PictureUrl(given, field)
+    if given.detail not in (None, "auto"):
+        raise unsupported(f"{field}.detail", why="how a model sees a picture is fixed; omit it")
+    return PictureUrl(given.url, field)
 
 
 def _thought(thinking: Any) -> str:

@@ -22,7 +22,12 @@ OTHER_SHAPE = (
 
 FIELDS = (
     Field("model", _BOTH, _SERVED, "a model or an adapter"),
-    Field("messages", _CHAT, _SERVED, "text only; earlier messages are accepted unchanged"),
+    Field(
+        "messages",
+        _CHAT,
+        _SERVED,
+        "text, and pictures as data URLs; earlier messages unchanged",
+    ),
     Field("prompt", _COMPLETION, _SERVED, "a string, strings, token ids, or lists of token ids"),
     Field("stream", _BOTH, _SERVED, "server-sent events"),
     Field(

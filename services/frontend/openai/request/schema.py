@@ -18,9 +18,15 @@ class StreamOptions(msgspec.Struct):
     continuous_usage_stats: bool | None = None
 
 
+class ImageUrl(msgspec.Struct):
+    url: str = ""
+    detail: str | None = None
+
+
 class ContentPart(msgspec.Struct):
     type: str = "text"
     text: str | None = None
+    image_url: str | ImageUrl | None = None
     refusal: str | None = None
     thinking: Any = None
 

@@ -4,12 +4,19 @@ import re
 from collections.abc import Sequence
 
 from baton import sampling
-from baton.errors import BatonError, invalid_field
+from baton.errors import BatonError, Reason, invalid_field
 from baton.settings import FrontendLimits
 from services.frontend.models.model import ServedModel
+from services.frontend.pictures.data_url import PictureUrl, check_urls
 from services.frontend.requests.context import RequestContextLimit
 from services.frontend.requests.refusals import check_count
-from services.frontend.requests.request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from services.frontend.requests.request import (
+    ChatPrompt,
+    Prompt,
+    PromptOptions,
+    TextPrompt,
+    TokenPrompt,
+)
 from services.frontend.text.chat_template import ChatMessage
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -47,7 +54,33 @@ def check_prompt(prompt: Prompt, limits: FrontendLimits) -> None:
                         f"messages[{index}].name",
                         "must have at most 64 characters, none of them a space, <, |, \\, / or >",
                     )
+                if message.parts and message.role != "user":
+                    raise invalid_field(
+                        message.pictures[0].field,
+                        "only messages of the role user can have pictures",
+                    )
+            check_urls([one for message in messages for one in message.pictures], limits)
             _check_calls(messages)
+
+
+def check_pictures(
+    pictures: Sequence[PictureUrl], model: ServedModel, options: PromptOptions
+) -> None:
+    """Check that a model takes the pictures of a conversation.
+
+    Raises:
+        BatonError: UNSUPPORTED_PARAMETER: it does not; INVALID_FIELD: the prompt would be
+            truncated.
+    """
+    if model.pictures is None:
+        field = pictures[0].field
+        raise BatonError(
+            Reason.UNSUPPORTED_PARAMETER,
+            f"{field}: model {model.name!r} takes no pictures; send text alone",
+            field=field,
+        )
+    if options.truncate_tokens is not None:
+        raise invalid_field("truncate_prompt_tokens", "cannot be combined with pictures; omit it")
 
 
 def check_tokens(field: str, ids: Sequence[int], model: ServedModel) -> None:

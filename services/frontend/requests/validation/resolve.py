@@ -1,7 +1,5 @@
 """The last step of validation: combine a checked request and its tokens into the one that runs."""
 
-from collections.abc import Sequence
-
 from msgspec.structs import replace
 
 from baton import sampling
@@ -11,14 +9,14 @@ from baton.v1 import common_pb2
 from services.frontend.models.model import ResolvedModel
 from services.frontend.output.formats import AnswerReader
 from services.frontend.requests.context import RequestContextLimit
-from services.frontend.requests.request import GenerationRequest, ResolvedRequest
+from services.frontend.requests.request import EncodedPrompt, GenerationRequest, ResolvedRequest
 from services.frontend.requests.validation.prompts import too_long
 
 
 def resolve(
     request: GenerationRequest,
     found: ResolvedModel,
-    prompt: Sequence[int],
+    encoded: EncodedPrompt,
     seed: int,
     principal: Principal,
     context: RequestContextLimit | None = None,
@@ -30,7 +28,7 @@ def resolve(
     Args:
         request: the client's request, after `check` and `check_model`, with its whole grammar.
         found: the model that it names, and the adapter.
-        prompt: its prompt's tokens.
+        encoded: its prompt's tokens and pictures.
         seed: the seed of its sampling: the request's own, or a random one.
         principal: the caller.
         context: the most tokens of prompt and output; None: the model's context.
@@ -42,7 +40,7 @@ def resolve(
         BatonError: the prompt is empty, is too long, leaves less space than max_tokens requires, or
             has an id outside the vocabulary.
     """
-    model = found.model
+    model, prompt = found.model, encoded.ids
     context = context or RequestContextLimit.of(model, None)
     field = request.prompt.field
     if not prompt:
@@ -110,4 +108,5 @@ def resolve(
         output_so_far=() if resume is None else tuple(resume.output_ids),
         plainly_greedy=sampling.is_plainly_greedy(params, request.n),
         adapter_digest=found.adapter_digest,
+        pictures=encoded.pictures,
     )

@@ -183,7 +183,7 @@ async def test_a_refusal_is_what_the_assistant_said(asked: Any) -> None:
         ),
         (
             {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]},
-            "messages[0].content[0].type",
+            "messages[0].content[0].image_url",
         ),
         (call("{}", name="x" * 257), "messages[0].tool_calls[0].function.name"),
         ({"role": "user", "content": "a", "name": "<|im_end|>"}, "messages[0].name"),

@@ -355,7 +355,7 @@ async def test_other_ways_to_be_wrong_on_http(stage: Any) -> None:
                 chat,
                 {**model, **_messages({"role": "user", "content": image})},
                 "unsupported_parameter",
-                "messages[0].content[0].type",
+                "messages[0].content[0].image_url",
             ),
             (
                 chat,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from baton.errors import BatonError, Reason
+from baton.settings import FrontendLimits
 from services.frontend.generation.resolution.prompts import PromptEncoder
 from services.frontend.generation.turns import LoopTurns
 from services.frontend.models.model import ServedModel
@@ -21,8 +22,8 @@ async def encode(
 ) -> Sequence[int]:
     threads = TokenizerThreads(1)
     try:
-        encoder = PromptEncoder(threads, LoopTurns(32), "prompts")
-        return await encoder.encode(model, TextPrompt(text), CONTEXT, options, max_tokens)
+        encoder = PromptEncoder(threads, LoopTurns(32), "prompts", FrontendLimits())
+        return (await encoder.encode(model, TextPrompt(text), CONTEXT, options, max_tokens)).ids
     finally:
         threads.close()
 
@@ -60,9 +61,9 @@ async def test_what_is_far_too_long_is_not_tokenized_for_a_part_of_it(model: Ser
 async def test_token_ids_are_cut_as_well(model: ServedModel) -> None:
     threads = TokenizerThreads(1)
     try:
-        encoder = PromptEncoder(threads, LoopTurns(32), "prompts")
+        encoder = PromptEncoder(threads, LoopTurns(32), "prompts", FrontendLimits())
         options = PromptOptions(truncate_tokens=2)
         prompt = TokenPrompt([1, 2, 3, 4])
-        assert await encoder.encode(model, prompt, CONTEXT, options) == [3, 4]
+        assert (await encoder.encode(model, prompt, CONTEXT, options)).ids == [3, 4]
     finally:
         threads.close()

@@ -5,6 +5,7 @@ import datetime
 import pytest
 
 from baton.errors import BatonError, Reason
+from services.frontend.pictures.data_url import PictureUrl
 from services.frontend.text.chat_template import ChatMessage, ChatTemplate, TemplateOptions
 
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
@@ -86,3 +87,27 @@ def test_a_last_message_that_the_template_changes_is_refused() -> None:
     template = ChatTemplate("{{ messages[-1].content | upper }}")
     with pytest.raises(BatonError, match="continue_final_message"):
         template.render([ChatMessage("user", "x")], TemplateOptions(continue_final_message=True))
+
+
+ONLY_PARTS = (
+    "{% for m in messages %}{{ m.role }}:"
+    "{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}"
+    "{% elif part.type == 'image' %}<image>{% endif %}{% endfor %};{% endfor %}"
+)
+EITHER = (
+    "{% for m in messages %}{{ m.role }}:{% if m.content is string %}({{ m.content }}){% else %}"
+    "{% for part in m.content %}{{ part.text if part.type == 'text' else '<image>' }}"
+    "{% endfor %}{% endif %};{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [(ONLY_PARTS, "system:be kind;user:a<image>b;"), (EITHER, "system:(be kind);user:a<image>b;")],
+)
+def test_text_is_a_list_of_parts_where_the_template_takes_nothing_else(
+    source: str, expected: str
+) -> None:
+    picture = PictureUrl("data:image/png;base64,", "messages[1]")
+    seen = ChatMessage("user", "ab", parts=["a", picture, "b"])
+    assert ChatTemplate(source).render([ChatMessage("system", "be kind"), seen]) == expected

@@ -9,7 +9,12 @@ from baton.sampling import SamplingParams
 from baton.tenancy.directory.principal import LOCAL
 from baton.worker.records import model_card
 from services.frontend.models.model import ResolvedModel, ServedModel
-from services.frontend.requests.request import GenerationRequest, ResolvedRequest, TextPrompt
+from services.frontend.requests.request import (
+    EncodedPrompt,
+    GenerationRequest,
+    ResolvedRequest,
+    TextPrompt,
+)
 from services.frontend.requests.validation.model_checks import with_defaults
 from services.frontend.requests.validation.resolve import resolve
 from tests.support.engine.info import engine_info
@@ -33,7 +38,7 @@ def resolved(model: ServedModel, prompt: int = 2, **said: object) -> ResolvedReq
         "m", TextPrompt("x"), SamplingParams.from_options(said), frozenset(said)
     )
     found = ResolvedModel(model, "", b"")
-    return resolve(with_defaults(asked, model), found, [1] * prompt, 7, LOCAL)
+    return resolve(with_defaults(asked, model), found, EncodedPrompt([1] * prompt), 7, LOCAL)
 
 
 def test_what_is_said_goes_before_what_is_recommended(recommending: ServedModel) -> None:
