@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from baton.cli.models.options import PullOptions
-from baton.cli.shared.options import FrontendOptions, expand_options, list_command
+from baton.cli.shared.options import EtcdOptions, FrontendOptions, expand_options, list_command
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 models_app = typer.Typer(invoke_without_command=True)
+ModelName = Annotated[str, typer.Argument(help="Name of the model.", show_default=False)]
 
 
 @models_app.callback()
@@ -42,6 +43,54 @@ def ls(
     from baton.cli.chat import models as run
 
     run(address, options, _console(), json)
+
+
+@models_app.command("add")
+@expand_options
+def add(
+    options: EtcdOptions,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH[:OPTION=VALUE,...]", help="As --model of `baton up`.", show_default=False
+        ),
+    ],
+) -> None:
+    """Start the workers of one more model in a local cluster."""
+    from baton.cli.models.changes import add as run
+
+    run(options.resolve(), model, _console())
+
+
+@models_app.command("set")
+@expand_options
+def set_(
+    options: EtcdOptions,
+    name: ModelName,
+    counts: Annotated[
+        list[str],
+        typer.Argument(metavar="ROLE=NUMBER...", help="prefill, decode or combined workers."),
+    ],
+) -> None:
+    """Give a model of a local cluster other numbers of workers."""
+    from baton.cli.models.changes import set_workers as run
+
+    run(options.resolve(), name, counts, _console())
+
+
+@models_app.command("remove")
+@expand_options
+def remove(
+    options: EtcdOptions,
+    name: ModelName,
+    wait: Annotated[
+        float, typer.Option(help="Seconds for its running requests to end.", min=0, max=3600)
+    ] = 30.0,
+) -> None:
+    """Drain the workers of a model of a local cluster."""
+    from baton.cli.models.changes import remove as run
+
+    run(options.resolve(), name, wait, _console())
 
 
 @models_app.command("pull")

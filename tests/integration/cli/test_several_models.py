@@ -3,10 +3,11 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
-from baton.client import Answer, Client
+from baton.client import Answer, BatonClientError, Client
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from tests.integration.cli.conftest import Baton, Starter
 from tests.support.processes.launcher import Launcher
@@ -71,3 +72,42 @@ def test_commands_name_both(two: Baton) -> None:
     unnamed = two.call("chat", "Hello")
     assert unnamed.returncode == 2
     assert "choose one of org/second, tiny with --model" in unnamed.stderr
+
+
+def test_models_come_change_and_go_under_load(two: Baton, checkpoint: Path) -> None:
+    ended = Event()
+    answers: list[tuple[int, ...]] = []
+    failures: list[BatonClientError] = []
+
+    def ask_on() -> None:
+        with Client(two.line("gRPC"), timeout=60.0) as client:
+            while not ended.is_set():
+                try:
+                    answers.append(tuple(answer(client, "tiny").token_ids))
+                except BatonClientError as error:
+                    failures.append(error)
+
+    load = Thread(target=ask_on)
+    load.start()
+    try:
+        added = two.call("models", "add", f"{checkpoint}:name=third,{COMBINED},engine=sim")
+        assert added.returncode == 0, added.stderr
+        assert "Starting combined-2." in added.stdout
+        with Client(two.line("gRPC"), timeout=60.0) as client:
+            assert answer(client, "third").usage.cached_tokens == 0
+        changed = two.call("models", "set", "tiny", "decode=1", "combined=0")
+        assert changed.returncode == 0, changed.stderr
+        assert changed.stdout.splitlines()[:2] == ["Starting decode-0.", "Draining combined-0."]
+        removed = two.call("models", "remove", "third")
+        assert removed.returncode == 0, removed.stderr
+    finally:
+        ended.set()
+        load.join(60)
+    assert failures == []
+    assert len(set(answers)) == 1
+    rows = json.loads(two.call("status", "--json").stdout)
+    assert {row["id"]: row["model"] for row in rows if row["model"]} == {
+        "decode-0": "tiny",
+        "combined-1": "org/second",
+    }
+    assert two.call("models", "remove", "third").returncode == 2

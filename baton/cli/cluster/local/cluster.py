@@ -17,11 +17,18 @@ from baton.cli.cluster.local.files.local_clusters import LocalCluster, running_c
 from baton.cli.cluster.local.files.metric_targets import keep_targets
 from baton.cli.cluster.local.files.model_files import bundled_model
 from baton.cli.cluster.local.files.rundir import RunDirectory
+from baton.cli.cluster.local.models.changes import ModelChanges, WorkerBase, require_memory_of
+from baton.cli.cluster.local.models.control import serve_changes
 from baton.cli.cluster.local.models.local_model import LocalModel
-from baton.cli.cluster.local.models.memory import require_memory
 from baton.cli.cluster.local.output.report import Reporter
 from baton.cli.cluster.local.output.running_requests import running_requests, waiting_sentence
-from baton.cli.cluster.local.plan import available_cores, plan, shared_niceness, small_memory
+from baton.cli.cluster.local.plan import (
+    available_cores,
+    inner_settings,
+    plan,
+    shared_niceness,
+    small_memory,
+)
 from baton.cli.cluster.local.preparation import Preparation
 from baton.cli.cluster.local.processes.child import Child
 from baton.cli.cluster.local.processes.supervisor import ETCD, Supervisor
@@ -39,9 +46,10 @@ from baton.cli.shared.options import ClusterOptions
 from baton.cluster.etcd.local import LocalEtcd
 from baton.host.ports import held_port
 from baton.internal.v1.cluster_pb2 import ModelCard
-from baton.settings import FrontendSettings, KvStoreSettings, WorkerSettings
+from baton.settings import FrontendSettings
 from baton.settings.models import MAX_WORKERS
 from baton.telemetry import logs
+from baton.worker.kept.forget import forget_kept
 
 NOTICE_ENV = "BATON_LIMITS_DRAIN_NOTICE_SECONDS"
 NOTICE_SECONDS = 0.3
@@ -147,15 +155,17 @@ async def _run(
         noticed = NOTICE_ENV in given_variables(options.config, "frontend")
         frontends: dict[str, str] = {} if noticed else {NOTICE_ENV: f"{NOTICE_SECONDS}"}
         database, state = own_database(options.config, options.auth, directory, reporter)
+        on_shared_cores = shared_niceness(given_variables(options.config, "decode"))
+        cores = available_cores()
         specs = plan(
             options,
             models,
             endpoints,
-            available_cores(),
+            cores,
             bounds,
             memory,
             {**frontends, **state},
-            shared_niceness(given_variables(options.config, "decode")),
+            on_shared_cores,
             router_settings(bounds, given_variables(options.config, "router")),
         )
         pools = pools_of(specs)
@@ -173,18 +183,7 @@ async def _run(
         front_settings = next(
             one.settings for one in prepared if isinstance(one.settings, FrontendSettings)
         )
-        require_memory(
-            (
-                (one.spec.model, one.settings.engine)
-                for one in prepared
-                if isinstance(one.settings, WorkerSettings) and one.spec.id not in parked
-            ),
-            sum(
-                one.settings.store.arena_bytes
-                for one in prepared
-                if isinstance(one.settings, KvStoreSettings)
-            ),
-        )
+        require_memory_of([one for one in prepared if one.spec.id not in parked])
         compile_router(reporter)
         supervisor = Supervisor(
             children, specs, endpoints, options.cluster, reporter, patience, parked
@@ -211,19 +210,30 @@ async def _run(
                 database.url if database is not None else "",
                 bounds,
             )
-            directory.publish(
-                LocalCluster(
-                    endpoints,
-                    options.cluster,
-                    cluster.grpc,
-                    cluster.http,
-                    cluster.state_url,
-                    demo=demo,
-                )
-            )
             async with AsyncExitStack() as stack:
                 await stack.enter_async_context(
                     keep_targets(view, directory.metric_targets, options.cluster)
+                )
+                changes = ModelChanges(
+                    options,
+                    models,
+                    prepared,
+                    preparation,
+                    WorkerBase(inner_settings(options, endpoints, memory), on_shared_cores, cores),
+                    supervisor,
+                    lambda name: forget_kept(endpoints, options.cluster, name),
+                )
+                await stack.enter_async_context(serve_changes(directory.control, changes))
+                directory.publish(
+                    LocalCluster(
+                        endpoints,
+                        options.cluster,
+                        cluster.grpc,
+                        cluster.http,
+                        cluster.state_url,
+                        demo=demo,
+                        control=str(directory.control),
+                    )
                 )
                 if bounds is not None:
                     scaler = Autoscaler(supervisor, pools, bounds, view.instances.values, reporter)

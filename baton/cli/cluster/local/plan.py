@@ -53,25 +53,8 @@ def plan(
     """
     _check(options)
     models = [scaled(model, bounds) for model in models]
-    shared = {
-        "BATON_ETCD_ENDPOINTS": ",".join(etcd),
-        "BATON_ETCD_CLUSTER": options.cluster,
-        "BATON_OPS_PORT": "0",
-    }
-    if options.config is not None:
-        shared["BATON_CONFIG"] = str(options.config.absolute())
-    # The environment's address is that of the frontend: other processes listen on this machine
-    # only.
-    inner = (
-        shared
-        | dict(memory)
-        | {
-            "BATON_GRPC_HOST": HOST,
-            "BATON_GRPC_PORT": "0",
-            "BATON_ADVERTISE_HOST": "",
-            "OMP_NUM_THREADS": "1",
-        }
-    )
+    shared = shared_settings(options, etcd)
+    inner = inner_settings(options, etcd, memory)
     front = (
         shared
         | dict(frontend)
@@ -105,6 +88,35 @@ def plan(
         *engines,
         *_several("frontend", options.frontends, "frontend", StopOrder.FRONTENDS, front),
     )
+
+
+def shared_settings(options: ClusterOptions, etcd: Sequence[str]) -> dict[str, str]:
+    """Return the settings of all processes of a cluster."""
+    shared = {
+        "BATON_ETCD_ENDPOINTS": ",".join(etcd),
+        "BATON_ETCD_CLUSTER": options.cluster,
+        "BATON_OPS_PORT": "0",
+    }
+    if options.config is not None:
+        shared["BATON_CONFIG"] = str(options.config.absolute())
+    return shared
+
+
+def inner_settings(
+    options: ClusterOptions, etcd: Sequence[str], memory: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the settings of processes that clients do not reach.
+
+    The environment's address is that of the frontend: these listen on this machine only.
+    """
+    return {
+        **shared_settings(options, etcd),
+        **memory,
+        "BATON_GRPC_HOST": HOST,
+        "BATON_GRPC_PORT": "0",
+        "BATON_ADVERTISE_HOST": "",
+        "OMP_NUM_THREADS": "1",
+    }
 
 
 def scaled(model: LocalModel, bounds: PoolBounds | None) -> LocalModel:

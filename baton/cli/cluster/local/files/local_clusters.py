@@ -34,6 +34,8 @@ class LocalCluster(msgspec.Struct, frozen=True):
     """URL of its own Postgres; empty: it runs none."""
     demo: bool = False
     """Whether `baton demo` runs it: it stops by itself, and commands use it only by name."""
+    control: str = ""
+    """Socket that takes changes of its models; empty: a release that takes none runs it."""
 
     def write(self, run: Path) -> None:
         """Write the record into a run directory, atomically."""

@@ -95,6 +95,11 @@ class RunDirectory:
         return path
 
     @property
+    def control(self) -> Path:
+        """Socket that takes changes of the cluster's models."""
+        return self.path / "control"
+
+    @property
     def metric_targets(self) -> Path:
         """File with the metrics addresses of instances, in the format of Prometheus'
         `file_sd_configs`."""

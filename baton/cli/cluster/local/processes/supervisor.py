@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 
 from baton.cli.cluster.local.database import POSTGRES
@@ -44,15 +44,15 @@ class Supervisor:
     def __init__(
         self,
         children: Mapping[str, Child],
-        specs: tuple[ProcessSpec, ...],
+        specs: Iterable[ProcessSpec],
         endpoints: tuple[str, ...],
         cluster: str,
         reporter: Reporter,
         patience: float,
         parked: Collection[str] = (),
     ) -> None:
-        self._children = children
-        self._specs = specs
+        self._children = dict(children)
+        self._stop_order = {spec.id: spec.stop for spec in specs}
         self._endpoints = endpoints
         self._cluster = cluster
         self._reporter = reporter
@@ -84,7 +84,7 @@ class Supervisor:
         for name in self._children:
             if name not in self._parked:
                 self.add(name)
-        missing = {spec.id for spec in self._specs} - self._parked
+        missing = set(self._stop_order) - self._parked
         serving = asyncio.create_task(self._wait_serving(missing), name="until-serving")
         try:
             done, _ = await asyncio.wait(
@@ -106,6 +106,48 @@ class Supervisor:
     def is_wanted(self, name: str) -> bool:
         """Return whether a process runs, starts, or will be restarted."""
         return name in self._keep_tasks
+
+    def register(self, spec: ProcessSpec, child: Child) -> None:
+        """Take one more process, which runs only after `add`."""
+        self._children[spec.id] = child
+        self._stop_order[spec.id] = spec.stop
+
+    async def forget(self, name: str) -> None:
+        """Drain a process, stop it, and know it no longer."""
+        if self.is_wanted(name):
+            self.remove(name)
+        if name in self._stop_tasks:
+            await asyncio.wait([self._stop_tasks[name]])
+        if self._children.pop(name, None) is not None:
+            del self._stop_order[name]
+
+    async def wait_added(self, names: Iterable[str], seconds: float = START_SECONDS) -> None:
+        """Wait until processes that were added serve.
+
+        Raises:
+            CommandError: one died again and again, or did not serve in time.
+        """
+        names = sorted(names)
+        missing = set(names)
+        keeping = [self._keep_tasks[name] for name in names]
+        serving = asyncio.create_task(self.view.wait_serving(missing), name="until-added")
+        try:
+            done, _ = await asyncio.wait(
+                (serving, *keeping), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            await _cancel([serving])
+        if serving in done:
+            return
+        if not done:
+            late = ", ".join(sorted(missing))
+            raise CommandError(f"Not ready after {seconds:g} s: {late}.", EXIT_FAILED)
+        name = next(name for name in names if self._keep_tasks[name].done())
+        log_path = self._children[name].log_path
+        raise CommandError(
+            f"{name} does not start. The last lines of {log_path}:{_indented(tail(log_path))}",
+            EXIT_FAILED,
+        )
 
     def add(self, name: str) -> bool:
         """Start a process that does not run; False: it is still being stopped."""
@@ -131,8 +173,8 @@ class Supervisor:
         self._serving = False
         await _cancel([*self._keep_tasks.values(), *self._recovery_tasks])
         groups: dict[int, list[Awaitable[None]]] = {}
-        for spec in self._specs:
-            groups.setdefault(spec.stop, []).append(self._children[spec.id].stop())
+        for name, order in self._stop_order.items():
+            groups.setdefault(order, []).append(self._children[name].stop())
         for _, stops in sorted(groups.items()):
             await asyncio.gather(*stops)
         await asyncio.gather(*self._stop_tasks.values())
@@ -161,7 +203,7 @@ class Supervisor:
                 f"etcd is unreachable at {', '.join(self._endpoints)}: start it, or unset "
                 "--etcd-endpoint and BATON_ETCD_ENDPOINTS so that `baton up` starts one."
             )
-        await self._view.require_absent((spec.id for spec in self._specs), self._cluster)
+        await self._view.require_absent(self._stop_order, self._cluster)
 
     async def _wait_serving(self, missing: set[str]) -> None:
         if self._view is None:
@@ -248,11 +290,15 @@ def _failed_to_start(name: str, child: Child, code: int) -> CommandError:
     last = tail(child.log_path)
     if code == EXIT_USAGE and last:  # its message says what to do
         return CommandError(f"{name} cannot start: {last[-1]}", EXIT_USAGE)
-    lines = "".join(f"\n  | {printable(line)}" for line in readable(last))
     return CommandError(
-        f"{name} {exit_reason(code)} while starting. The last lines of {child.log_path}:{lines}",
+        f"{name} {exit_reason(code)} while starting. The last lines of {child.log_path}:"
+        f"{_indented(last)}",
         EXIT_FAILED,
     )
+
+
+def _indented(lines: Sequence[str]) -> str:
+    return "".join(f"\n  | {printable(line)}" for line in readable(lines))
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
