@@ -136,7 +136,9 @@ class StreamState:
 
     def _can_resume(self, error: BatonClientError) -> bool:
         # Differently sampled tokens would not match those that the user has.
-        exact = self.started is None or self.started.exact_continuation or not self.token_ids()
+        # A provider's text has no tokens.
+        received = any(output.token_ids or output.texts for output in self.outputs.values())
+        exact = self.started is None or self.started.exact_continuation or not received
         return self._resume and exact and frontend_lost(error)
 
     def _continuation(self) -> Request:

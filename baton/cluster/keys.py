@@ -93,6 +93,11 @@ def aliases(cluster: str) -> str:
     return f"{tenancy(cluster)}aliases/"
 
 
+def providers(cluster: str) -> str:
+    """Return the prefix of `Provider` records; the provider's name follows."""
+    return f"{tenancy(cluster)}providers/"
+
+
 def key_uses(cluster: str) -> str:
     """Return the prefix of the times at which API keys were last used; the key's ID follows."""
     return f"/baton/{cluster}/uses/"

@@ -76,15 +76,18 @@ class PriceTable:
 
     def __init__(self, prices: Mapping[str, Price]) -> None:
         self._prices = {parse_name(name): price for name, price in prices.items()}
-        self._found: dict[tuple[str, str, str, bool], Price | None] = {}
+        self._found: dict[tuple[str, str, str, bool, Price | None], Price | None] = {}
 
-    def find(self, model: str, adapter: str, tier: str, *, batch: bool) -> Price | None:
+    def find(
+        self, model: str, adapter: str, tier: str, *, batch: bool, own: Price | None = None
+    ) -> Price | None:
         """Return the price of a request; None: there is none.
 
         A name decides before everything else: the adapter's, the model's, `*`. Then, of a batch
-        request, what is for batch; then what is for the tier.
+        request, what is for batch; then what is for the tier. A price of the model's `own`, which
+        its provider has, comes before that of `*`.
         """
-        asked = (model, adapter, tier, batch)
+        asked = (model, adapter, tier, batch, own)
         try:
             return self._found[asked]
         except KeyError:
@@ -93,8 +96,12 @@ class PriceTable:
             price = self._found[asked] = self._find(*asked)
             return price
 
-    def _find(self, model: str, adapter: str, tier: str, batch: bool) -> Price | None:
+    def _find(
+        self, model: str, adapter: str, tier: str, batch: bool, own: Price | None
+    ) -> Price | None:
         for name in filter(None, (adapter, model, ANY_MODEL)):
+            if name == ANY_MODEL and own is not None:
+                return own
             for as_batch in (True, False) if batch else (False,):
                 for of_tier in (tier, ""):
                     price = self._prices.get((name, of_tier, as_batch))

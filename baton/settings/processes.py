@@ -22,6 +22,7 @@ from baton.settings.groups import (
     OpsSettings,
     PeerSettings,
     PickingSettings,
+    ProviderSettings,
     PublicSettings,
     RecordingSettings,
     RouterLimits,
@@ -90,6 +91,7 @@ class FrontendSettings(ProcessSettings):
     limits: FrontendLimits = FrontendLimits()
     placement: FrontendPlacement = FrontendPlacement()
     workers: WorkerConnectionSettings = WorkerConnectionSettings()
+    providers: ProviderSettings = ProviderSettings()
     usage: UsageSettings = UsageSettings()
     state: StateSettings = StateSettings()
     history: KeepSettings = KeepSettings()

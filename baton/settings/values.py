@@ -1,5 +1,6 @@
 """Value types shared by settings, with their syntax in flags and the environment."""
 
+import ipaddress
 import json
 import math
 import re
@@ -25,6 +26,8 @@ from baton.settings.transports import GRPC, PEER_TRANSPORTS, TRANSPORTS
 HOLDS_SECRET = "holds_secret"
 """Type of the error for a value that must not contain a secret: the value is not shown."""
 MAX_CORE = 4095
+PUBLIC = "public"
+"""All public addresses, among networks."""
 TIERS = ("free", "pro", "enterprise")
 """Service tiers of tenants."""
 MODEL_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9._-]{1,96})?"
@@ -54,6 +57,19 @@ def _json_object(value: object) -> object:
         return json.loads(value)
     except json.JSONDecodeError as error:
         raise ValueError(f"is not JSON: {error}") from None
+
+
+def _networks(value: tuple[str, ...]) -> tuple[str, ...]:
+    for network in value:
+        if network == PUBLIC:
+            continue
+        try:
+            ipaddress.ip_network(network)
+        except ValueError:
+            raise ValueError(
+                f"{network!r} is not a network such as 10.0.0.0/8, or {PUBLIC}"
+            ) from None
+    return value
 
 
 def _each_endpoint(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -242,6 +258,9 @@ SomeEndpoints = Annotated[
 
 Origins = Annotated[tuple[str, ...], BeforeValidator(_comma_list), AfterValidator(_origins)]
 """Origins of web pages, `scheme://host[:port]`, separated by commas; `*` is any."""
+
+Networks = Annotated[tuple[str, ...], BeforeValidator(_comma_list), AfterValidator(_networks)]
+"""IP networks, and `public`, separated by commas."""
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_comma_list)]
 """Texts separated by commas, or none."""

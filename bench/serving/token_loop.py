@@ -25,7 +25,7 @@ from bench.harness import cli
 from bench.harness.checkpoints import tokenizer_only
 from services.frontend.generation.assigned.assignments import GenerationContext
 from services.frontend.generation.assigned.suspects import Suspects
-from services.frontend.generation.generation import Generation
+from services.frontend.generation.worker_generation import WorkerGeneration
 from services.frontend.models.model import ResolvedModel, ServedModel
 from services.frontend.openai.multi_prompt import GenerationBatch
 from services.frontend.openai.response.encoder import ChunkEncoder
@@ -118,7 +118,9 @@ async def serve(model: ServedModel, anywhere: Any, wire: Any, number: int) -> No
         192 * 1024,
     )
     batch: Any = GenerationBatch()
-    batch.generations = [Generation(resolved, context, "chat", trace.INVALID_SPAN, lambda _: None)]
+    batch.generations = [
+        WorkerGeneration(resolved, context, "chat", trace.INVALID_SPAN, lambda _: None)
+    ]
     options = ResponseOptions(
         f"chatcmpl-{number:024}", 1, model.name, "fp", 1, 1, False, False, False
     )

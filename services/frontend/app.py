@@ -14,6 +14,7 @@ from baton.cluster.tenants import CacheSalts
 from baton.internal.v1 import cluster_pb2
 from baton.postgres.database import open_database
 from baton.process.process import Process
+from baton.providers.networks import AllowedNetworks
 from baton.request.prices import PriceTable
 from baton.rpc.server.server import Server
 from baton.rpc.tls.mutual import MutualTls
@@ -49,11 +50,13 @@ from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.http.server import HttpServer
 from services.frontend.models.aliases import Aliases
 from services.frontend.models.loader import TokenizerLoader
+from services.frontend.models.providers import ProvidedModels
 from services.frontend.models.registry import Registry
 from services.frontend.openai.handlers import Handlers
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.router_client import RouterClient
 from services.frontend.placement.waiting import WorkerWaitQueue
+from services.frontend.providers.upstreams import Upstreams
 from services.frontend.requests.claims import Claims
 from services.frontend.routes import route_table, routed_app
 from services.frontend.text.tokenizer import TokenizerThreads
@@ -94,7 +97,11 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     )
     aliases = Aliases()
     process.spawn(follow(etcd, keys.aliases(cluster), aliases), "follow aliases")
-    registry = Registry(pool.usable, aliases)
+    provided = ProvidedModels()
+    upstreams = await stack.enter_async_context(
+        Upstreams(AllowedNetworks(settings.providers.allowed_networks))
+    )
+    registry = Registry(pool.usable, aliases, provided)
     loader = await stack.enter_async_context(
         TokenizerLoader(
             registry,
@@ -125,6 +132,14 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     )
     suspects.on_refused = refusals.add
     availability = Availability(registry, loader, pool, router_client, waiting, readiness)
+
+    def providers_changed() -> None:
+        if provided.known:
+            upstreams.load()
+        availability.update()
+
+    provided.on_change = providers_changed
+    process.spawn(follow(etcd, keys.providers(cluster), provided), "follow providers")
     process.spawn(availability.follow(discovery), "follow-cluster")
     process.spawn(availability.keep_asking(), "ask for workers again")
     database = await stack.enter_async_context(open_database(settings.state))
@@ -145,6 +160,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         threads,
         settings,
         metering,
+        upstreams,
     )
     prices = PriceTable(settings.usage.prices)
     inference = Inference(
@@ -201,6 +217,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     )
     await availability.wait_first()
     await aliases.wait_synced()
+    await provided.wait_synced()
     if watch is not None:
         await watch.wait_synced()
     await http.start()

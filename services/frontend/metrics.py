@@ -149,3 +149,22 @@ TOKENIZER_LOADS = Counter(
     "`refused` (damaged: its models are not available).",
     ["outcome"],
 )
+UPSTREAM_ATTEMPTS = Counter(
+    "baton_provider_attempts_total",
+    "Attempts at a provider's upstream, retries included, by provider and outcome (`ok`, `failed`, "
+    "`rejected`: the provider is healthy and does not serve the request; `cancelled`).",
+    ["provider", "outcome"],
+)
+UPSTREAM_RETRIES = Counter(
+    "baton_provider_retries_total", "Attempts after the first of a request.", ["provider"]
+)
+UPSTREAM_BREAKER_OPENED = Counter(
+    "baton_provider_breaker_opened_total",
+    "Times that a provider was no longer asked, after failures in a row.",
+    ["provider"],
+)
+UPSTREAM_USAGE_ESTIMATED = Counter(
+    "baton_provider_usage_estimated_total",
+    "Responses whose tokens were estimated: the provider reported none, or impossible numbers.",
+    ["provider"],
+)

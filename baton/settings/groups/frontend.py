@@ -7,7 +7,7 @@ from pydantic import Field
 
 from baton.request.limits import MAX_CHOICES, MAX_PICTURE_PIXELS
 from baton.settings.groups.base import MIB, SettingsGroup
-from baton.settings.values import Bytes, Origins, Port
+from baton.settings.values import PUBLIC, Bytes, Networks, Origins, Port
 
 
 class HttpSettings(SettingsGroup):
@@ -315,6 +315,16 @@ class WorkerConnectionSettings(SettingsGroup):
         gt=0,
         le=60,
         description="time to wait for the workers' usage reports after the last token",
+    )
+
+
+class ProviderSettings(SettingsGroup):
+    """Upstreams of providers' models."""
+
+    allowed_networks: Networks = Field(
+        (PUBLIC,),
+        description="networks that upstreams may be in, checked at each connect; public: all "
+        "public addresses; http:// is possible in the other ones",
     )
 
 

@@ -3,10 +3,9 @@
 import time
 from collections.abc import Callable
 
-from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd
 from baton.errors import invalid_field
-from baton.internal.v1.cluster_pb2 import Instance
+from baton.tenancy.admin.model_names import model_names
 from baton.tenancy.records.aliases import AliasTarget, ModelAlias, check_with_others
 from baton.tenancy.records.audit import CLUSTER, OPERATOR, Actor
 from baton.tenancy.records.store import (
@@ -63,7 +62,7 @@ class AliasAdministration:
         """
 
         async def plan() -> RecordChange[ModelAlias]:
-            known = await self._models()
+            known = await model_names(self._etcd, self._cluster)
             if name in known:
                 raise invalid_field("alias", f"{name} is a model or adapter of this cluster")
             if not missing:
@@ -105,14 +104,3 @@ class AliasAdministration:
             return RecordChange("model_alias.created", wanted)
         changes = {"targets": wanted.targets}
         return await self._store.changed(ModelAlias, wanted.id, event, lambda _: changes)
-
-    async def _models(self) -> set[str]:
-        """Return the names of the cluster's models, kept models and adapters."""
-        cards, _ = await self._etcd.list(prefix := keys.models(self._cluster))
-        names = {key.removeprefix(prefix).rpartition("/")[0] for key, _ in cards}
-        kept, _ = await self._etcd.list(prefix := keys.kept(self._cluster))
-        names |= {key.removeprefix(prefix) for key, _ in kept}
-        instances, _ = await self._etcd.list(keys.instances(self._cluster))
-        for _, value in instances:
-            names |= {one.name for one in keys.decode(Instance, value).adapters}
-        return names

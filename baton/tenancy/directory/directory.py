@@ -12,6 +12,7 @@ from baton.tenancy.directory.principal import Principal
 from baton.tenancy.limits.spec import AMOUNTS, BUDGET
 from baton.tenancy.records.aliases import ModelAlias
 from baton.tenancy.records.classes import ClassPolicy
+from baton.tenancy.records.providers import Provider
 from baton.tenancy.records.tenants import (
     KINDS,
     Key,
@@ -58,6 +59,8 @@ class Directory:
         """Used by routers; kept here so that they are written again if etcd has lost its data."""
         self._aliases: dict[str, ModelAlias] = {}
         """Used by `services.frontend.models.aliases`; kept here for the same reason."""
+        self._providers: dict[str, Provider] = {}
+        """Used by `services.frontend.models.providers`; kept here for the same reason."""
         self._by_digest: dict[bytes, Key] = {}
         self._shared: dict[Hashable, Hashable] = {}
         """Shared objects for values that most keys have in common, including limits."""
@@ -162,6 +165,8 @@ class Directory:
                 self._classes[ident] = record
             case ModelAlias():
                 self._aliases[ident] = record
+            case Provider():
+                self._providers[ident] = record
 
     def remove(self, name: str) -> None:
         """Remove a record. Do nothing if it does not exist.
@@ -215,6 +220,7 @@ class Directory:
         tables = {
             "aliases": self._aliases,
             "classes": self._classes,
+            "providers": self._providers,
             "tenants": self._tenants,
             "projects": self._projects,
             "accounts": self._accounts,

@@ -26,6 +26,7 @@ from baton.tenancy.records.audit import (
     record_id,
 )
 from baton.tenancy.records.classes import ClassPolicy
+from baton.tenancy.records.providers import Provider
 from baton.tenancy.records.tenants import (
     KIND_OF,
     Key,
@@ -52,6 +53,7 @@ _NAMES: dict[type, str] = {
     Key: "key {} does not exist: list keys with `baton keys ls`",
     ClassPolicy: "priority class {} does not exist",
     ModelAlias: "alias {} does not exist: list aliases with `baton aliases ls`",
+    Provider: "provider {} does not exist: list providers with `baton providers ls`",
 }
 
 log = get_logger(__name__)

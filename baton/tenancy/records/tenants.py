@@ -22,6 +22,7 @@ from baton.tenancy.limits.spec import (
 )
 from baton.tenancy.records.aliases import ModelAlias, check_alias
 from baton.tenancy.records.classes import ClassPolicy, check_class, check_weight
+from baton.tenancy.records.providers import Provider, check_provider
 from baton.tenancy.records.secret import DIGEST_BYTES
 from baton.v1 import common_pb2
 
@@ -158,7 +159,7 @@ class Key(Limited, omit_defaults=True, kw_only=True, gc=False):
     version: int = 1
 
 
-Record = Tenant | Project | ServiceAccount | Key | ClassPolicy | ModelAlias
+Record = Tenant | Project | ServiceAccount | Key | ClassPolicy | ModelAlias | Provider
 R = TypeVar("R", bound=Record)
 
 KINDS: dict[str, type[Record]] = {
@@ -167,6 +168,7 @@ KINDS: dict[str, type[Record]] = {
     "classes": ClassPolicy,
     "keys": Key,
     "projects": Project,
+    "providers": Provider,
     "tenants": Tenant,
 }
 """Record types by the prefix of the record's name."""
@@ -242,6 +244,9 @@ def check(record: Record) -> None:
         return
     if isinstance(record, ModelAlias):
         check_alias(record)
+        return
+    if isinstance(record, Provider):
+        check_provider(record)
         return
     _at_least(record, "created_seconds")
     if not isinstance(record, ServiceAccount):

@@ -43,7 +43,7 @@ class Availability:
         self._readiness = readiness
         self._first = asyncio.Event()
         readiness.wait_for(MODELS_PART, registry.missing_reason())
-        pool.on_change = loader.on_loaded = self._update
+        pool.on_change = loader.on_loaded = self.update
         waiting.is_starting = registry.is_starting
 
     async def follow(self, discovery: Discovery) -> None:
@@ -60,7 +60,7 @@ class Availability:
                 if change.kind == "up" and change.instance.role == cluster_pb2.ROLE_ROUTER:
                     # It is to learn of the requests that wait for a worker to be started.
                     self._waiting.wake(self._registry.is_starting)
-            self._update()
+            self.update()
 
     async def keep_asking(self) -> NoReturn:
         """Have routers know of requests that wait for a worker to be started, until cancelled."""
@@ -72,7 +72,8 @@ class Availability:
         """Return once a model has been available."""
         await self._first.wait()
 
-    def _update(self) -> None:
+    def update(self) -> None:
+        """Apply that models or workers changed."""
         self._registry.update_listed()
         self._waiting.wake(self._registry.can_serve)
         listed = len(self._registry.listed())

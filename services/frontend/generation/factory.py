@@ -7,16 +7,23 @@ from typing import NamedTuple
 from opentelemetry import trace
 
 from baton.cluster.tenants import Salts
+from baton.errors import BatonError, Reason
 from baton.request.prices import Price
 from baton.settings import FrontendSettings
 from baton.telemetry.tracing import tracer
-from services.frontend.generation.accounting.metering import Metering
+from services.frontend.generation.accounting.metering import Metering, RequestMeter
 from services.frontend.generation.assigned.assignments import GenerationContext
 from services.frontend.generation.assigned.suspects import Suspects
+from services.frontend.generation.at_provider.provider_generation import (
+    ProviderContext,
+    ProviderGeneration,
+)
 from services.frontend.generation.block_keys import block_key_chains
 from services.frontend.generation.generation import Generation
+from services.frontend.generation.worker_generation import WorkerGeneration
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.waiting import WorkerWaitQueue
+from services.frontend.providers.upstreams import Upstreams
 from services.frontend.requests.claims import Claims
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import GenerationRequest, ResolvedRequest
@@ -52,6 +59,7 @@ class GenerationFactory:
         threads: where the keys of long prompts are computed.
         settings: limits of requests, and how they are placed.
         metering: records the usage of requests; None: usage is not recorded.
+        upstreams: of providers; None: there are no providers.
     """
 
     def __init__(
@@ -65,6 +73,7 @@ class GenerationFactory:
         threads: TokenizerThreads,
         settings: FrontendSettings,
         metering: Metering | None = None,
+        upstreams: Upstreams | None = None,
     ) -> None:
         self._pool = pool
         self._placement_finder = placement_finder
@@ -75,6 +84,7 @@ class GenerationFactory:
         self._threads = threads
         self._settings = settings
         self._metering = metering
+        self._upstreams = upstreams
 
     async def make(
         self, runnable: RunnableRequest, on_closed: Callable[[Generation], None]
@@ -89,6 +99,8 @@ class GenerationFactory:
             BatonError: another execution runs under its id, or etcd has no salt of its tenant.
         """
         request, record = runnable.request, runnable.record
+        if request.body:
+            return self._at_provider(runnable, on_closed)
         cache_salt = await self._cache_salts.get(request.context.tenant)
         keys = partial(
             block_key_chains,
@@ -99,9 +111,7 @@ class GenerationFactory:
             request.pictures.runs,
         )
         chains = await self._threads.run(keys, len(request.prompt))
-        name = f"{record.operation} {request.model.name}"
-        span = tracer().start_span(name, kind=trace.SpanKind.SERVER)
-        record.follow(span)
+        span = _span(runnable)
         # Nothing is awaited from here on, so every claim gets its generation.
         context = GenerationContext(
             pool=self._pool,
@@ -119,14 +129,45 @@ class GenerationFactory:
             report_seconds=self._settings.workers.report_seconds,
             buffer_bytes=self._settings.limits.buffer_bytes,
         )
-        # With several prompts, none may run at all: the meter begins with the generation.
-        meter = None
-        if self._metering is not None:
-            meter = partial(self._metering.begin, request, record, runnable.arrived)
-        closed = partial(self._closed, on_closed)
-        return Generation(request, context, record.operation, span, closed, meter, runnable.price)
+        closed, meter = partial(self._closed, on_closed), self._meter(runnable)
+        return WorkerGeneration(
+            request, context, record.operation, span, closed, meter, runnable.price
+        )
+
+    def _at_provider(
+        self, runnable: RunnableRequest, on_closed: Callable[[Generation], None]
+    ) -> Generation:
+        if self._upstreams is None:
+            raise BatonError(Reason.UNAVAILABLE, "this process reaches no providers")
+        request = runnable.request
+        span = _span(runnable)
+        context = ProviderContext(
+            self._upstreams,
+            self._claims.begin(runnable.sent, request.context.tenant),
+            runnable.arrived,
+            runnable.deadline,
+            self._settings.limits.buffer_bytes,
+        )
+        closed, meter = partial(self._closed, on_closed), self._meter(runnable)
+        operation = runnable.record.operation
+        return ProviderGeneration(request, context, operation, span, closed, meter, runnable.price)
+
+    def _meter(self, runnable: RunnableRequest) -> Callable[[], RequestMeter] | None:
+        """Return what begins a request's meter: with several prompts, none may run at all, so it
+        begins with the generation."""
+        if self._metering is None:
+            return None
+        return partial(self._metering.begin, runnable.request, runnable.record, runnable.arrived)
 
     def _closed(self, on_closed: Callable[[Generation], None], generation: Generation) -> None:
         if generation.claim is not None:
             self._claims.end(generation.claim, finished=generation.finished)
         on_closed(generation)
+
+
+def _span(runnable: RunnableRequest) -> trace.Span:
+    """Start the span of a request."""
+    name = f"{runnable.record.operation} {runnable.request.model.name}"
+    span = tracer().start_span(name, kind=trace.SpanKind.SERVER)
+    runnable.record.follow(span)
+    return span

@@ -1,9 +1,11 @@
-"""One admitted request: carries out the decisions of `reconcile`, and turns tokens into events."""
+"""One admitted request, wherever it runs: its events, its end, its usage and its record."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from enum import Enum
 from time import monotonic
+from typing import Protocol
 
 from opentelemetry import trace
 
@@ -14,13 +16,8 @@ from baton.telemetry import tracing
 from baton.usage.path import RequestPath
 from baton.v1 import common_pb2
 from services.frontend.generation.accounting.metering import RequestMeter, cost_of
+from services.frontend.generation.accounting.progress import Progress
 from services.frontend.generation.accounting.telemetry import record_generation
-from services.frontend.generation.assigned.assignments import GenerationContext
-from services.frontend.generation.assigned.placements import RequestPlacements
-from services.frontend.generation.progress import RequestProgress
-from services.frontend.generation.state import actions
-from services.frontend.generation.state.reconcile import reconcile
-from services.frontend.placement.placement import Placement
 from services.frontend.requests.claims import RequestClaim
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import ResolvedRequest
@@ -29,7 +26,27 @@ from services.frontend.workers.events import StreamEvent
 
 Sink = Callable[[list[Event]], bool]
 """Receives events, in order, and returns whether it has enough for now. Called synchronously from a
-worker connection's reader: it must not wait."""
+connection's reader: it must not wait."""
+
+
+class RequestLifetime(Protocol):
+    """How long a request runs, and what it may hold. Times are monotonic, in seconds."""
+
+    @property
+    def claim(self) -> RequestClaim | None:
+        """Its claim on an execution id; None: its id is new."""
+
+    @property
+    def arrived(self) -> float:
+        """When the request arrived."""
+
+    @property
+    def deadline(self) -> float:
+        """When it fails unless it has ended."""
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Most bytes of output that wait for the client."""
 
 
 def _nobody(_: list[Event]) -> bool:
@@ -46,17 +63,17 @@ class _State(Enum):
     """It ended before it finished."""
 
 
-class Generation:
+class Generation(ABC):
     """One admitted request. One task calls `follow` until `finished`, and `close` in a `finally`.
 
-    Runs on the event loop. Workers' reports arrive through `buffer`, which the surface may pause,
-    resume and wake.
+    Runs on the event loop. Reports of what runs the request arrive through `buffer`, which the
+    surface may pause, resume and wake. Subclasses run it on workers, or at a provider.
     """
 
     def __init__(
         self,
         request: ResolvedRequest,
-        context: GenerationContext,
+        lifetime: RequestLifetime,
         operation: str,
         span: trace.Span,
         on_closed: Callable[["Generation"], None],
@@ -67,7 +84,7 @@ class Generation:
 
         Args:
             request: what to generate.
-            context: finds and reaches workers.
+            lifetime: its deadline, its claim and its bounds.
             operation: `chat` or `text_completion`, for telemetry.
             span: ended with the request.
             on_closed: called once, by the first `close`.
@@ -76,8 +93,8 @@ class Generation:
             price: the price of its tokens; None if it has none.
         """
         self.request = request
-        self.buffer = EventBuffer(self._release, context.buffer_bytes, self._hold)
-        self._context = context
+        self.buffer = EventBuffer(self._release, lifetime.buffer_bytes, self._hold_if_running)
+        self._lifetime = lifetime
         self._operation = operation
         self._span = span
         self._on_closed: Callable[[Generation], None] | None = on_closed
@@ -95,29 +112,65 @@ class Generation:
         self._error = ""
         """Message of the error that ended it."""
         self._state = _State.NEW
-        self._progress = RequestProgress(request, context, self.buffer)
-        self._placements = RequestPlacements(
-            request, context, self._progress, self._placed, self.buffer.wake, self.end
-        )
-        self._place: actions.Place | None = None
-        """Set while a placement is needed."""
         self._begun: list[Event] = []
-        """Events for the sink once it is placed, or waits for a worker."""
+        """Events for the sink once it runs, or waits for a worker."""
         self._sink: Sink = _nobody
         self._enough = False
         """Whether the sink has enough for now."""
         late = BatonError(Reason.DEADLINE, "the request exceeded its deadline")
-        left = max(0.0, context.deadline - monotonic())
-        if context.claim is not None:
-            context.claim.on_superseded = self.end
+        left = max(0.0, lifetime.deadline - monotonic())
+        if lifetime.claim is not None:
+            lifetime.claim.on_superseded = self.end
         self._deadline_timer = asyncio.get_running_loop().call_later(left, self.end, late)
-        self._report_timer: asyncio.TimerHandle | None = None
-        self._report_deadline_passed = False
+
+    # What runs it.
+
+    @property
+    @abstractmethod
+    def progress(self) -> Progress:
+        """Its outputs and usage."""
+
+    @property
+    @abstractmethod
+    def ran(self) -> bool:
+        """Whether something was found that runs it."""
+
+    @abstractmethod
+    def _run(self) -> None:
+        """Start to run; the first events go to `_begun`."""
+
+    @abstractmethod
+    def _receive(self, received: list[StreamEvent], events: list[Event]) -> None:
+        """Process reports, and append events for the client; call `_finish` after the last one."""
+
+    @abstractmethod
+    def _stop(self, *, finished: bool) -> None:
+        """Release everything that runs it, once."""
+
+    @abstractmethod
+    def _hold(self, *, held: bool) -> None:
+        """Pause what runs it, or resume it, as its client reads."""
+
+    @abstractmethod
+    def _go_on(self) -> None:
+        """Do what is to be done before the next wait for reports."""
+
+    @property
+    def _interrupted(self) -> bool:
+        """Whether `_go_on` has something to do."""
+        return False
+
+    @property
+    def _begun_may_go(self) -> bool:
+        """Whether the client may learn that the request has begun."""
+        return True
+
+    # For surfaces.
 
     @property
     def claim(self) -> RequestClaim | None:
         """The request's claim on an execution id."""
-        return self._context.claim
+        return self._lifetime.claim
 
     @property
     def finished(self) -> bool:
@@ -138,10 +191,7 @@ class Generation:
             if self._state is _State.NEW:
                 self._begin()
             while not (self._enough or self.finished):
-                if self._can_be_placed:
-                    self.take(self.buffer.drain())  # lost streams are placed with it
-                if self._place is not None and self._can_be_placed:
-                    self._placements.search(self._place)
+                self._go_on()
                 if not (self._enough or self.finished):
                     await self.buffer.run(self)
         except BatonError as error:
@@ -166,9 +216,9 @@ class Generation:
 
     def add_to(self, record: RequestRecord) -> None:
         """Add the progress so far to the record of the request."""
-        progress, usage = self._progress, self._progress.usage
+        progress, usage = self.progress, self.progress.usage
         record.add(
-            len(self.request.prompt),
+            usage.prompt_tokens,
             usage.cached_tokens,
             progress.output_tokens,
             usage.first_token_seconds,
@@ -184,14 +234,14 @@ class Generation:
     @property
     def usage(self) -> Usage:
         """What it used so far."""
-        return self._progress.usage.total(self._progress.output_tokens)
+        return self.progress.usage.total(self.progress.output_tokens)
 
     @property
     def used_tokens(self) -> int:
-        """Prompt and output tokens so far; 0 if no worker was found for it."""
-        if not len(self._placements):
+        """Prompt and output tokens so far; 0 if nothing was found that runs it."""
+        if not self.ran:
             return 0
-        return len(self.request.prompt) + self._progress.output_tokens
+        return self.progress.usage.prompt_tokens + self.progress.output_tokens
 
     @property
     def cost(self) -> int | None:
@@ -200,14 +250,14 @@ class Generation:
         Constant from then on, and equal to the cost in the usage record.
         """
         if self._cost is None:
-            self._cost = cost_of(self._progress, self._price)
+            self._cost = cost_of(self.progress, self._price)
         return self._cost
 
     @property
     def path(self) -> RequestPath:
         """Where the request ran, once it has ended. Constant from then on."""
         if self._path is None:
-            self._path = self._progress.usage.path(self.request.context, monotonic())
+            self._path = self.progress.path(monotonic())
         return self._path
 
     def close(self) -> None:
@@ -220,13 +270,13 @@ class Generation:
         self.buffer.let_go()
         on_closed(self)
         if self._meter is not None:
-            self._meter.end(self._progress, self._outcome, self.cost, self.path, self._error)
+            self._meter.end(self.progress, self._outcome, self.cost, self.path, self._error)
             if self._meter.notable:
                 tracing.keep(self._span)
-        seconds = monotonic() - self._context.arrived
-        record_generation(self._progress, self._operation, self._outcome, self._span, seconds)
+        seconds = monotonic() - self._lifetime.arrived
+        record_generation(self.progress, self._operation, self._outcome, self._span, seconds)
 
-    # Workers' reports: called by the buffer.
+    # Reports: called by the buffer.
 
     def take_tokens(
         self,
@@ -236,75 +286,35 @@ class Generation:
         token_ids: Sequence[int],
         logprobs: Sequence[common_pb2.TokenLogprob],
     ) -> bool:
-        """Process tokens of one choice. On the hot path: no decision while a stream just runs."""
-        events: list[Event] = []
-        if self._progress.add_tokens(stream_id, choice, position, token_ids, logprobs, events):
-            self._reconcile(events)
-        self._enough = self._sink(events)
-        return self._enough or self._can_be_placed or self._state is _State.FINISHED
+        """Process tokens of one choice; only workers report them."""
+        raise NotImplementedError
 
     def take(self, received: list[StreamEvent]) -> bool:
-        """Process queued events, decide what to do, and notify the sink."""
+        """Process queued reports, decide what to do, and notify the sink."""
         events: list[Event] = []
-        if self._begun and not self._placements.asking:
+        if self._begun and self._begun_may_go:
             events, self._begun = self._begun, events
-        for event in received:
-            self._progress.add_event(event, events)
-        self._reconcile(events)
+        self._receive(received, events)
         if self._recorded and self._end_event is not None:
             self._state = _State.FINISHED
             events.append(self._end_event)
             self._end_event = None
         self._enough = self._sink(events)
-        return self._enough or self._can_be_placed or self._state is _State.FINISHED
-
-    # Actions: decided by `reconcile`, carried out here.
+        return self._enough or self._interrupted or self._state is _State.FINISHED
 
     def _begin(self) -> None:
         self._state = _State.RUNNING
         if self._begin_meter is not None:
             self._meter = self._begin_meter()
-        self._progress.begin(self._begun)
-        self._reconcile(self._begun)
-        if self._place is not None:
-            self._placements.search(self._place)
-        else:
-            self.buffer.wake()
+        self._run()
 
-    def _reconcile(self, events: list[Event], placement: Placement | None = None) -> None:
-        if self._state is not _State.RUNNING:
-            return
-        self._place = None
-        progress, streams = self._progress, self._progress.streams
-        failed = len(streams.failed)
-        for action in reconcile(
-            progress.outputs,
-            streams.open.values(),
-            streams.failed,
-            placements=self._placements.attempts(progress.output_tokens),
-            max_placements=self._context.max_placements,
-            plainly_greedy=self.request.plainly_greedy,
-            placement=placement,
-            report_deadline_passed=self._report_deadline_passed,
-        ):
-            match action:
-                case actions.Place():
-                    self._place = action
-                case actions.AwaitReports():
-                    self._await_reports()
-                case actions.Finish():
-                    self._finish(events)
-                case actions.Fail():
-                    self.end(action.error)  # the sink still receives earlier events
-                case _:
-                    streams.carry_out(action)
-        if self._place is None:
-            self._placements.stop_searching()
-        if len(streams.failed) > failed:  # a connection was lost before a stream could start
-            self._reconcile(events)
+    @property
+    def _running(self) -> bool:
+        return self._state is _State.RUNNING
 
     def _finish(self, events: list[Event]) -> None:
-        progress, meter = self._progress, self._meter
+        """End a request whose outputs have all ended, and report it once its usage is written."""
+        progress, meter = self.progress, self._meter
         recorded = meter is not None and meter.recorded
         self._release(_State.RECORDING if recorded else _State.FINISHED)
         total = progress.usage.total(progress.output_tokens)
@@ -320,40 +330,14 @@ class Generation:
         self._recorded = True
         self.buffer.wake()
 
-    def _placed(self, placement: Placement) -> None:
-        self._reconcile([], placement)
-        self.buffer.wake()
-
-    @property
-    def _can_be_placed(self) -> bool:
-        """Whether a placement is needed and no search is running."""
-        return self._place is not None and not self._placements.searching
-
-    def _await_reports(self) -> None:
-        if self._report_timer is None:
-            loop = asyncio.get_running_loop()
-            seconds = self._context.report_seconds
-            self._report_timer = loop.call_later(seconds, self._stop_awaiting)
-
-    def _stop_awaiting(self) -> None:
-        self._report_deadline_passed = True
-        self.buffer.wake()
-
-    def _hold(self, held: bool) -> None:
-        """Pause the request's streams on their workers, or resume them, as its client reads."""
-        pauses = self._progress.streams.pauses
-        if not held:
-            pauses.resume()
-        elif self._state is _State.RUNNING:
-            pauses.pause()
+    def _hold_if_running(self, held: bool) -> None:
+        if not held or self._running:
+            self._hold(held=held)
 
     def _release(self, state: _State = _State.RELEASED) -> None:
         """Release everything that the request holds anywhere, once."""
         if self._state not in (_State.NEW, _State.RUNNING):
             return
-        self._state, self._place = state, None
+        self._state = state
         self._deadline_timer.cancel()
-        if self._report_timer is not None:
-            self._report_timer.cancel()
-        self._progress.streams.release_all()
-        self._placements.release(finished=state is not _State.RELEASED)
+        self._stop(finished=state is not _State.RELEASED)

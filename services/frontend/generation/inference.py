@@ -164,7 +164,7 @@ class Inference:
         try:
             allowed = self.limits_of(record)
             resolved = await self._resolver.resolve(request, record, deadline, allowed)
-            suspect = self._suspects.check(resolved)
+            suspect = not resolved.body and self._suspects.check(resolved)
             price = price_of(self._prices, resolved, record)
             reservation = await self._reservations.reserve(allowed, resolved, price, count)
             generation = await self._factory.make(

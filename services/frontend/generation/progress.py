@@ -16,6 +16,7 @@ from baton.request.stream_events import (
     TokenLogprob,
 )
 from baton.telemetry.tracing import exemplar
+from baton.usage.path import RequestPath
 from baton.v1 import common_pb2
 from services.frontend.generation.assigned.assignments import GenerationContext, WorkerAssignments
 from services.frontend.generation.state.output import ChoiceOutput
@@ -25,6 +26,9 @@ from services.frontend.metrics import FIRST_TOKEN
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.event_buffer import EventBuffer
 from services.frontend.workers.events import (
+    ProviderEnded,
+    ProviderOutput,
+    ProviderUsage,
     StreamEvent,
     StreamLost,
     TokensReceived,
@@ -62,6 +66,10 @@ class RequestProgress:
         """Tokens delivered to the client so far, over all choices."""
         total = sum(len(output.token_ids) for output in self.outputs)
         return total - len(self.request.output_so_far)
+
+    def path(self, now: float) -> RequestPath:
+        """Return the path of the request, which ends now."""
+        return self.usage.path(self.request.context, now)
 
     @property
     def unplaced(self) -> list[ChoiceOutput]:
@@ -139,6 +147,8 @@ class RequestProgress:
                 events,
             )
             return
+        if isinstance(event, ProviderOutput | ProviderUsage | ProviderEnded):
+            raise TypeError(f"workers do not report {type(event).__name__}")
         stream = self.streams.find(event.stream_id)
         if stream is None:
             return  # released meanwhile

@@ -5,9 +5,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2
 from baton.sampling import SamplingParams, needed_features
+from baton.tenancy.records.providers import Provider, ProviderModel
 from services.frontend.text.tokenizer import Tokenizer
+
+
+class ProvidedBy(NamedTuple):
+    """The provider that a model is of."""
+
+    provider: Provider
+    model: ProviderModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,13 +24,37 @@ class ServedModel:
     """A model as currently available."""
 
     name: str
-    tokenizer: Tokenizer
+    own_tokenizer: Tokenizer | None
+    """None: a provider's, which is unknown."""
     cards: tuple[cluster_pb2.ModelCard, ...]
     """One card per live layout, at least one; all name the same tokenizer."""
     adapters: Mapping[str, bytes] = field(default_factory=dict)
     """Digests of its available adapters, by name."""
     exact_continuation: bool = True
     """Whether any other worker continues a sampled output with the same tokens."""
+    provided: ProvidedBy | None = None
+    """None: the cluster's own workers serve it."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer.
+
+        Raises:
+            BatonError: UNSUPPORTED_PARAMETER: it is a provider's.
+        """
+        if self.own_tokenizer is None:
+            raise BatonError(
+                Reason.UNSUPPORTED_PARAMETER,
+                f"model: the tokenizer of {self.name!r} is its provider's, {self.owner}; use a "
+                "model of this cluster",
+                field="model",
+            )
+        return self.own_tokenizer
+
+    @property
+    def owner(self) -> str:
+        """The provider; `baton`: none."""
+        return "baton" if self.provided is None else self.provided.provider.id
 
     @cached_property
     def tokenizer_digest(self) -> bytes:

@@ -12,6 +12,7 @@ from baton.internal.v1 import cluster_pb2
 from baton.tenancy.records.aliases import ModelAlias
 from services.frontend.models.aliases import Aliases
 from services.frontend.models.model import ResolvedModel, ServedModel
+from services.frontend.models.providers import ProvidedModels
 from services.frontend.text.tokenizer import Tokenizer
 
 N = TypeVar("N")
@@ -33,17 +34,22 @@ class Registry:
     """
 
     def __init__(
-        self, usable: Callable[[cluster_pb2.Instance], bool], aliases: Aliases | None = None
+        self,
+        usable: Callable[[cluster_pb2.Instance], bool],
+        aliases: Aliases | None = None,
+        provided: ProvidedModels | None = None,
     ) -> None:
         """Start without models.
 
         Args:
             usable: returns whether a worker can be sent work now.
             aliases: further names of models; None: there are none.
+            provided: models of providers; None: there are none.
         """
         self._usable = usable
         self.aliases = aliases or Aliases()
         """Further names of models."""
+        self._provided = ProvidedModels() if provided is None else provided
         self._cards: dict[str, dict[bytes, list[cluster_pb2.ModelCard]]] = {}
         """Cards by name, then by digest of the tokenizer."""
         self._kept: frozenset[str] = frozenset()
@@ -126,7 +132,7 @@ class Registry:
                 workers are missing; MODEL_LOADING while the tokenizer is loading; UNAVAILABLE if it
                 cannot be used; INVALID_FIELD if several models have an adapter of the name.
         """
-        model = self._models.get(name)
+        model = self._models.get(name) or self._of_provider(name)
         if model is None:
             return self._by_adapter(name, adapter)
         if not adapter:
@@ -146,7 +152,9 @@ class Registry:
 
     def alias(self, name: str) -> ModelAlias | None:
         """Return what a name means, if it is an alias; None: it is not, or a model has the name."""
-        return None if name in self._cards else self.aliases.get(name)
+        if name in self._cards or name in self._provided:
+            return None
+        return self.aliases.get(name)
 
     def can_serve(self, name: str) -> bool:
         """Return whether a request for a model, or adapter, of that name could run now.
@@ -179,8 +187,10 @@ class Registry:
                 self._listed.add(name)
 
     def listed(self) -> list[ServedModel]:
-        """Return the models that are served now or kept, by name."""
-        return [self._models[name] for name in sorted(self._listed)]
+        """Return the models that are served now or kept, and those of providers, by name."""
+        found = {name: self._models[name] for name in self._listed}
+        found |= {one.name: one for one in self._provided if one.name not in self._cards}
+        return [found[name] for name in sorted(found)]
 
     def usable_aliases(self) -> list[ModelAlias]:
         """Return the aliases whose main target is listed, by name."""
@@ -197,10 +207,14 @@ class Registry:
     def missing_reason(self) -> str:
         """Return why no model is available, if none is listed."""
         if not self._cards:
-            return "no model is registered in etcd"
+            return "no model is registered in etcd, and there is no provider"
         if not self._models:
             return "; ".join(self._not_loaded(name).message for name in self._cards)
         return f"no decode worker of {', '.join(sorted(self._models))} is connected"
+
+    def _of_provider(self, name: str) -> ServedModel | None:
+        """Return a provider's model; one of the cluster's own of the name comes first."""
+        return None if name in self._cards else self._provided.get(name)
 
     def _refresh(self, name: str, known: ServedModel | None) -> None:
         """Choose a model's tokenizer again; `known` is its previous state."""
@@ -256,7 +270,7 @@ class Registry:
                 "and adapter, or ask the operator to rename one",
             )
         known = name in self._names or any(name == one for _, one in self._adapter_names)
-        if known or not self._names:
+        if known or not (self._names or self._provided.known):
             raise _no_worker("model", name)
         raise BatonError(
             Reason.MODEL_NOT_FOUND,

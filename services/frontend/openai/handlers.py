@@ -37,7 +37,11 @@ from services.frontend.openai.request.parse import (
 )
 from services.frontend.openai.request.schema import ChatBody, CompletionBody
 from services.frontend.openai.response.encoder import ChunkEncoder, WholeEncoder
-from services.frontend.openai.response.options import response_options, with_offsets
+from services.frontend.openai.response.options import (
+    check_provided,
+    response_options,
+    with_offsets,
+)
 from services.frontend.openai.response.templates import CHAT, COMPLETION
 from services.frontend.openai.stream import answer_stream, answer_whole
 from services.frontend.requests import record
@@ -192,6 +196,7 @@ class Handlers:
             async with WhileConnected(wire):  # a long prompt may wait to be tokenized
                 await batch.start(self._inference, requests, record.current())
             resolved = [generation.request for generation in batch.generations]
+            check_provided(body, resolved[0].model)
             options = response_options(body, template, requests, resolved)
             if options.echo_logprobs:
                 options = await with_offsets(options, resolved)
@@ -215,7 +220,8 @@ def _model(model: ServedModel, adapter: str) -> dict[str, Any]:
         "id": adapter or model.name,
         "object": "model",
         "created": model.created_seconds,
-        "owned_by": "baton",
+        "owned_by": model.owner,
+        "provider": model.owner if model.provided is not None else None,
         "parent": model.name if adapter else None,
         "max_model_len": model.context_tokens,
         "engine": model.engine or None,

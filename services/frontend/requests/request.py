@@ -157,6 +157,11 @@ class ResolvedRequest:
     """Digest of the adapter that the context names: only workers that have it serve the request."""
     pictures: PlacedPictures = NO_PICTURES
     """The prompt's pictures."""
+    body: bytes = b""
+    """What its provider gets; then the tokens of `prompt` are estimated, and only their number is
+    meant. Empty: it runs on workers."""
+    prompt_bound: int = 0
+    """The most tokens that a provider may count for its prompt."""
 
     @property
     def id(self) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from baton.v1 import common_pb2
-from services.frontend.workers.events import StreamEvent, TokensReceived
+from services.frontend.workers.events import ProviderOutput, StreamEvent, TokensReceived
 
 # Approximate memory of the events in Python.
 _EVENT_BYTES = 160
@@ -74,7 +74,8 @@ class EventQueue:
 
     def add(self, event: StreamEvent) -> bool:
         """Add any other event; return False if it does not fit."""
-        if not self._fits(_EVENT_BYTES):
+        text = event.bytes if type(event) is ProviderOutput else 0
+        if not self._fits(_EVENT_BYTES + text):
             return False
         self._last.clear()
         self._events.append(event)

@@ -1,6 +1,10 @@
-"""Events of a request's worker streams, as delivered to the request."""
+"""Reports of what runs a request, as delivered to the request: workers' streams, or a provider."""
 
+from collections.abc import Sequence
+
+from baton.errors import BatonError
 from baton.internal.v1 import worker_pb2
+from baton.request.stream_events import FinishReason, Part
 from baton.v1 import common_pb2
 
 
@@ -43,6 +47,42 @@ class WorkerProbed:
         self.died = died
 
 
+class ProviderOutput:
+    """More output of one choice at a provider."""
+
+    __slots__ = ("bytes", "choice", "parts", "reason")
+
+    def __init__(
+        self, choice: int, parts: Sequence[Part], size: int, reason: FinishReason | None = None
+    ) -> None:
+        self.choice = choice
+        self.parts = parts
+        self.bytes = size
+        """Approximate bytes of its texts."""
+        self.reason = reason
+        """Why the choice ended with this; None: it continues."""
+
+
+class ProviderUsage:
+    """What a provider counted. It may be wrong."""
+
+    __slots__ = ("cached_tokens", "output_tokens", "prompt_tokens")
+
+    def __init__(self, prompt_tokens: int, cached_tokens: int, output_tokens: int) -> None:
+        self.prompt_tokens = prompt_tokens
+        self.cached_tokens = cached_tokens
+        self.output_tokens = output_tokens
+
+
+class ProviderEnded:
+    """A provider sends nothing more: everything was delivered, or it failed."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BatonError | None = None) -> None:
+        self.error = error
+
+
 StreamEvent = (
     TokensReceived
     | StreamLost
@@ -53,4 +93,7 @@ StreamEvent = (
     | worker_pb2.StreamFinished
     | worker_pb2.StreamFailed
     | worker_pb2.StreamHandedOver
+    | ProviderOutput
+    | ProviderUsage
+    | ProviderEnded
 )

@@ -28,8 +28,10 @@ from baton.cluster.etcd.local import LocalEtcd
 from baton.internal.v1 import cluster_pb2
 from baton.tenancy.admin.aliases import AliasAdministration
 from baton.tenancy.admin.classes import ClassAdministration
+from baton.tenancy.admin.providers import ProviderAdministration
 from baton.tenancy.admin.tenants import Administration
 from baton.tenancy.records.aliases import AliasTarget
+from baton.tenancy.records.providers import Provider, ProviderModel
 from baton.tenancy.records.tenants import Scope, Tier
 from tests.support.processes.launcher import Launcher
 
@@ -65,6 +67,7 @@ READS = {
     "projects ls": (),
     "keys ls": (),
     "aliases ls": (),
+    "providers ls": (),
     "classes ls": (),
     "audit ls": (),
     "models add": ("CHECKPOINT",),
@@ -91,6 +94,11 @@ CHANGES = {
     "keys revoke": ("KEY",),
     "aliases set": ("NEW", "m", "--allow-missing"),
     "aliases rm": ("gone",),
+    "providers set": (
+        *("NEW", "--url", "https://api.example.org/v1"),
+        *("--model", "MODEL"),
+    ),
+    "providers rm": ("gone",),
     "classes set": ("batch", "--weight", "2"),
 }
 BY_ETCD = {**READS, **CHANGES}
@@ -131,6 +139,7 @@ class Cluster:
             "KEY": self.key,
             "NEW": f"new-{secrets.token_hex(4)}",
             "CHECKPOINT": "/absent:name=m",
+            "MODEL": f"model-{secrets.token_hex(4)},context=9,output=2",
             "OUT": str(self.directory / "written"),
             "BACKUP": str(self.directory / "backup"),
             "PASSPHRASE": str(self.directory / "passphrase"),
@@ -181,6 +190,9 @@ async def _cluster(
         await admin.create_project(tenant, "old")
         aliases = AliasAdministration(client, name)
         await aliases.point("gone", (AliasTarget(tenant),), missing=True)
+        model = ProviderModel(name=f"{tenant}-model", context_tokens=9, output_tokens=2)
+        gone = Provider(id="gone", url="https://api.example.org/v1", models=(model,))
+        await ProviderAdministration(client, name).set(gone)
         project = await admin.find_project(tenant, "default")
         seconds = float(database.rpartition(":")[2])
         await ClassAdministration(client, name).update("premium", deadline_seconds=seconds)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.xdist_group("log-events")
 EVENT = re.compile(r"([a-z]+)\.[a-z_]+\.[a-z_]+")
 AREAS = """
     budget cli cluster engine etcd frontend http kv limits model ops organization picker process
-    public request router rpc session settings state tenancy tls usage worker
+    provider public request router rpc session settings state tenancy tls usage worker
 """
 ACCESS_LOG = "request.end"
 """The line of each request, which operators collect: its name stays."""
@@ -24,7 +24,7 @@ METHODS = {"debug", "info", "warning", "error", "exception", "critical"}
 INDIRECT = {"baton.rpc.tls.watch"}
 """Modules whose events are constants of the module; tests/unit/rpc/tls/test_watch.py reads them."""
 FIELDS = """
-    peer peers reason error exc_info setting effect
+    peer peers provider reason error exc_info setting effect
 
     address certificate expires host method path port role roles route seconds_left signal
     surface target task transport

@@ -1,5 +1,7 @@
 """The most that a request may cost, which budgets reserve before it runs."""
 
+from functools import lru_cache
+
 from baton.request.prices import Price, PriceTable
 from baton.tenancy.limits.limit_set import LimitSet
 from baton.v1 import common_pb2
@@ -9,11 +11,18 @@ from services.frontend.requests.request import ResolvedRequest
 
 
 def price_of(prices: PriceTable, request: ResolvedRequest, record: RequestRecord) -> Price | None:
-    """Return the price of a request; None if it has none."""
+    """Return the price of a request: of the table, or its provider's; None if it has none."""
     context = request.context
     batch = context.priority == common_pb2.PRIORITY_CLASS_BATCH
     tier = record.principal.tenant.tier.value
-    return prices.find(context.model, context.adapter, tier, batch=batch)
+    provided = request.model.provided
+    own = None if provided is None or not provided.model.price else _parsed(provided.model.price)
+    return prices.find(context.model, context.adapter, tier, batch=batch, own=own)
+
+
+@lru_cache(1024)
+def _parsed(price: str) -> Price:
+    return Price.parse(price)
 
 
 def worst_case(request: ResolvedRequest, price: Price | None, limits: LimitSet) -> int:
@@ -29,4 +38,4 @@ def worst_case(request: ResolvedRequest, price: Price | None, limits: LimitSet) 
             raise unpriced(limits.budget, request.named)
         return 0
     prompt = len(request.prompt)
-    return price.most(prompt, request.most_tokens - prompt)
+    return price.most(max(prompt, request.prompt_bound), request.most_tokens - prompt)

@@ -12,7 +12,7 @@ from baton.usage.path import RequestPath
 from baton.usage.record import LOST, RecordIds, UsageRecord
 from baton.usage.spool.spool import Spool
 from baton.v1 import common_pb2
-from services.frontend.generation.progress import RequestProgress
+from services.frontend.generation.accounting.progress import Progress
 from services.frontend.generation.state.path import priority_class_of, rounded
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import ResolvedRequest
@@ -25,7 +25,7 @@ def no_budget(_: Principal) -> bool:
     return False
 
 
-def cost_of(progress: RequestProgress, price: Price | None) -> int | None:
+def cost_of(progress: Progress, price: Price | None) -> int | None:
     """Return the cost, in nano-dollars, of a request that ends now; None if it had no price.
 
     Only delivered output is charged: a request without output tokens costs nothing, not even for
@@ -142,7 +142,7 @@ class RequestMeter:
 
     def end(
         self,
-        progress: RequestProgress,
+        progress: Progress,
         outcome: str,
         cost: int | None,
         path: RequestPath,
@@ -171,6 +171,7 @@ class RequestMeter:
             seconds=rounded(seconds),
             first_token_seconds=None if first_token is None else rounded(first_token),
             queue_seconds=rounded(usage.queue_seconds),
+            prompt_tokens=usage.prompt_tokens,
             cached_tokens=usage.cached_tokens,
             output_tokens=usage.output_tokens,
             kv_byte_seconds=usage.kv_byte_seconds or None,

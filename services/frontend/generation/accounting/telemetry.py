@@ -3,12 +3,12 @@
 from opentelemetry import trace
 
 from baton.telemetry.tracing import exemplar
-from services.frontend.generation.progress import RequestProgress
+from services.frontend.generation.accounting.progress import Progress
 from services.frontend.metrics import PER_TOKEN
 
 
 def record_generation(
-    progress: RequestProgress, operation: str, outcome: str, span: trace.Span, seconds: float
+    progress: Progress, operation: str, outcome: str, span: trace.Span, seconds: float
 ) -> None:
     """Record an ended generation and end its span.
 
@@ -27,13 +27,13 @@ def record_generation(
             PER_TOKEN.labels(operation, request.model.name).observe(mean, exemplar(span))
     if span.is_recording():
         span.set_attribute("gen_ai.operation.name", operation)
-        span.set_attribute("gen_ai.provider.name", "baton")
+        span.set_attribute("gen_ai.provider.name", request.model.owner)
         span.set_attribute("gen_ai.request.model", request.model.name)
         span.set_attribute("gen_ai.response.model", request.model.name)
         span.set_attribute("gen_ai.response.id", request.id)
         if request.context.adapter:
             span.set_attribute("baton.adapter", request.context.adapter)
-        span.set_attribute("gen_ai.usage.input_tokens", len(request.prompt))
+        span.set_attribute("gen_ai.usage.input_tokens", usage.prompt_tokens)
         span.set_attribute("gen_ai.usage.output_tokens", progress.output_tokens)
         span.set_attribute("gen_ai.usage.cache_read.input_tokens", usage.cached_tokens)
         if outcome != "ok":

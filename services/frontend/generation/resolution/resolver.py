@@ -4,6 +4,7 @@ import secrets
 
 from baton.settings import FrontendLimits
 from services.frontend.access.key_limits import KeyLimits
+from services.frontend.generation.at_provider.resolve import resolve_at_provider
 from services.frontend.generation.resolution.answers import Answers
 from services.frontend.generation.resolution.model_finder import ModelFinder
 from services.frontend.generation.resolution.prompts import PromptEncoder
@@ -57,10 +58,12 @@ class RequestResolver:
         check(request, self._limits, record.principal, self._models.require)
         found = await self._models.find(request.model, request.adapter, request.prompt, deadline)
         record.served_model, record.adapter = found.model.name, found.adapter
-        request = with_defaults(request, found.model)
-        check_model(request, found.model)
         allowed, most = (limits.context, limits.most_tokens) if limits else (None, None)
         context = RequestContextLimit.of(found.model, allowed)
+        if (at := found.model.provided) is not None:
+            return resolve_at_provider(request, found, at, record.principal, context, most)
+        request = with_defaults(request, found.model)
+        check_model(request, found.model)
         options, max_tokens = request.prompt_options, request.sampling.max_tokens
         prompt = await self._prompts.encode(
             found.model, request.prompt, context, options, max_tokens

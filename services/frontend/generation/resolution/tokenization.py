@@ -80,9 +80,9 @@ class Tokenization:
         """
         prompt = TokenPrompt(token_ids)
         model = await self.model(model_name, prompt, record)
-        context = RequestContextLimit.of(model, None)
+        context, tokenizer = RequestContextLimit.of(model, None), model.tokenizer
         check_tokens(field, (await self._prompts.encode(model, prompt, context)).ids, model)
-        decode = partial(model.tokenizer.decode, token_ids, special=True)
+        decode = partial(tokenizer.decode, token_ids, special=True)
         return await self._threads.run(decode, len(token_ids))
 
     async def model(self, model_name: str, prompt: Prompt, record: RequestRecord) -> ServedModel:

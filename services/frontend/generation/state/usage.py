@@ -31,6 +31,19 @@ class RequestUsage:
         """Seconds in routers' queues, over all placements."""
 
     @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompt; a provider's, as it counted them, once it has."""
+        return self._prompt_tokens
+
+    def count_prompt(self, tokens: int, cached_tokens: int) -> None:
+        """Set the tokens of a prompt as a provider counted them."""
+        self._prompt_tokens, self._prefill_cached = tokens, cached_tokens
+
+    def add_upstream(self, provider: str, began: float, now: float, tokens: int) -> None:
+        """Add the step of a request that ran at a provider."""
+        self._step("provider", provider, began, now - began, tokens=tokens)
+
+    @property
     def first_token_seconds(self) -> float | None:
         """From arrival to the first token; None before it."""
         return None if self.first_token_at is None else self.first_token_at - self._arrived

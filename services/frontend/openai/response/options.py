@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from baton.telemetry.context import request_id
+from services.frontend.models.model import ServedModel
 from services.frontend.openai.request.schema import ChatBody, CompletionBody
 from services.frontend.openai.response.templates import Template
+from services.frontend.requests.refusals import unsupported
 from services.frontend.requests.request import (
     ChatPrompt,
     GenerationRequest,
@@ -97,6 +99,21 @@ def response_options(
         reasoning=not isinstance(body, ChatBody) or body.include_reasoning is not False,
         exact_continuation=all(request.exact_continuation for request in resolved),
     )
+
+
+def check_provided(body: ChatBody | CompletionBody, model: ServedModel) -> None:
+    """Check that a response needs no token ids if its model is of a provider, which sends none.
+
+    Raises:
+        BatonError: UNSUPPORTED_PARAMETER.
+    """
+    if model.provided is None:
+        return
+    why = f"by the provider of model {model.name!r}, {model.owner}; omit it"
+    if body.return_token_ids:
+        raise unsupported("return_token_ids", why=why)
+    if body.stream_options is not None and body.stream_options.continuous_usage_stats:
+        raise unsupported("stream_options.continuous_usage_stats", why=why)
 
 
 async def with_offsets(

@@ -23,6 +23,7 @@ from services.frontend.generation.assigned import placements
 from services.frontend.generation.assigned.assignments import GenerationContext
 from services.frontend.generation.assigned.suspects import Suspects
 from services.frontend.generation.generation import Generation
+from services.frontend.generation.worker_generation import WorkerGeneration
 from services.frontend.placement.placement import Placement
 from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests.record import RequestRecord
@@ -138,7 +139,7 @@ class Run:
         self.taken: list[list[Event]] = []
         """The same as the sink was given them."""
         self.closed = 0
-        self.generation = Generation(
+        self.generation = WorkerGeneration(
             request, context, "chat", trace.INVALID_SPAN, self._close, lambda: meter
         )
 

@@ -41,7 +41,9 @@ def request_of(request_for: Callable[..., ResolvedRequest]) -> Callable[..., Res
         reader = answer_format(tokenizer, "auto", "auto").reader(
             USE, tokenizer, request.prompt, 1, "r"
         )
-        return replace(request, model=replace(request.model, tokenizer=tokenizer), reader=reader)
+        return replace(
+            request, model=replace(request.model, own_tokenizer=tokenizer), reader=reader
+        )
 
     return make
 

@@ -1,0 +1,44 @@
+"""The command `baton providers`, as the command line has it."""
+
+from typing import Annotated
+
+import typer
+
+from baton.cli.admin.tenancy.app import Json, console
+from baton.cli.admin.tenancy.provider_options import ProviderOptions
+from baton.cli.shared.options import ChangeOptions, EtcdOptions, expand_options, list_command
+
+providers_app = typer.Typer(
+    help="Manage providers: models of other operators under names of this cluster.",
+    no_args_is_help=True,
+)
+ProviderName = Annotated[str, typer.Argument(help="The provider's name, for example openai.")]
+
+
+@providers_app.command("set")
+@expand_options
+def providers_set(
+    target: ChangeOptions, name: ProviderName, provider: ProviderOptions, json: Json = False
+) -> None:
+    """Create a provider, or replace all of it, within a second."""
+    from baton.cli.admin.tenancy import commands, provider_commands
+
+    provider_commands.set_provider(commands.reach(target, console(), json), name, provider)
+
+
+@providers_app.command("rm")
+@expand_options
+def providers_rm(options: ChangeOptions, name: ProviderName, json: Json = False) -> None:
+    """Remove a provider: requests for its models are rejected from then on."""
+    from baton.cli.admin.tenancy import commands, provider_commands
+
+    provider_commands.remove_provider(commands.reach(options, console(), json), name)
+
+
+@list_command(providers_app)
+@expand_options
+def providers_ls(options: EtcdOptions, json: Json = False) -> None:
+    """List providers, their models and the references to their keys."""
+    from baton.cli.admin.tenancy import commands, provider_commands
+
+    provider_commands.list_providers(commands.reach(options, console(), json))

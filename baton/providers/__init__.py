@@ -1,0 +1,1 @@
+"""Connections to providers' upstreams: their keys, the networks that they may be in, HTTP."""

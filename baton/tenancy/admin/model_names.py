@@ -1,0 +1,27 @@
+"""The names that requests may use for models, besides aliases."""
+
+import msgspec
+
+from baton.cluster import keys
+from baton.cluster.etcd.client import Etcd
+from baton.internal.v1.cluster_pb2 import Instance
+from baton.tenancy.records.providers import Provider
+
+
+async def model_names(etcd: Etcd, cluster: str) -> set[str]:
+    """Return the names of a cluster's models, kept models, adapters and providers' models.
+
+    Raises:
+        EtcdError: etcd is unavailable.
+    """
+    cards, _ = await etcd.list(prefix := keys.models(cluster))
+    names = {key.removeprefix(prefix).rpartition("/")[0] for key, _ in cards}
+    kept, _ = await etcd.list(prefix := keys.kept(cluster))
+    names |= {key.removeprefix(prefix) for key, _ in kept}
+    instances, _ = await etcd.list(keys.instances(cluster))
+    for _, value in instances:
+        names |= {one.name for one in keys.decode(Instance, value).adapters}
+    providers, _ = await etcd.list(keys.providers(cluster))
+    for _, value in providers:
+        names |= set(msgspec.json.decode(value, type=Provider).names)
+    return names

@@ -1,0 +1,1 @@
+"""Requests that run at a provider: resolved to a body, followed like those on workers."""

@@ -1,0 +1,146 @@
+"""A request that runs at a provider."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from opentelemetry import trace
+
+from baton.errors import BatonError, Reason
+from baton.process.background import start_background
+from baton.request.prices import Price
+from baton.request.stream_events import Event
+from baton.telemetry.logs import get_logger
+from services.frontend.generation.accounting.metering import RequestMeter
+from services.frontend.generation.at_provider.progress import ProviderProgress
+from services.frontend.generation.generation import Generation
+from services.frontend.providers.call import UpstreamCall
+from services.frontend.providers.formats import FORMATS, UpstreamStream
+from services.frontend.providers.upstreams import Upstreams
+from services.frontend.requests.claims import RequestClaim
+from services.frontend.requests.request import ResolvedRequest
+from services.frontend.workers.events import (
+    ProviderEnded,
+    ProviderOutput,
+    ProviderUsage,
+    StreamEvent,
+)
+
+if TYPE_CHECKING:
+    from services.frontend.providers.upstream import Upstream
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderContext:
+    """What a request needs to run at a provider. Times are monotonic, in seconds."""
+
+    upstreams: Upstreams
+    claim: RequestClaim | None
+    """Its claim on an execution id; None: its id is new."""
+    arrived: float
+    deadline: float
+    buffer_bytes: int
+    """Most bytes of output that wait for the client."""
+
+
+class ProviderGeneration(Generation):
+    """A `Generation` at a provider, which one task of its own follows."""
+
+    def __init__(
+        self,
+        request: ResolvedRequest,
+        context: ProviderContext,
+        operation: str,
+        span: trace.Span,
+        on_closed: Callable[[Generation], None],
+        begin_meter: Callable[[], RequestMeter] | None = None,
+        price: Price | None = None,
+    ) -> None:
+        """As for `Generation`; `context` reaches the provider."""
+        super().__init__(request, context, operation, span, on_closed, begin_meter, price)
+        self._upstreams = context.upstreams
+        self._progress = ProviderProgress(request, context.arrived)
+        self._upstream: Upstream | None = None
+        """Set while it runs."""
+        self._task: asyncio.Task[None] | None = None
+        self._readable: asyncio.Future[None] | None = None
+        """Set while the client does not read."""
+        self._usage: ProviderUsage | None = None
+        """What the provider counted, once it has."""
+
+    @property
+    def progress(self) -> ProviderProgress:
+        """Its outputs and usage."""
+        return self._progress
+
+    @property
+    def ran(self) -> bool:
+        """Whether the provider sent output."""
+        return self._progress.usage.first_token_at is not None
+
+    def _run(self) -> None:
+        provided = self.request.model.provided
+        if provided is None:
+            raise ValueError(f"{self.request.model.name} is of no provider")
+        self._progress.begin(self._begun)
+        self._upstream = self._upstreams.enter(provided.provider)
+        self._task = start_background(self._follow_upstream(self._upstream), "follow an upstream")
+        self.buffer.wake()
+
+    def _go_on(self) -> None:
+        """Nothing is to be decided between reports."""
+
+    async def _follow_upstream(self, upstream: "Upstream") -> None:
+        try:
+            stream = await upstream.run(
+                UpstreamCall(self.request.body, self._new_stream, self._put, lambda: self._readable)
+            )
+        except BatonError as error:
+            self.buffer.put(ProviderEnded(error))
+        except Exception:
+            log.exception("provider.request.failed", provider=upstream.provider.id)
+            self.buffer.put(ProviderEnded(BatonError(Reason.INTERNAL, "internal error")))
+        else:
+            if stream.usage is not None:
+                self.buffer.put(stream.usage)
+            self.buffer.put(ProviderEnded())
+
+    def _new_stream(self) -> UpstreamStream:
+        provided = self.request.model.provided
+        api = "openai" if provided is None else provided.provider.api
+        return FORMATS[api].stream(self.request.n, self.request.id)
+
+    def _put(self, outputs: list[ProviderOutput]) -> None:
+        for output in outputs:
+            self.buffer.put(output)
+
+    def _receive(self, received: list[StreamEvent], events: list[Event]) -> None:
+        for event in received:
+            if type(event) is ProviderOutput:
+                self._progress.add(event, events)
+            elif type(event) is ProviderUsage:
+                self._usage = event
+            elif type(event) is ProviderEnded:
+                if event.error is not None:
+                    self.end(event.error)  # the sink still receives earlier events
+                elif self._running:
+                    self._progress.count(self._usage)
+                    self._finish(events)
+
+    def _hold(self, *, held: bool) -> None:
+        if held:
+            self._readable = asyncio.get_running_loop().create_future()
+        elif self._readable is not None:
+            readable, self._readable = self._readable, None
+            if not readable.done():
+                readable.set_result(None)
+
+    def _stop(self, *, finished: bool) -> None:  # noqa: ARG002 - both ways the task has no more to do
+        if self._task is not None:
+            self._task.cancel()
+        if self._upstream is not None:
+            self._upstreams.leave(self._upstream)
+            self._upstream = None

@@ -1,0 +1,1 @@
+"""Upstreams of providers: requests in their formats, their streams, retries and breakers."""

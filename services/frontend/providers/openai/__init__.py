@@ -1,0 +1,1 @@
+"""OpenAI's chat completions, as other operators serve them: requests and streams."""
