@@ -1,6 +1,5 @@
 """Clusters whose workers run vLLM, each in a process of its own, and what vLLM alone answers."""
 
-import asyncio
 import json
 import os
 import random
@@ -76,8 +75,7 @@ def reference(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> R
             )
         try:
             async with within(REFERENCE_SECONDS):
-                while process.poll() is None:  # no event tells
-                    await asyncio.sleep(0.05)
+                await process.ended()
         finally:
             process.kill()
         assert process.returncode == 0, log.read_text(errors="replace")[-3000:]

@@ -9,13 +9,14 @@ It ends with the test session, and the processes that it started end with it.
 import asyncio
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -51,11 +52,38 @@ class Launched:
         Raises:
             subprocess.TimeoutExpired: it did not end in time.
         """
-        until = time.monotonic() + timeout
-        while (code := self.poll()) is None:
-            if time.monotonic() > until:
+        if (code := self.poll()) is not None:
+            return code
+        with self._pidfd() as ended:
+            if not select.select([ended], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
-            time.sleep(0.002)
+        return self._code()
+
+    async def ended(self) -> int:
+        """Wait until the process ends; return its exit code."""
+        if (code := self.poll()) is not None:
+            return code
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+        with self._pidfd() as ended:
+            loop.add_reader(ended, event.set)
+            try:
+                await event.wait()
+            finally:
+                loop.remove_reader(ended)
+        return self._code()
+
+    @contextmanager
+    def _pidfd(self) -> Iterator[int]:
+        """Yield what can be read once the process has ended: to poll the launcher costs CPU."""
+        descriptor = os.pidfd_open(self.pid)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _code(self) -> int:
+        code = self.poll()
+        assert code is not None, f"process {self.pid} has ended, and its launcher does not know"
         return code
 
     def send_signal(self, number: int) -> None:
@@ -155,8 +183,7 @@ class Launcher:
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             process = self.launch(arguments, env, None, out, err)
             async with within(timeout):
-                while (code := process.poll()) is None:
-                    await asyncio.sleep(0.005)
+                code = await process.ended()
             texts = []
             for file in (out, err):
                 file.seek(0)

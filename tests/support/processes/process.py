@@ -73,9 +73,7 @@ class ServiceProcess:
     async def wait(self, timeout: float) -> int:
         """Wait until it has ended by itself; return its exit code."""
         async with within(timeout):
-            while (code := self.popen.poll()) is None:  # no event signals this
-                await asyncio.sleep(0.02)
-        return code
+            return await self.popen.ended()
 
     def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
