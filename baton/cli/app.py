@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -347,12 +348,23 @@ def main() -> NoReturn:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     for name in service_variables(os.environ):
         del os.environ[name]  # BATON_GRPC_PORT is an option's variable
+    _leave_only(sys.argv[1:2])
     try:
         app(prog_name="baton")
     except CommandError as error:
         _console(stderr=True).print(f"baton: {error}", markup=False, highlight=False)
         raise SystemExit(error.code) from None
     raise SystemExit(0)
+
+
+def _leave_only(names: Sequence[str]) -> None:
+    """Leave out all commands but those named, if there are such: to build all takes 70 ms."""
+    commands = [
+        one for one in app.registered_commands if one.callback and one.callback.__name__ in names
+    ]
+    groups = [one for one in app.registered_groups if one.name in names]
+    if commands or groups:
+        app.registered_commands, app.registered_groups = commands, groups
 
 
 def _console(stderr: bool = False) -> "Console":
