@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from baton.backup.reader import Backup
 from baton.cli.admin.backup.options import PASSPHRASE_VARIABLE
-from baton.cli.app import app
 from baton.cli.shared.errors import CommandError
 from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd
@@ -28,6 +26,7 @@ from baton.tenancy.records.tenants import Tier
 from baton.usage.record import UsageRecord, encode
 from baton.usage.sinks.postgres import PostgresSink
 from tests.integration.backup.conftest import Wipe, wait_for_epoch
+from tests.support.command_line import invoke
 from tests.support.state.databases import Databases, state_settings
 from tests.support.usage.records import begun
 
@@ -76,9 +75,7 @@ class Teams:
             CommandError: it failed.
         """
         words = [command, str(self._path), "--etcd-endpoint", self._etcd.endpoints[0], *arguments]
-        done = await asyncio.to_thread(
-            CliRunner().invoke, app, words, env={**VARIABLES, **variables}
-        )
+        done = await asyncio.to_thread(invoke, words, env={**VARIABLES, **variables})
         if isinstance(done.exception, CommandError):
             raise done.exception
         assert done.exception is None, done.output

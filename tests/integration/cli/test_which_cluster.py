@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import typer.main
 
+from baton.backup.sealing import KeyDerivation
 from baton.backup.snapshot import back_up
 from baton.cli.app import app
 from baton.cli.cluster.local.files.local_clusters import LocalCluster
@@ -37,12 +38,14 @@ from tests.support.processes.launcher import Launcher
 
 MAIN = """
 import json, sys
-from typer.testing import CliRunner
-from baton.cli.app import app
+from baton.backup.sealing import KeyDerivation
 from baton.cli.shared.errors import CommandError
+from tests.support.command_line import invoke
+
+KeyDerivation.new = lambda: KeyDerivation(b"0123456789abcdef", n=16, r=1, p=1)
 
 def run(words):
-    done = CliRunner().invoke(app, words)
+    done = invoke(words)
     error = done.exception
     if isinstance(error, CommandError):
         return error.code, done.output + str(error)
@@ -155,16 +158,19 @@ class Cluster:
 @pytest.fixture(scope="module")
 async def etcds(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, str]]:
     async with (
-        LocalEtcd(tmp_path_factory.mktemp("etcd")) as first,
-        LocalEtcd(tmp_path_factory.mktemp("etcd")) as second,
+        LocalEtcd(tmp_path_factory.mktemp("etcd"), durable=False) as first,
+        LocalEtcd(tmp_path_factory.mktemp("etcd"), durable=False) as second,
     ):
         yield first.endpoints[0], second.endpoints[0]
 
 
 @pytest.fixture
 async def clusters(
-    etcds: tuple[str, str], tmp_path: Path
+    etcds: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[Cluster, Cluster]]:
+    # What a passphrase costs is not tested here, and each costs .3 s.
+    cheap = KeyDerivation(b"0123456789abcdef", n=16, r=1, p=1)
+    monkeypatch.setattr(KeyDerivation, "new", lambda: cheap)
     with ExitStack() as stack:
 
         def closed_port() -> str:

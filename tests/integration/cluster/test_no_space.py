@@ -8,11 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 from structlog.testing import capture_logs
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from baton.backup.reader import Backup
 from baton.backup.snapshot import back_up
-from baton.cli.app import app
 from baton.cli.shared.errors import CommandError
 from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd, NoSpaceError
@@ -25,6 +24,7 @@ from baton.tenancy.directory.watch import DirectoryWatch
 from baton.tenancy.records.secret import digest_of
 from baton.tenancy.records.tenants import Tier
 from tests.support.clock import within
+from tests.support.command_line import invoke
 
 OF_ETCD = ("etcd_mvcc_db_total_size_in_bytes", "etcd_server_quota_backend_bytes")
 C, PASSPHRASE = "blue", b"correct horse battery"
@@ -114,7 +114,7 @@ async def test_without_space_reads_go_on_and_the_reason_is_told(
 
 async def run(etcd: LocalEtcd, *arguments: str) -> Result:
     command = [*arguments, "--etcd-endpoint", etcd.endpoints[0], "--cluster", C]
-    return await asyncio.to_thread(CliRunner().invoke, app, command, env={"COLUMNS": "500"})
+    return await asyncio.to_thread(invoke, command, env={"COLUMNS": "500"})
 
 
 async def etcdctl(etcd: LocalEtcd, *arguments: str) -> None:

@@ -4,14 +4,13 @@ import asyncio
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
 
-from baton.cli.app import app
 from baton.cli.shared.errors import EXIT_FAILED, CommandError
 from baton.postgres.connecting import StateError, connected
 from baton.postgres.revisions import BASE, newest, revisions
 from baton.postgres.schema import current, upgrade
 from baton.usage.record import UsageRecord
+from tests.support.command_line import invoke
 from tests.support.state.databases import Databases, state_settings
 
 
@@ -61,7 +60,7 @@ async def test_the_commands_say_what_they_did(databases: Databases) -> None:
     url = await databases.empty()
 
     async def run(*arguments: str) -> tuple[int, str]:
-        result = await asyncio.to_thread(CliRunner().invoke, app, ["db", *arguments])
+        result = await asyncio.to_thread(invoke, ["db", *arguments])
         if isinstance(result.exception, CommandError):
             return result.exception.code, str(result.exception)
         return result.exit_code, result.output

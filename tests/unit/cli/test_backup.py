@@ -3,21 +3,20 @@
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from baton.backup.layout import BackupHeader
 from baton.backup.sealing import KeyDerivation
 from baton.backup.writer import BackupWriter
 from baton.cli.admin.backup.command import remove_old
-from baton.cli.app import app
 from baton.cli.shared.errors import EXIT_FAILED, EXIT_USAGE, CommandError
+from tests.support.command_line import invoke
 
 PASSPHRASE = "correct horse battery"
 CHEAP = KeyDerivation(b"0123456789abcdef", n=16, r=1, p=1)
 
 
 def run(*arguments: str, **variables: str) -> str:
-    done = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "500", **variables})
+    done = invoke(arguments, env={"COLUMNS": "500", **variables})
     if isinstance(done.exception, CommandError):
         raise done.exception
     assert done.exception is None, done.output
@@ -80,7 +79,7 @@ def test_without_a_passphrase_nothing_happens(
 
 def test_the_passphrase_is_no_argument(sealed: Path) -> None:
     for command in ("backup", "restore"):
-        done = CliRunner().invoke(app, [command, str(sealed), "--passphrase", PASSPHRASE])
+        done = invoke([command, str(sealed), "--passphrase", PASSPHRASE])
         assert done.exit_code == EXIT_USAGE
         assert "No such option" in done.output
 

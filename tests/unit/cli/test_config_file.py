@@ -6,11 +6,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from baton.cli.app import app
 from baton.cli.cluster.local.plan import plan, shared_niceness, small_memory
 from baton.cli.shared.config_file import given_variables
 from baton.cli.shared.errors import CommandError
 from baton.cli.shared.options import ClusterOptions, expand_options
+from tests.support.command_line import invoke
 from tests.unit.cli.cluster.test_plan import models_of
 
 FILE = """
@@ -93,7 +93,7 @@ def test_config_show_tells_which_file_a_value_is_from(
 ) -> None:
     monkeypatch.delenv("BATON_HTTP_PORT", raising=False)
     monkeypatch.setenv("COLUMNS", "80")
-    result = CliRunner().invoke(app, ["config", "show", "frontend", "--config", str(config)])
+    result = invoke(["config", "show", "frontend", "--config", str(config)])
     (line,) = [line for line in result.output.splitlines() if "BATON_HTTP_PORT" in line]
     assert line.split() == ["BATON_HTTP_PORT", "file", "9000"]
     assert f"file: {config}" in result.output.splitlines()

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import typer.main
-from typer.testing import CliRunner
 
 from baton.cli.app import app
+from tests.support.command_line import invoke
 
 WIDTH = 80
 
@@ -33,7 +33,7 @@ def commands_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_help_fits_and_breaks_no_word(path: tuple[str, ...]) -> None:
     command = ALL[path]
     variables = {"COLUMNS": str(WIDTH), "TERMINAL_WIDTH": str(WIDTH)}
-    result = CliRunner().invoke(app, [*path, "--help"], env=variables, color=True)
+    result = invoke([*path, "--help"], variables, color=True)
     assert result.exit_code == 0, result.output
     assert max(map(len, result.output.splitlines())) <= WIDTH
     said = {word for text in texts(command) for word in words(text)}
@@ -59,5 +59,5 @@ def texts(command: Any) -> Iterator[str]:
 
 
 def test_choices_are_listed_whole() -> None:
-    shown = CliRunner().invoke(app, ["up", "--help"], env={"COLUMNS": str(WIDTH)}).output
+    shown = invoke(["up", "--help"], {"COLUMNS": str(WIDTH)}).output
     assert "<auto|float32|bfloat16|float64>" in shown.split()

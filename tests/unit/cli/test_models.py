@@ -4,11 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from baton.cli.app import app
 from baton.cli.shared.errors import EXIT_FAILED, CommandError
 from baton.engine.checkpoint.record import RECORD
+from tests.support.command_line import invoke
 from tests.support.models.checkpoint import SHARDS, checkpoint_files, files_of, write_files
 from tests.support.models.server import COMMIT, REPOSITORY, ModelServer
 
@@ -21,7 +20,7 @@ def run(*arguments: str) -> str:
     Raises:
         CommandError: it failed.
     """
-    done = CliRunner().invoke(app, ["models", *arguments], env={"COLUMNS": "500"})
+    done = invoke(["models", *arguments], env={"COLUMNS": "500"})
     if isinstance(done.exception, CommandError):
         raise done.exception
     assert done.exception is None, done.output

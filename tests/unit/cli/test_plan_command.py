@@ -4,17 +4,16 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from baton.cli.app import app
 from baton.cli.shared.errors import CommandError
+from tests.support.command_line import invoke
 from tests.support.models.sizes import LLAMA_8B, write_sizes
 
 K8S = Path(__file__).resolve().parents[3] / "k8s"
 
 
 def run(*words: object) -> str:
-    done = CliRunner().invoke(app, ["plan", *map(str, words)])
+    done = invoke(["plan", *map(str, words)])
     if isinstance(done.exception, CommandError):
         raise done.exception
     assert done.exit_code == 0, done.output
