@@ -41,9 +41,14 @@ def measure(options: argparse.Namespace) -> Results:
             of_model["alone"] += ways.alone(batch[at : at + AT_ONCE])
             cli.write(options, results)
         expected = [tuple(tokens) for tokens in of_model["alone"]]
-        for row, compute in ways.rows().items():
-            if not any(part in row for part in options.rows.split(",")):
-                continue
+        rows = {
+            row: compute
+            for row, compute in ways.rows().items()
+            if any(part in row for part in options.rows.split(","))
+        }
+        if not rows:
+            raise SystemExit(f"--rows {options.rows} is part of none of: {'; '.join(ways.rows())}")
+        for row, compute in rows.items():
             count = of_model["rows"].setdefault(row, {"compared": 0, "greedy": 0, "drawn": 0})
             for at in range(count["compared"], options.answers, AT_ONCE):
                 part = expected[at : at + AT_ONCE]
@@ -54,6 +59,15 @@ def measure(options: argparse.Namespace) -> Results:
                 count["drawn"] += sum(differ[1::2])
                 cli.write(options, results)
         show(name, of_model)
+    if options.deterministic == "required":
+        changed = {
+            f"{name}, {row}"
+            for name, of_model in results.items()
+            for row, count in of_model["rows"].items()
+            if count["greedy"] or count["drawn"]
+        }
+        if changed:
+            raise SystemExit(f"deterministic operators, and outputs changed: {sorted(changed)}")
     return results
 
 
@@ -94,4 +108,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, smallest="--models tiny --answers 24 --rows twos")
+    cli.main(measure, __doc__, arguments, smallest="--models tiny --answers 8 --rows cut")

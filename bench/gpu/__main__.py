@@ -64,6 +64,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(FAMILIES)}")
     parser.add_argument("--device", default="cuda", help="default: cuda")
     parser.add_argument("--engines", default="torch,vllm", help="default: torch,vllm")
+    parser.add_argument(
+        "--reference",
+        choices=("vllm", "transformers"),
+        default="vllm",
+        help="vllm (default): transformers is used where it is not installed",
+    )
     parser.add_argument("--seconds", type=float, default=SECONDS, help="limit for all: 480")
     parser.add_argument("--at-once", type=int, default=4, help="families at once: 4")
     parser.add_argument("--beginnings", type=int, default=9, help="of 3 prompts each: 9")
@@ -86,9 +92,8 @@ def main() -> None:
         __doc__,
         arguments,
         smallest="llama --device cpu --engines torch --beginnings 1 --at-once 1 "
-        "--determinism '--models tiny --answers 8 --rows cut' --throughput "
-        '"--size 6M --rounds 1 --threads 1 --no-peers --share 0.1 --kv-bytes 33554432 '
-        "--cases 'decode 1 x 512'\"",
+        "--reference transformers --determinism '--models tiny --answers 8 --rows alone' "
+        "--throughput ''",
     )
 
 

@@ -57,11 +57,11 @@ class GpuCheck:
 
         async def one(family: str) -> None:
             words = ("bench.gpu.family", family, kind, self._options.device)
-            beginnings = str(self._options.beginnings)
+            how = (str(self._options.beginnings), self._options.reference)
             with TemporaryDirectory(prefix="baton-gpu-") as directory:
                 async with slots:
                     lines = await self._run(
-                        f"gpu-{family}-{kind}", (*words, beginnings, directory), FAMILY_SECONDS
+                        f"gpu-{family}-{kind}", (*words, *how, directory), FAMILY_SECONDS
                     )
             if lines:
                 self._judge(table, family, kind, Result(**json.loads(lines[-1])))

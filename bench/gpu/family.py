@@ -1,6 +1,6 @@
 """One family with one engine in this process; the last line of output is a `Result` as JSON.
 
-python -m bench.gpu.family FAMILY ENGINE DEVICE BEGINNINGS DIRECTORY
+python -m bench.gpu.family FAMILY ENGINE DEVICE BEGINNINGS REFERENCE DIRECTORY
 """
 
 import json
@@ -52,7 +52,9 @@ class Result:
     start_seconds: float = 0.0
 
 
-def measure(family: str, kind: Kind, device: str, beginnings: int, directory: Path) -> Result:
+def measure(
+    family: str, kind: Kind, device: str, beginnings: int, reference: str, directory: Path
+) -> Result:
     """Compare one family with a reference, and ways to compute its outputs with each other.
 
     Raises:
@@ -72,7 +74,8 @@ def measure(family: str, kind: Kind, device: str, beginnings: int, directory: Pa
         "output_tokens": OUTPUT_TOKENS,
         "dtype": DTYPE,
     }
-    compared = vllm_outputs if has_vllm(device) else transformers_outputs
+    with_vllm = reference == "vllm" and has_vllm(device)
+    compared = vllm_outputs if with_vllm else transformers_outputs
     expected = compared(asked, device)
     found = compute(settings, prompts)
     result = Result(reference=compared.__name__.removesuffix("_outputs"))
@@ -149,6 +152,6 @@ def _settings(kind: Kind, device: str, model: Path) -> EngineSettings:
 
 
 if __name__ == "__main__":
-    family, kind, device, beginnings, directory = sys.argv[1:]
-    found = measure(family, kind, device, int(beginnings), Path(directory))  # type: ignore[arg-type]
+    family, kind, device, beginnings, reference, directory = sys.argv[1:]
+    found = measure(family, kind, device, int(beginnings), reference, Path(directory))  # type: ignore[arg-type]
     print(json.dumps(asdict(found)))
