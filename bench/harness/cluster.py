@@ -24,8 +24,13 @@ class Cluster:
     """Address of the frontend, `host:port`; `http` as well."""
     http: str
     model: str
+    """The first of its models."""
     supervisor: int
     """The pid of `baton up`."""
+    runtime: str
+    """XDG_RUNTIME_DIR of commands that shall find it."""
+    start_seconds: float
+    """Until every process served."""
 
     def pids(self) -> dict[str, int]:
         """Return the pid of each of the cluster's processes by instance ID, except etcd."""
@@ -65,8 +70,15 @@ async def cluster(*arguments: str, settings: Mapping[str, str] = {}) -> AsyncIte
                 if not line:
                     raise SystemExit("baton up ended before it served: see what it said above")
         async with AsyncClient(f"127.0.0.1:{grpc}") as client:
-            (model,) = await client.models()
-        yield Cluster(f"127.0.0.1:{grpc}", f"127.0.0.1:{http}", model.name, up.pid)
+            model = (await client.models())[0]
+        yield Cluster(
+            f"127.0.0.1:{grpc}",
+            f"127.0.0.1:{http}",
+            model.name,
+            up.pid,
+            runtime,
+            float(line.split()[2]),
+        )
 
 
 @asynccontextmanager

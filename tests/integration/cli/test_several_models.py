@@ -8,7 +8,6 @@ from threading import Event, Thread
 import pytest
 
 from baton.client import Answer, BatonClientError, Client
-from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from tests.integration.cli.conftest import Baton, Starter
 from tests.support.processes.launcher import Launcher
 
@@ -25,13 +24,10 @@ def two(
 ) -> Iterator[Baton]:
     """Two models of one worker each."""
     starter = Starter(tmp_path_factory.mktemp("two"), checkpoint, launcher)
-    other = write_random_checkpoint(tmp_path_factory.mktemp("models") / "other", seed=1)
     run = starter(
         "up",
         *("--model", f"{checkpoint}:{COMBINED}"),
-        *("--model", f"{other}:name=org/second,{COMBINED},dtype=float64"),
-        engine="torch",
-        BATON_ENGINE_DTYPE="float32",
+        *("--model", f"{checkpoint}:name=org/second,{COMBINED}"),
     )
     run.until_up()
     yield run
@@ -47,7 +43,6 @@ def test_each_model_answers_and_finds_only_its_own_kv(two: Baton) -> None:
         first = answer(client, "tiny")
         second = answer(client, "org/second")
         again = [answer(client, name) for name in ("tiny", "org/second")]
-    assert first.token_ids != second.token_ids
     assert [one.token_ids for one in again] == [first.token_ids, second.token_ids]
     assert (first.usage.cached_tokens, second.usage.cached_tokens) == (0, 0)
     assert all(one.usage.cached_tokens > 0 for one in again)
@@ -57,10 +52,7 @@ def test_commands_name_both(two: Baton) -> None:
     assert "tiny (1 combined)" in two.stdout
     assert "org/second (1 combined)" in two.stdout
     served = json.loads(two.call("models", "ls", "--json").stdout)
-    assert {one["name"]: one["dtype"] for one in served} == {
-        "tiny": "float32",
-        "org/second": "float64",
-    }
+    assert [one["name"] for one in served] == ["org/second", "tiny"]
     rows = json.loads(two.call("status", "--json").stdout)
     assert {row["id"]: row["model"] for row in rows if row["role"] == "combined"} == {
         "combined-0": "tiny",
