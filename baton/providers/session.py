@@ -8,7 +8,6 @@ from baton import __version__
 from baton.providers.networks import AllowedNetworks
 from baton.tenancy.records.providers import Provider
 
-ANTHROPIC_VERSION = "2023-06-01"
 CONNECT_SECONDS = 10.0
 """For TCP and TLS together."""
 _KEEP_ALIVE_SECONDS = 30.0
@@ -62,22 +61,10 @@ class UpstreamSession:
         return await self._session.post(
             self._provider.url + path,
             data=body,
-            headers=headers | self._credentials(key),
+            headers=headers | ({"authorization": f"Bearer {key}"} if key else {}),
             allow_redirects=False,
-        )
-
-    async def get(self, path: str, key: str) -> aiohttp.ClientResponse:
-        """Like `post`, without a body."""
-        return await self._session.get(
-            self._provider.url + path, headers=self._credentials(key), allow_redirects=False
         )
 
     async def close(self) -> None:
         """Close all connections."""
         await self._session.close()
-
-    def _credentials(self, key: str) -> dict[str, str]:
-        if self._provider.api == "anthropic":
-            version = {"anthropic-version": ANTHROPIC_VERSION}
-            return {**version, "x-api-key": key} if key else version
-        return {"authorization": f"Bearer {key}"} if key else {}

@@ -9,8 +9,8 @@ import msgspec
 from baton.request.prices import Price
 from baton.settings.values import MODEL_NAME
 
-APIS = ("openai", "anthropic")
-"""OpenAI's chat completions, as many others serve them too; and Anthropic's Messages."""
+APIS = ("openai",)
+"""OpenAI's chat completions, as many others serve them too."""
 QUIRKS = {
     "max_tokens": "takes `max_tokens`, not `max_completion_tokens`",
     "no_stream_options": "does not take `stream_options`, and reports no usage",

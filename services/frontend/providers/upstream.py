@@ -218,17 +218,23 @@ class Upstream:
             if not piece:
                 break
             found: list[ProviderOutput] = []
-            for data in events.feed(piece):
-                found += stream.read(data)
-            if not found:
+            failure: Exception | None = None
+            try:
+                for data in events.feed(piece):
+                    found += stream.read(data)
+            except (BadAnswerError, StreamTooLongError, UpstreamFailure) as error:
+                failure = error  # after the output before it
+            if not found and failure is None:
                 continue
             now, ends = loop.time(), timer.when() or 0.0
             if not attempt.started or ends - now < _RENEW * limit:
                 timer.reschedule(now + limit)
-            if not attempt.started:
+            if found and not attempt.started:
                 attempt.started = True
                 attempt.breaker.answered()
             on_output(found)
+            if failure is not None:
+                raise failure
             paused = readable()
             if paused is not None:
                 timer.reschedule(None)

@@ -27,7 +27,6 @@ class ProviderOptions:
             "repeated."
         ),
     ] = None
-    api: Annotated[str, typer.Option(help="openai, or anthropic: its Messages.")] = "openai"
     quirk: Annotated[
         list[str] | None,
         typer.Option(

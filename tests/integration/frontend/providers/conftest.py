@@ -1,6 +1,7 @@
 """A frontend without workers, and an upstream of a provider that it may reach."""
 
 import contextlib
+import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,11 @@ class Provided:
             return set(record.names) <= {one["id"] for one in found}
 
         await eventually(listed)
+
+    async def replace(self, **fields: Any) -> None:
+        """Replace the provider, with a model more, by which it is known that it applies."""
+        mark = ProviderModel(name=f"mark-{secrets.token_hex(4)}", context_tokens=9, output_tokens=2)
+        await self.set(models=(*self.record().models, mark), **fields)
 
     async def ask(self, **fields: Any) -> httpx.Response:
         """Ask for a chat completion."""

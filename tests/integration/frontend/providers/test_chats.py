@@ -149,7 +149,9 @@ async def test_what_the_upstream_does_not_take(
 
 
 async def test_quirks(provided: Provided) -> None:
-    await provided.set(quirks=("max_tokens", "no_stream_options", "drop:ignore_eos", "takes:top_k"))
+    await provided.replace(
+        quirks=("max_tokens", "no_stream_options", "drop:ignore_eos", "takes:top_k")
+    )
 
     async def applied() -> bool:
         answer = await provided.ask(top_k=5, ignore_eos=True, max_tokens=7)
