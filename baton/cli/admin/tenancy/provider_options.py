@@ -16,8 +16,8 @@ class ProviderOptions:
     model: Annotated[
         list[str],
         typer.Option(
-            help="A model: NAME[=UPSTREAM],context=TOKENS,output=TOKENS[,price=IN/CACHED/OUT]; "
-            "prices in dollars per million tokens. May be repeated."
+            help="A model: NAME[=UPSTREAM],context=N,output=N in tokens, and ,price=IN/CACHED/OUT "
+            "in dollars per million of them. May be repeated."
         ),
     ]
     key: Annotated[
