@@ -26,24 +26,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from baton.version import commit
-from bench.families.family import WAYS, Result
+from bench.families.family import FAMILIES, WAYS, Result
 from bench.harness import ROOT, cli
 from bench.harness.child import log_path, process
 from bench.harness.table import Table
 
-FAMILIES = (
-    "llama",
-    "qwen3",
-    "qwen3-moe",
-    "mixtral",
-    "glm4-moe",
-    "mistral",
-    "gemma2",
-    "gemma3",
-    "gpt-oss",
-    "llama4",
-    "qwen3-next",
-)
 KEPT = ROOT / "build" / "families"
 SECONDS = 300.0
 

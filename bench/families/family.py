@@ -18,6 +18,19 @@ from baton.engine.vllm.environment import prepare
 from baton.settings import EngineSettings, StartupError
 from bench.families.ways import LENGTHS, Prompt, prompts_of, run
 
+FAMILIES = (
+    "llama",
+    "qwen3",
+    "qwen3-moe",
+    "mixtral",
+    "glm4-moe",
+    "mistral",
+    "gemma2",
+    "gemma3",
+    "gpt-oss",
+    "llama4",
+    "qwen3-next",
+)
 BEGINNINGS = 9
 OUTPUT_TOKENS = 21
 MOVED_EVERY = 7

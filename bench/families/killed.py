@@ -33,7 +33,7 @@ from baton.engine.vllm.environment import prepare
 from baton.settings import EngineSettings
 from baton.telemetry import logs
 from baton.version import commit
-from bench.families.family import BEGINNINGS, CLOSE, OUTPUT_TOKENS, compare
+from bench.families.family import BEGINNINGS, CLOSE, FAMILIES, OUTPUT_TOKENS, STATES, compare
 from bench.families.handed_over import JOIN_SECONDS, MODEL, served
 from bench.families.ways import LENGTHS, Prompt, prompts_of
 from bench.harness import cli
@@ -41,18 +41,7 @@ from bench.harness.child import log_path
 from bench.harness.fleet import Fleet, total
 from bench.harness.table import Table
 
-FAMILIES = (
-    "llama",
-    "qwen3",
-    "qwen3-moe",
-    "mixtral",
-    "glm4-moe",
-    "mistral",
-    "gemma2",
-    "gemma3",
-    "gpt-oss",
-    "llama4",
-)
+KILLED = tuple(family for family in FAMILIES if family not in STATES)
 WAYS = ("split", "worker", "store")
 COUNTS = {"kvstore": 1, "router": 1, "prefill": 1, "decode": 2, "frontend": 1}
 KV_BYTES = 2**24
@@ -176,7 +165,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         ("commit", "<8"),
     )
     found: dict[str, Any] = {}
-    for family in options.families or FAMILIES:
+    for family in options.families or KILLED:
         found[family] = row = await _measured(family)
         cells = (row[way] for way in WAYS)
         table.row(
@@ -186,7 +175,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(FAMILIES)}")
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(KILLED)}")
 
 
 if __name__ == "__main__":

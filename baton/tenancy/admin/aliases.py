@@ -1,16 +1,12 @@
 """Changes to aliases of models, made from the command line."""
 
-import time
-from collections.abc import Callable
-
-from baton.cluster.etcd.client import Etcd
 from baton.errors import invalid_field
+from baton.tenancy.admin.cluster import ClusterAdministration
 from baton.tenancy.admin.model_names import model_names
 from baton.tenancy.records.aliases import AliasTarget, ModelAlias, check_with_others
-from baton.tenancy.records.audit import CLUSTER, OPERATOR, Actor
+from baton.tenancy.records.audit import CLUSTER
 from baton.tenancy.records.store import (
     RecordChange,
-    RecordStore,
     invalid_record,
     not_found,
     require_valid,
@@ -20,27 +16,8 @@ _LISTED = 16
 """Most names of models in an error."""
 
 
-class AliasAdministration:
-    """Reads and changes aliases. Changes are audited under a pseudo-tenant.
-
-    Args:
-        etcd: the connection; the caller closes it, after this.
-        cluster: the cluster's name.
-        clock: returns seconds since the Unix epoch.
-        actor: the author of the changes.
-    """
-
-    def __init__(
-        self,
-        etcd: Etcd,
-        cluster: str,
-        clock: Callable[[], float] = time.time,
-        actor: Actor = OPERATOR,
-    ) -> None:
-        self._etcd = etcd
-        self._cluster = cluster
-        self._store = RecordStore(etcd, cluster, clock)
-        self._actor = actor
+class AliasAdministration(ClusterAdministration):
+    """Reads and changes aliases. Arguments as of `ClusterAdministration`."""
 
     async def aliases(self) -> list[ModelAlias]:
         """Return the aliases, by name."""

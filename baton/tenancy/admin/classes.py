@@ -1,40 +1,20 @@
 """Changes to the policies of priority classes, made from the command line."""
 
-import time
-from collections.abc import Callable
 from typing import Any
 
-from baton.cluster.etcd.client import Etcd
-from baton.tenancy.records.audit import CLUSTER, OPERATOR, Actor
+from baton.tenancy.admin.cluster import ClusterAdministration
+from baton.tenancy.records.audit import CLUSTER
 from baton.tenancy.records.classes import CLASSES, ClassPolicy, check_floors
 from baton.tenancy.records.store import (
     RecordChange,
-    RecordStore,
     invalid_record,
     not_found,
     require_valid,
 )
 
 
-class ClassAdministration:
-    """Reads and changes the classes' records. Changes are audited under a pseudo-tenant.
-
-    Args:
-        etcd: the connection; the caller closes it, after this.
-        cluster: the cluster's name.
-        clock: returns seconds since the Unix epoch.
-        actor: the author of the changes.
-    """
-
-    def __init__(
-        self,
-        etcd: Etcd,
-        cluster: str,
-        clock: Callable[[], float] = time.time,
-        actor: Actor = OPERATOR,
-    ) -> None:
-        self._store = RecordStore(etcd, cluster, clock)
-        self._actor = actor
+class ClassAdministration(ClusterAdministration):
+    """Reads and changes the classes' records. Arguments as of `ClusterAdministration`."""
 
     async def classes(self) -> list[ClassPolicy]:
         """Return the policy of each class, including classes without a record."""

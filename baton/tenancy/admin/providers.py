@@ -1,19 +1,15 @@
 """Changes to providers, made from the command line."""
 
-import time
-from collections.abc import Callable
-
 import msgspec
 
-from baton.cluster.etcd.client import Etcd
 from baton.errors import invalid_field
+from baton.tenancy.admin.cluster import ClusterAdministration
 from baton.tenancy.admin.model_names import model_names
 from baton.tenancy.records.aliases import ModelAlias
-from baton.tenancy.records.audit import CLUSTER, OPERATOR, Actor
+from baton.tenancy.records.audit import CLUSTER
 from baton.tenancy.records.providers import Provider, check_provider_with_others
 from baton.tenancy.records.store import (
     RecordChange,
-    RecordStore,
     invalid_record,
     not_found,
     require_valid,
@@ -25,27 +21,8 @@ _CHANGED = (
 )
 
 
-class ProviderAdministration:
-    """Reads and changes providers. Changes are audited under a pseudo-tenant.
-
-    Args:
-        etcd: the connection; the caller closes it, after this.
-        cluster: the cluster's name.
-        clock: returns seconds since the Unix epoch.
-        actor: the author of the changes.
-    """
-
-    def __init__(
-        self,
-        etcd: Etcd,
-        cluster: str,
-        clock: Callable[[], float] = time.time,
-        actor: Actor = OPERATOR,
-    ) -> None:
-        self._etcd = etcd
-        self._cluster = cluster
-        self._store = RecordStore(etcd, cluster, clock)
-        self._actor = actor
+class ProviderAdministration(ClusterAdministration):
+    """Reads and changes providers. Arguments as of `ClusterAdministration`."""
 
     async def providers(self) -> list[Provider]:
         """Return the providers, by name."""
