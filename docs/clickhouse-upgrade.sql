@@ -29,4 +29,5 @@ alter table baton.usage_records
     add column if not exists predicted_token_seconds Nullable(Float64),
     add column if not exists target_first_token_seconds Nullable(Float64),
     add column if not exists target_token_seconds Nullable(Float64),
-    add column if not exists placement_reason String;
+    add column if not exists placement_reason String,
+    add column if not exists provider LowCardinality(String);

@@ -53,7 +53,8 @@ create table if not exists baton.usage_queue
     predicted_token_seconds Nullable(Float64),
     target_first_token_seconds Nullable(Float64),
     target_token_seconds Nullable(Float64),
-    placement_reason String
+    placement_reason String,
+    provider LowCardinality(String)
 )
 engine = Kafka
 settings
@@ -112,6 +113,7 @@ create table if not exists baton.usage_records
     target_first_token_seconds Nullable(Float64),
     target_token_seconds Nullable(Float64),
     placement_reason String,
+    provider LowCardinality(String),
     day Date materialized toDate(fromUnixTimestamp64Milli(began_ms, 'UTC'))
 )
 engine = ReplacingMergeTree
@@ -140,7 +142,8 @@ select
     router_queue_seconds, prefill_seconds, transfer_seconds, decode_seconds, moves,
     predicted_first_token_seconds, predicted_queue_seconds, predicted_transfer_seconds,
     predicted_prefill_seconds, predicted_token_seconds,
-    target_first_token_seconds, target_token_seconds, placement_reason
+    target_first_token_seconds, target_token_seconds, placement_reason,
+    provider
 from baton.usage_queue
 where length(_error) = 0;
 

@@ -58,6 +58,8 @@ class Answer:
     """Adapter that generated the output; empty: the base model."""
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
     """Log probabilities of all prompt tokens but the first, if `prompt_logprobs` requested them."""
+    provider: str = ""
+    """Provider that generated the output; empty: the cluster's own workers."""
 
     @property
     def text(self) -> str:
@@ -142,4 +144,5 @@ def answer_of(
         started.exact_continuation,
         started.adapter,
         tuple(prompt_logprobs),
+        started.provider,
     )

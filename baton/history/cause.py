@@ -27,6 +27,11 @@ class RequestPhase(NamedTuple):
 
 def phases_of(record: UsageRecord) -> list[RequestPhase]:
     """Return the parts of a request's time, in their order."""
+    if record.provider:
+        waited = record.first_token_seconds or record.seconds or 0.0
+        what = f"waiting for the first token of the provider {record.provider}"
+        target = record.target_first_token_seconds or 0.0
+        return [RequestPhase("provider", waited, target, what, "allowed by its target")]
     prefill = record.prefill_worker or "an unknown worker"
     decode = record.decode_worker or "an unknown worker"
     store = f"from store {record.kv_store} " if record.kv_store else ""

@@ -24,6 +24,8 @@ class FinishReason(Enum):
     """max_tokens or the context's end."""
     TOOL_CALLS = "tool_calls"
     """The model ended it, and it has calls."""
+    CONTENT_FILTER = "content_filter"
+    """A provider's filter cut it off."""
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
@@ -80,6 +82,8 @@ class Started(msgspec.Struct, frozen=True):
     Where it does not, a stream whose worker is lost ends with STREAM_LOST."""
     adapter: str = ""
     """The adapter that answers; empty: the model itself."""
+    provider: str = ""
+    """The provider that it runs at; empty: the cluster's own workers."""
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -189,6 +193,7 @@ def event_from_proto(response: Response) -> Event | None:
                 started.prompt_tokens,
                 started.exact_continuation or not started.HasField("exact_continuation"),
                 started.adapter,
+                started.provider,
             )
         case "prompt_logprobs":
             told = response.prompt_logprobs
@@ -238,6 +243,7 @@ def event_to_proto(event: Event, response: Response) -> None:
             started.prompt_tokens = event.prompt_tokens
             started.exact_continuation = event.exact_continuation
             started.adapter = event.adapter
+            started.provider = event.provider
         case Finished():
             usage, steps = msgspec.structs.asdict(event.usage), event.steps
             response.finished.usage.CopyFrom(common_pb2.Usage(**usage))
@@ -250,6 +256,7 @@ _FINISH_REASONS = {
     FinishReason.STOP: common_pb2.FINISH_REASON_STOP,
     FinishReason.LENGTH: common_pb2.FINISH_REASON_LENGTH,
     FinishReason.TOOL_CALLS: common_pb2.FINISH_REASON_TOOL_CALLS,
+    FinishReason.CONTENT_FILTER: common_pb2.FINISH_REASON_CONTENT_FILTER,
 }
 _REASONS = {value: reason for reason, value in _FINISH_REASONS.items()}
 

@@ -15,6 +15,8 @@ class RequestPath(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True,
 
     priority_class: str = ""
     """`premium`, `interactive` or `batch`."""
+    provider: str = ""
+    """The provider that it ran at; empty: workers of the cluster, and the rest is about them."""
     router: str = ""
     """The router that placed it; empty: none did, and a placement was random."""
     prefill_worker: str = ""

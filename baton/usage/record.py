@@ -57,7 +57,7 @@ class UsageRecord(RequestPath, omit_defaults=True, kw_only=True, frozen=True, gc
     kv_byte_seconds: float | None = None
     """KV bytes held at workers × seconds; omitted if none reported it."""
     finish_reasons: tuple[str, ...] = ()
-    """`stop` or `length` per choice; empty for a choice that did not finish."""
+    """Per choice `stop`, `length`, `tool_calls` or `content_filter`; empty: it did not finish."""
     outcome: str
     """`ok`, `lost`, or the reason of the error that ended it."""
     cost_nanodollars: int | None = None

@@ -25,6 +25,7 @@ from bench.harness import cli
 from bench.harness.checkpoints import tokenizer_only
 from services.frontend.generation.assigned.assignments import GenerationContext
 from services.frontend.generation.assigned.suspects import Suspects
+from services.frontend.generation.generation import GenerationSetup
 from services.frontend.generation.worker_generation import WorkerGeneration
 from services.frontend.models.model import ResolvedModel, ServedModel
 from services.frontend.openai.multi_prompt import GenerationBatch
@@ -119,7 +120,9 @@ async def serve(model: ServedModel, anywhere: Any, wire: Any, number: int) -> No
     )
     batch: Any = GenerationBatch()
     batch.generations = [
-        WorkerGeneration(resolved, context, "chat", trace.INVALID_SPAN, lambda _: None)
+        WorkerGeneration(
+            GenerationSetup(resolved, "chat", trace.INVALID_SPAN, lambda _: None), context
+        )
     ]
     options = ResponseOptions(
         f"chatcmpl-{number:024}", 1, model.name, "fp", 1, 1, False, False, False

@@ -11,7 +11,7 @@ from baton.errors import BatonError, Reason
 from baton.request.prices import Price
 from baton.settings import FrontendSettings
 from baton.telemetry.tracing import tracer
-from services.frontend.generation.accounting.metering import Metering, RequestMeter
+from services.frontend.generation.accounting.metering import Metering
 from services.frontend.generation.assigned.assignments import GenerationContext
 from services.frontend.generation.assigned.suspects import Suspects
 from services.frontend.generation.at_provider.provider_generation import (
@@ -19,7 +19,7 @@ from services.frontend.generation.at_provider.provider_generation import (
     ProviderGeneration,
 )
 from services.frontend.generation.block_keys import block_key_chains
-from services.frontend.generation.generation import Generation
+from services.frontend.generation.generation import Generation, GenerationSetup
 from services.frontend.generation.worker_generation import WorkerGeneration
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.waiting import WorkerWaitQueue
@@ -98,7 +98,7 @@ class GenerationFactory:
         Raises:
             BatonError: another execution runs under its id, or etcd has no salt of its tenant.
         """
-        request, record = runnable.request, runnable.record
+        request = runnable.request
         if request.body:
             return self._at_provider(runnable, on_closed)
         cache_salt = await self._cache_salts.get(request.context.tenant)
@@ -129,10 +129,7 @@ class GenerationFactory:
             report_seconds=self._settings.workers.report_seconds,
             buffer_bytes=self._settings.limits.buffer_bytes,
         )
-        closed, meter = partial(self._closed, on_closed), self._meter(runnable)
-        return WorkerGeneration(
-            request, context, record.operation, span, closed, meter, runnable.price
-        )
+        return WorkerGeneration(self._setup(runnable, span, on_closed), context)
 
     def _at_provider(
         self, runnable: RunnableRequest, on_closed: Callable[[Generation], None]
@@ -148,16 +145,24 @@ class GenerationFactory:
             runnable.deadline,
             self._settings.limits.buffer_bytes,
         )
-        closed, meter = partial(self._closed, on_closed), self._meter(runnable)
-        operation = runnable.record.operation
-        return ProviderGeneration(request, context, operation, span, closed, meter, runnable.price)
+        return ProviderGeneration(self._setup(runnable, span, on_closed), context)
 
-    def _meter(self, runnable: RunnableRequest) -> Callable[[], RequestMeter] | None:
-        """Return what begins a request's meter: with several prompts, none may run at all, so it
-        begins with the generation."""
-        if self._metering is None:
-            return None
-        return partial(self._metering.begin, runnable.request, runnable.record, runnable.arrived)
+    def _setup(
+        self, runnable: RunnableRequest, span: trace.Span, on_closed: Callable[[Generation], None]
+    ) -> GenerationSetup:
+        """Return what a generation is made of. With several prompts, none may run at all, so the
+        meter begins with the generation."""
+        request, record, metering = runnable.request, runnable.record, self._metering
+        return GenerationSetup(
+            request,
+            record.operation,
+            span,
+            partial(self._closed, on_closed),
+            None
+            if metering is None
+            else partial(metering.begin, request, record, runnable.arrived),
+            runnable.price,
+        )
 
     def _closed(self, on_closed: Callable[[Generation], None], generation: Generation) -> None:
         if generation.claim is not None:

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from enum import Enum
 from time import monotonic
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from opentelemetry import trace
 
@@ -53,6 +53,24 @@ def _nobody(_: list[Event]) -> bool:
     return True
 
 
+class GenerationSetup(NamedTuple):
+    """What every generation is made of, wherever it runs."""
+
+    request: ResolvedRequest
+    """What to generate."""
+    operation: str
+    """`chat` or `text_completion`, for telemetry."""
+    span: trace.Span
+    """Ended with the request."""
+    on_closed: Callable[["Generation"], None]
+    """Called once, by the first `close`."""
+    begin_meter: Callable[[], RequestMeter] | None = None
+    """Called when the request begins. Returns the recorder of its usage; None: its usage is not
+    measured."""
+    price: Price | None = None
+    """The price of its tokens; None if it has none."""
+
+
 class _State(Enum):
     NEW = "new"
     RUNNING = "running"
@@ -70,37 +88,22 @@ class Generation(ABC):
     surface may pause, resume and wake. Subclasses run it on workers, or at a provider.
     """
 
-    def __init__(
-        self,
-        request: ResolvedRequest,
-        lifetime: RequestLifetime,
-        operation: str,
-        span: trace.Span,
-        on_closed: Callable[["Generation"], None],
-        begin_meter: Callable[[], RequestMeter] | None = None,
-        price: Price | None = None,
-    ) -> None:
+    def __init__(self, setup: GenerationSetup, lifetime: RequestLifetime) -> None:
         """Start the request's deadline; nothing else happens before `follow`.
 
         Args:
-            request: what to generate.
+            setup: what it is made of.
             lifetime: its deadline, its claim and its bounds.
-            operation: `chat` or `text_completion`, for telemetry.
-            span: ended with the request.
-            on_closed: called once, by the first `close`.
-            begin_meter: called when the request begins. Returns the recorder of its usage; None:
-                its usage is not measured.
-            price: the price of its tokens; None if it has none.
         """
-        self.request = request
+        self.request = setup.request
         self.buffer = EventBuffer(self._release, lifetime.buffer_bytes, self._hold_if_running)
         self._lifetime = lifetime
-        self._operation = operation
-        self._span = span
-        self._on_closed: Callable[[Generation], None] | None = on_closed
-        self._begin_meter = begin_meter
+        self._operation = setup.operation
+        self._span = setup.span
+        self._on_closed: Callable[[Generation], None] | None = setup.on_closed
+        self._begin_meter = setup.begin_meter
         self._meter: RequestMeter | None = None
-        self._price = price
+        self._price = setup.price
         self._cost: int | None = None
         """Set once it has ended, if it had a price."""
         self._path: RequestPath | None = None

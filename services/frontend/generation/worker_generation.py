@@ -1,40 +1,27 @@
 """A request that runs on workers: carries out the decisions of `reconcile`."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from opentelemetry import trace
-
-from baton.request.prices import Price
 from baton.request.stream_events import Event
 from baton.v1 import common_pb2
-from services.frontend.generation.accounting.metering import RequestMeter
 from services.frontend.generation.assigned.assignments import GenerationContext
 from services.frontend.generation.assigned.placements import RequestPlacements
-from services.frontend.generation.generation import Generation
+from services.frontend.generation.generation import Generation, GenerationSetup
 from services.frontend.generation.progress import RequestProgress
 from services.frontend.generation.state import actions
 from services.frontend.generation.state.reconcile import reconcile
 from services.frontend.placement.placement import Placement
-from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.events import StreamEvent
 
 
 class WorkerGeneration(Generation):
     """A `Generation` on prefill and decode workers, which turns their tokens into events."""
 
-    def __init__(
-        self,
-        request: ResolvedRequest,
-        context: GenerationContext,
-        operation: str,
-        span: trace.Span,
-        on_closed: Callable[[Generation], None],
-        begin_meter: Callable[[], RequestMeter] | None = None,
-        price: Price | None = None,
-    ) -> None:
+    def __init__(self, setup: GenerationSetup, context: GenerationContext) -> None:
         """As for `Generation`; `context` finds and reaches workers."""
-        super().__init__(request, context, operation, span, on_closed, begin_meter, price)
+        super().__init__(setup, context)
+        request = setup.request
         self._context = context
         self._progress = RequestProgress(request, context, self.buffer)
         self._placements = RequestPlacements(

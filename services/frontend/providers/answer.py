@@ -14,6 +14,8 @@ from baton.request.stream_events import (
 from services.frontend.workers.events import ProviderOutput
 
 MAX_CALLS = 128
+_CUT = (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
+"""Reasons that may leave a call unfinished."""
 
 
 class BadAnswerError(Exception):
@@ -79,7 +81,7 @@ class ChoiceAnswer:
         self.reason = reason
         if self._calls:
             self._begin(self._calls[-1])
-            if reason is not FinishReason.LENGTH:
+            if reason not in _CUT:
                 self._parts += [CallEnded(call.index) for call in self._calls]
 
     def take(self) -> ProviderOutput | None:

@@ -51,6 +51,8 @@ def print_ended(console: Console, ended: EndedRequest) -> None:
     if record.cache_tier:
         found = f"{record.cached_tokens or 0} of {record.prompt_tokens} prompt tokens"
         lines.append(f"Cached: {found}; its router found a prefix in the tier {record.cache_tier}.")
+    if record.provider:
+        lines.append(f"Ran at the provider {record.provider}.")
     if record.placement_reason:
         lines.append(f"Placed: {record.placement_reason}.")
     for line in lines:

@@ -66,12 +66,13 @@ class ProviderProgress:
     def path(self, now: float) -> RequestPath:
         """Return the path of the request, which ends now."""
         path = self.usage.path(self.request.context, now)
-        return replace(path, placement_reason=f"provider {self.request.model.owner}")
+        return replace(path, provider=self.request.model.owner)
 
     def begin(self, events: list[Event]) -> None:
         """Report the start to the client."""
         request = self.request
-        events.append(Started(request.id, request.model.name, 0, len(request.prompt), False))
+        model, tokens = request.model, len(request.prompt)
+        events.append(Started(request.id, model.name, 0, tokens, False, provider=model.owner))
 
     def add(self, output: ProviderOutput, events: list[Event]) -> None:
         """Add output of a choice."""

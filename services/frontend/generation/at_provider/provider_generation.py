@@ -1,25 +1,19 @@
 """A request that runs at a provider."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from opentelemetry import trace
-
 from baton.errors import BatonError, Reason
 from baton.process.background import start_background
-from baton.request.prices import Price
 from baton.request.stream_events import Event
 from baton.telemetry.logs import get_logger
-from services.frontend.generation.accounting.metering import RequestMeter
 from services.frontend.generation.at_provider.progress import ProviderProgress
-from services.frontend.generation.generation import Generation
+from services.frontend.generation.generation import Generation, GenerationSetup
 from services.frontend.providers.call import UpstreamCall
-from services.frontend.providers.formats import FORMATS, UpstreamStream
+from services.frontend.providers.formats import FORMATS
 from services.frontend.providers.upstreams import Upstreams
 from services.frontend.requests.claims import RequestClaim
-from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.events import (
     ProviderEnded,
     ProviderOutput,
@@ -49,20 +43,11 @@ class ProviderContext:
 class ProviderGeneration(Generation):
     """A `Generation` at a provider, which one task of its own follows."""
 
-    def __init__(
-        self,
-        request: ResolvedRequest,
-        context: ProviderContext,
-        operation: str,
-        span: trace.Span,
-        on_closed: Callable[[Generation], None],
-        begin_meter: Callable[[], RequestMeter] | None = None,
-        price: Price | None = None,
-    ) -> None:
+    def __init__(self, setup: GenerationSetup, context: ProviderContext) -> None:
         """As for `Generation`; `context` reaches the provider."""
-        super().__init__(request, context, operation, span, on_closed, begin_meter, price)
+        super().__init__(setup, context)
         self._upstreams = context.upstreams
-        self._progress = ProviderProgress(request, context.arrived)
+        self._progress = ProviderProgress(setup.request, context.arrived)
         self._upstream: Upstream | None = None
         """Set while it runs."""
         self._task: asyncio.Task[None] | None = None
@@ -94,10 +79,15 @@ class ProviderGeneration(Generation):
         """Nothing is to be decided between reports."""
 
     async def _follow_upstream(self, upstream: "Upstream") -> None:
+        request, new_stream = self.request, FORMATS[upstream.provider.api].stream
+        call = UpstreamCall(
+            request.body,
+            lambda: new_stream(request.n, request.id),
+            self._put,
+            lambda: self._readable,
+        )
         try:
-            stream = await upstream.run(
-                UpstreamCall(self.request.body, self._new_stream, self._put, lambda: self._readable)
-            )
+            stream = await upstream.run(call)
         except BatonError as error:
             self.buffer.put(ProviderEnded(error))
         except Exception:
@@ -107,11 +97,6 @@ class ProviderGeneration(Generation):
             if stream.usage is not None:
                 self.buffer.put(stream.usage)
             self.buffer.put(ProviderEnded())
-
-    def _new_stream(self) -> UpstreamStream:
-        provided = self.request.model.provided
-        api = "openai" if provided is None else provided.provider.api
-        return FORMATS[api].stream(self.request.n, self.request.id)
 
     def _put(self, outputs: list[ProviderOutput]) -> None:
         for output in outputs:

@@ -118,6 +118,7 @@ class PathTracker:
             decode_seconds=decoding,
             moves=self._placements - 1 or None,
             placement_reason=prediction.reason[:MAX_REASON],
+            provider="",
             **predicted,
         )
 

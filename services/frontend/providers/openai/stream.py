@@ -15,6 +15,7 @@ _REASONS = {
     "length": FinishReason.LENGTH,
     "tool_calls": FinishReason.TOOL_CALLS,
     "function_call": FinishReason.TOOL_CALLS,
+    "content_filter": FinishReason.CONTENT_FILTER,
 }
 _NOTHING = msgspec.Raw(b"null")
 

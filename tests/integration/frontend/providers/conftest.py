@@ -1,6 +1,7 @@
 """A frontend without workers, and an upstream of a provider that it may reach."""
 
 import contextlib
+import json
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ class Provided:
     http: httpx.AsyncClient
     admin: ProviderAdministration
     key_file: Path
+    usage: Path
+    """Where usage records go."""
 
     def record(self, **fields: Any) -> Provider:
         """Return the provider, with other fields."""
@@ -64,6 +67,17 @@ class Provided:
         mark = ProviderModel(name=f"mark-{secrets.token_hex(4)}", context_tokens=9, output_tokens=2)
         await self.set(models=(*self.record().models, mark), **fields)
 
+    async def recorded(self, count: int = 1) -> list[dict[str, Any]]:
+        """Return the usage records once there are some."""
+
+        def read() -> list[dict[str, Any]]:
+            files = self.usage.glob("*.jsonl")
+            lines = [line for path in files for line in path.read_text().splitlines()]
+            return [json.loads(line) for line in lines]
+
+        await eventually(lambda: len(read()) >= count)
+        return read()
+
     async def ask(self, **fields: Any) -> httpx.Response:
         """Ask for a chat completion."""
         body = {"model": "gpt", "messages": [{"role": "user", "content": "Hi"}]} | fields
@@ -80,8 +94,9 @@ async def provided(empty_stage: Any, tmp_path: Path) -> AsyncIterator[Provided]:
         upstream = await stack.enter_async_context(ScriptedUpstream())
         admin = ProviderAdministration(empty_stage.client, empty_stage.cluster)
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=DEADLINE_SECONDS))
-        made = Provided(empty_stage, upstream, http, admin, key_file)
+        made = Provided(empty_stage, upstream, http, admin, key_file, tmp_path / "usage")
         await admin.set(made.record())
-        await empty_stage.start_frontend(NETWORKS)
+        usage = {"usage.spool_path": tmp_path / "spool", "usage.jsonl_path": made.usage}
+        await empty_stage.start_frontend(NETWORKS | usage)
         http.base_url = httpx.URL(empty_stage.http_url)
         yield made

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from baton.client import AsyncClient
+from baton.client import AsyncClient, FinishReason
 from tests.integration.frontend.providers.conftest import SECRET, Provided
-from tests.support.doubles.upstream import delta, finish
+from tests.support.doubles.upstream import Exchange, delta, finish, usage
 from tests.support.wait import eventually
 
 
@@ -53,12 +53,35 @@ async def test_streamed(provided: Provided) -> None:
 async def test_grpc(provided: Provided) -> None:
     async with AsyncClient(provided.stage.grpc_address) as client:
         answer = await client.chat("Hi", model="gpt").answer()
-        assert (answer.text, answer.model) == ("Hello there", "gpt")
+        assert (answer.text, answer.model, answer.provider) == ("Hello there", "gpt", "acme")
         assert answer.usage.prompt_tokens == 9
         assert answer.usage.output_tokens == 2
         assert not answer.exact_continuation
         (model,) = await client.models()
         assert (model.name, model.context_tokens) == ("gpt", 8000)
+
+
+async def test_what_a_filter_cut_off(provided: Provided) -> None:
+    async def answer(exchange: Exchange) -> None:
+        await exchange.head()
+        call = {"index": 0, "id": "c1", "function": {"name": "time", "arguments": '{"zo'}}
+        await exchange.events(delta("Hello"), delta(tool_calls=[call]))
+        await exchange.events(finish("content_filter"), usage(9, 2, 4), "[DONE]")
+        await exchange.end()
+
+    provided.upstream.answer = answer
+    tool = {"type": "function", "function": {"name": "time", "parameters": {"type": "object"}}}
+    for stream in (False, True):
+        got = await provided.ask(stream=stream, tools=[tool])
+        assert '"finish_reason":"content_filter"' in got.text
+    async with AsyncClient(provided.stage.grpc_address) as client:
+        found = await client.chat("Hi", model="gpt").answer()
+        assert found.choices[0].reason is FinishReason.CONTENT_FILTER
+    for record in await provided.recorded(3):
+        assert (record["provider"], record["model"]) == ("acme", "gpt")
+        assert record["finish_reasons"] == ["content_filter"]
+        assert record["cost_nanodollars"] == 5 * 1000 + 4 * 500 + 2 * 2000
+        assert "placement_reason" not in record
 
 
 async def test_connections_are_used_again(provided: Provided) -> None:

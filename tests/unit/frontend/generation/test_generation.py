@@ -22,7 +22,7 @@ from baton.v1 import common_pb2
 from services.frontend.generation.assigned import placements
 from services.frontend.generation.assigned.assignments import GenerationContext
 from services.frontend.generation.assigned.suspects import Suspects
-from services.frontend.generation.generation import Generation
+from services.frontend.generation.generation import Generation, GenerationSetup
 from services.frontend.generation.worker_generation import WorkerGeneration
 from services.frontend.placement.placement import Placement
 from services.frontend.placement.waiting import WorkerWaitQueue
@@ -140,7 +140,8 @@ class Run:
         """The same as the sink was given them."""
         self.closed = 0
         self.generation = WorkerGeneration(
-            request, context, "chat", trace.INVALID_SPAN, self._close, lambda: meter
+            GenerationSetup(request, "chat", trace.INVALID_SPAN, self._close, lambda: meter),
+            context,
         )
 
     def _close(self, _: Generation) -> None:
