@@ -11,14 +11,10 @@ import errno
 import gc
 import os
 import secrets
-import signal
 import sys
-import threading
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, closing, nullcontext, suppress
 from functools import partial
-from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 import uvloop
@@ -30,6 +26,7 @@ from baton.process.heartbeat import beat
 from baton.process.open_files import take_all_open_files
 from baton.process.parent import die_with_parent
 from baton.process.process import Process
+from baton.process.signals import EXIT_FAILED, ShutdownSignals
 from baton.settings import ProcessSettings, StartupError, load_with_sources, misspelled
 from baton.telemetry import logs, tracing
 
@@ -41,10 +38,6 @@ __all__ = ["Process", "main"]
 
 GARBAGE_THRESHOLD = 20_000
 """Net allocated objects that trigger a run of the collector."""
-SAME_SIGNAL_SECONDS = 0.5
-"""Signals this close count as one: the death of a parent is signalled once per thread of the
-parent."""
-EXIT_FAILED = 1
 EXIT_STARTUP = 2
 
 
@@ -80,6 +73,8 @@ def main(
     for sentence in (*loaded.warnings, *misspelled(os.environ)):
         log.warning("settings.value.suspicious", reason=sentence)
     tracing.configure(name, telemetry, instance_id)
+    signals = ShutdownSignals(settings.drain_seconds + settings.close_seconds)
+    signals.take()
     try:
         ops = OpsServer(
             settings.ops,
@@ -88,7 +83,7 @@ def main(
             settings.advertise_host,
         )
         with closing(ops), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            code = runner.run(_live(settings, compose, name, instance_id, ops))
+            code = runner.run(_live(settings, compose, name, instance_id, ops, signals))
     except StartupError as error:
         _complain(name, str(error))
     finally:
@@ -97,15 +92,17 @@ def main(
 
 
 async def _live(
-    settings: S, compose: Compose[S], name: str, instance_id: str, ops: OpsServer
+    settings: S,
+    compose: Compose[S],
+    name: str,
+    instance_id: str,
+    ops: OpsServer,
+    signals: ShutdownSignals,
 ) -> int:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_loop_error)
     stopping = asyncio.Event()
-    signals = _Signals(loop, stopping, settings.drain_seconds + settings.close_seconds)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # Not the loop's own handlers: these run, and arm the timer, also while the loop is stuck.
-        signal.signal(number, signals.receive)
+    signals.stop_with(loop, stopping)
     try:
         async with AsyncExitStack() as stack:
             process = Process(
@@ -170,53 +167,6 @@ def _settle_garbage() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
-
-
-class _Signals:
-    """The first signal starts the shutdown; a second one, or a shutdown that takes too long, aborts
-    it."""
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, stopping: asyncio.Event, limit: float
-    ) -> None:
-        self._loop = loop
-        self._stopping = stopping
-        self._limit = limit
-        self._first_at: float | None = None
-        self._timer: threading.Timer | None = None
-
-    def receive(self, number: int, _: FrameType | None) -> None:
-        now = time.monotonic()
-        if self._first_at is None:
-            self._first_at = now
-        elif now - self._first_at > SAME_SIGNAL_SECONDS:
-            _exit_now("received a second signal")
-        self.arm()
-        if not self._loop.is_closed():  # else it is exiting already
-            self._loop.call_soon_threadsafe(self._stop, signal.Signals(number).name)
-
-    def _stop(self, name: str) -> None:
-        log.info("process.service.stopping", signal=name)
-        self._stopping.set()
-
-    def arm(self) -> None:
-        """Exit immediately once the limit is over, even if the event loop is stuck."""
-        if self._timer is None:
-            self._timer = threading.Timer(
-                self._limit, _exit_now, (f"shutdown took longer than {self._limit:g} s",)
-            )
-            self._timer.daemon = True
-            self._timer.start()
-
-
-def _exit_now(reason: str) -> None:
-    # Nobody may be reading our lines: then writing one blocks, and must not keep us here.
-    line = threading.Thread(
-        target=log.error, args=("exit without cleaning up",), kwargs={"reason": reason}, daemon=True
-    )
-    line.start()
-    line.join(0.5)
-    os._exit(EXIT_FAILED)
 
 
 def _log_ready(process: Process, ready: bool) -> None:

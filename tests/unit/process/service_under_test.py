@@ -4,8 +4,10 @@ UNWIND_SECONDS replaces the constant of that name.
 """
 
 import asyncio
+import ctypes
 import os
 import sys
+import threading
 import time
 
 from baton.process.lifecycle import Process, main
@@ -35,6 +37,11 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     if behave == "stuck-start":
         say("starting")
         time.sleep(60)  # noqa: ASYNC251  # a loop that is stuck is what is tested
+    if behave == "deadlocked":
+        mutex, libc = ctypes.create_string_buffer(64), ctypes.CDLL(None)  # zeros: an unlocked mutex
+        libc.pthread_mutex_lock(mutex)
+        threading.Timer(0.2, say, ("starting",)).start()  # the main thread waits by then
+        libc.pthread_mutex_lock(mutex)  # no signal ends this wait
     if behave == "refuse":
         raise StartupError("The checkpoint misses config.json: give one that has it.")
     if behave == "bug":

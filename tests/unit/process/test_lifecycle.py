@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from baton.host.ports import held_port
-from baton.process.lifecycle import SAME_SIGNAL_SECONDS
+from baton.process.signals import SAME_SIGNAL_SECONDS
 from tests.support.clock import DEADLINE_SECONDS, Stopwatch
 from tests.support.processes.launcher import Launcher
 from tests.support.wait import eventually_blocking
@@ -177,8 +177,9 @@ def test_second_signal_exits_at_once(run):
     assert watch.seconds < 3
 
 
-def test_stuck_process_exits_when_its_time_is_over(run):
-    service = run("stuck-start", BATON_DRAIN_SECONDS="0", BATON_CLOSE_SECONDS="0.3")
+@pytest.mark.parametrize("call", ["stuck-start", "deadlocked"])
+def test_stuck_process_exits_when_its_time_is_over(run, call):
+    service = run(call, BATON_DRAIN_SECONDS="0", BATON_CLOSE_SECONDS="0.3")
     assert service.line() == "starting"
     code, _, err = service.end(signal.SIGTERM)
     assert code == 1
