@@ -20,4 +20,4 @@ class GrammarError(ValueError):
 
 
 class GrammarsBusyError(Exception):
-    """More grammars wait to be compiled than the limit allows."""
+    """More grammars wait to be compiled than the limit allows, or one waited too long."""

@@ -1,17 +1,16 @@
 """Grammars of one model that are in use: each is compiled once, on dedicated threads."""
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Lock
 
 from baton.host.priority import BEHIND_STEPS, add_niceness
 from baton.request.grammar import Grammar
+from baton.structured.compilation import Compilation
 from baton.structured.compile import CompiledGrammar, compile_grammar
-from baton.structured.errors import GrammarError, GrammarsBusyError
-from baton.structured.limits import COMPILE_SECONDS
+from baton.structured.errors import GrammarsBusyError
 from baton.structured.state import GrammarState
 from baton.structured.vocabulary import Vocabulary
 
@@ -21,7 +20,6 @@ MAX_BYTES = 16 * 1024 * 1024
 MAX_WAITING = 256
 """Maximum number of grammars that wait to be compiled."""
 _THREADS = 2
-_TOO_COMPLEX = f"compilation took more than {COMPILE_SECONDS:g} s; simplify it"
 
 Compile = Callable[[Vocabulary, Grammar], CompiledGrammar]
 
@@ -33,7 +31,7 @@ class Grammars:
         self.vocabulary = vocabulary
         self._compile = compile_
         self._lock = Lock()
-        self._kept: OrderedDict[bytes, tuple[Future[CompiledGrammar], int]] = OrderedDict()
+        self._kept: OrderedDict[bytes, tuple[Compilation, int]] = OrderedDict()
         self._bytes = 0
         self._waiting = 0
         self._threads = ThreadPoolExecutor(_THREADS, "grammars", add_niceness, (BEHIND_STEPS,))
@@ -43,14 +41,9 @@ class Grammars:
 
         Raises:
             GrammarError: it is not supported.
-            GrammarsBusyError: too many grammars are waiting.
+            GrammarsBusyError: too many grammars are waiting, or this one waited too long.
         """
-        compiled = asyncio.wrap_future(self.submit(grammar))
-        try:
-            await asyncio.wait_for(asyncio.shield(compiled), COMPILE_SECONDS)
-        except TimeoutError:
-            compiled.add_done_callback(_retrieve)
-            raise GrammarError(f"{grammar.kind}: {_TOO_COMPLEX}") from None
+        await self.submit(grammar).wait()
 
     def get(self, grammar: Grammar) -> CompiledGrammar:
         """Return a compiled grammar; blocks if it was not checked before.
@@ -58,10 +51,7 @@ class Grammars:
         Raises:
             GrammarError, GrammarsBusyError: as of `check`.
         """
-        try:
-            return self.submit(grammar).result(COMPILE_SECONDS)
-        except FutureTimeoutError:
-            raise GrammarError(f"{grammar.kind}: {_TOO_COMPLEX}") from None
+        return self.submit(grammar).result()
 
     def begin(self, grammar: Grammar) -> GrammarState:
         """Return the state of an empty output; blocks and raises as `get` does."""
@@ -71,8 +61,8 @@ class Grammars:
         """Stop the threads; waiting grammars are not compiled."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def submit(self, grammar: Grammar) -> Future[CompiledGrammar]:
-        """Return a future of the compiled grammar, or of its error.
+    def submit(self, grammar: Grammar) -> Compilation:
+        """Return the compilation of a grammar, begun if there is none.
 
         Raises:
             GrammarsBusyError: too many grammars are waiting.
@@ -85,13 +75,13 @@ class Grammars:
             if self._waiting >= MAX_WAITING:
                 raise GrammarsBusyError("too many grammars are waiting to be compiled; retry later")
             self._waiting += 1
-            future = self._threads.submit(self._run, grammar)
+            compilation = Compilation(grammar.kind, partial(self._run, grammar), self._threads)
             size = len(grammar.text)
-            self._kept[grammar.digest] = future, size
+            self._kept[grammar.digest] = compilation, size
             self._bytes += size
             while len(self._kept) > MAX_GRAMMARS or self._bytes > MAX_BYTES:
                 self._bytes -= self._kept.popitem(last=False)[1][1]
-            return future
+            return compilation
 
     def _run(self, grammar: Grammar) -> CompiledGrammar:
         try:
@@ -99,9 +89,3 @@ class Grammars:
         finally:
             with self._lock:
                 self._waiting -= 1
-
-
-def _retrieve(future: "asyncio.Future[CompiledGrammar]") -> None:
-    """Retrieve an error for which no caller waits any more."""
-    if not future.cancelled():
-        future.exception()

@@ -25,8 +25,10 @@ MAX_LARK_ALTERNATIVES = 1_500
 
 BLAME_SECONDS = 0.05
 """CPU seconds for finding the part of a schema that caused an error."""
-COMPILE_SECONDS = 2.0
-"""Seconds after which a waiting caller is told that the grammar is too complex."""
+COMPILE_CPU_SECONDS = 2.0
+"""CPU seconds of a compilation after which waiting callers are told that it is too complex."""
+COMPILE_SECONDS = 20.0
+"""Seconds after which a waiting caller is told to retry later: other work comes first."""
 
 PARSER = LLParserLimits(
     initial_lexer_fuel=1_000_000,

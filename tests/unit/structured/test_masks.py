@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.request.grammar import Grammar
+from baton.structured import compilation
 from baton.structured.compile import CompiledGrammar, compile_grammar
 from baton.structured.errors import GrammarError, GrammarsBusyError
 from baton.structured.grammars import MAX_GRAMMARS, MAX_WAITING, Grammars
 from baton.structured.masks import MaskRequest, Masks
 from baton.structured.state import GrammarState, state
 from baton.structured.vocabulary import Vocabulary
+from tests.support.clock import DEADLINE_SECONDS
 
 VOCAB, PADDED = 512, 530
 SCHEMA = {
@@ -138,6 +140,58 @@ def test_no_more_grammars_wait_than_may(vocabulary: Vocabulary) -> None:
             grammars.submit(Grammar.of("regex", f"a{number}"))
         with pytest.raises(GrammarsBusyError):
             grammars.submit(JSON)
+    finally:
+        go_on.set()
+        grammars.close()
+
+
+async def test_cpu_time_of_a_compilation_is_limited(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compilation, "COMPILE_CPU_SECONDS", 0.1)
+    ended = threading.Event()
+
+    def compute(vocabulary: Vocabulary, grammar: Grammar) -> CompiledGrammar:
+        while not ended.is_set():
+            pass
+        return compile_grammar(vocabulary, grammar)
+
+    def wait(vocabulary: Vocabulary, grammar: Grammar) -> CompiledGrammar:
+        ended.wait(0.5)  # by far more than 0.1 s, and no CPU time
+        return compile_grammar(vocabulary, grammar)
+
+    grammars = Grammars(vocabulary, wait)
+    await grammars.check(JSON)
+    grammars.close()
+    grammars = Grammars(vocabulary, compute)
+    try:
+        with pytest.raises(GrammarError, match=r"took more than 0.1 s; simplify it"):
+            await grammars.check(JSON)
+        with pytest.raises(GrammarError, match=r"took more than 0.1 s; simplify it"):
+            grammars.get(JSON)
+    finally:
+        ended.set()
+        grammars.close()
+
+
+async def test_a_compilation_that_other_work_delays_may_be_asked_for_again(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compilation, "COMPILE_CPU_SECONDS", 0.1)
+    monkeypatch.setattr(compilation, "COMPILE_SECONDS", 0.1)
+    go_on = threading.Event()
+
+    def wait(vocabulary: Vocabulary, grammar: Grammar) -> CompiledGrammar:
+        go_on.wait(DEADLINE_SECONDS)
+        return compile_grammar(vocabulary, grammar)
+
+    grammars = Grammars(vocabulary, wait)
+    try:
+        with pytest.raises(GrammarsBusyError, match=r"within 0.1 s; retry later"):
+            await grammars.check(JSON)
+        go_on.set()
+        monkeypatch.setattr(compilation, "COMPILE_SECONDS", DEADLINE_SECONDS)
+        await grammars.check(JSON)
     finally:
         go_on.set()
         grammars.close()
