@@ -45,23 +45,23 @@ class UpstreamSession:
             headers={"user-agent": f"baton/{__version__}", "accept-encoding": "identity"},
         )
 
-    async def post(self, path: str, body: bytes, key: str) -> aiohttp.ClientResponse:
+    async def post(self, path: str, body: bytes, headers: dict[str, str]) -> aiohttp.ClientResponse:
         """Send a request; return the response once its head is there.
 
         Args:
             path: follows the provider's URL.
             body: JSON.
-            key: the key; empty: none.
+            headers: those of the API, with a key.
 
         Raises:
             aiohttp.ClientError: there is no response.
             OSError: likewise.
         """
-        headers = {"content-type": "application/json", "accept": "text/event-stream"}
+        all_headers = {"content-type": "application/json", "accept": "text/event-stream"}
         return await self._session.post(
             self._provider.url + path,
             data=body,
-            headers=headers | ({"authorization": f"Bearer {key}"} if key else {}),
+            headers=all_headers | headers,
             allow_redirects=False,
         )
 

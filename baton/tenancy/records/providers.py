@@ -9,14 +9,15 @@ import msgspec
 from baton.request.prices import Price
 from baton.settings.values import MODEL_NAME
 
-APIS = ("openai",)
-"""OpenAI's chat completions, as many others serve them too."""
+APIS = ("openai", "anthropic")
+"""OpenAI's chat completions, as many others serve them too, and Anthropic's Messages."""
 QUIRKS = {
     "max_tokens": "takes `max_tokens`, not `max_completion_tokens`",
     "no_stream_options": "does not take `stream_options`, and reports no usage",
+    "2023-06-01": "has that version of Anthropic's API, with `temperature`, `top_p` and `top_k`",
 }
 """Differences of an upstream, by name. `drop:FIELD` leaves out a parameter that it does not take,
-`takes:FIELD` sends one that OpenAI's API does not have."""
+`takes:FIELD` sends one that its API does not have."""
 MAX_PROVIDERS = 64
 MAX_MODELS = 256
 MAX_KEYS = 8

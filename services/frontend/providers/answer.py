@@ -47,6 +47,8 @@ class ChoiceAnswer:
         self._calls: list[CallInProgress] = []
         self._parts: list[Part] = []
         self._bytes = 0
+        self._ended = False
+        """Whether its end was taken."""
 
     def say(self, text: str | None, *, reasoning: bool = False) -> None:
         """Add text."""
@@ -88,9 +90,11 @@ class ChoiceAnswer:
         """Return what was added since the last time; None: nothing."""
         parts, self._parts = self._parts, []
         size, self._bytes = self._bytes, 0
-        if not parts and self.reason is None:
+        reason = None if self._ended else self.reason
+        self._ended = self.reason is not None
+        if not parts and reason is None:
             return None
-        return ProviderOutput(self.choice, parts, size, self.reason)
+        return ProviderOutput(self.choice, parts, size, reason)
 
     def _find(self, key: int | str | None, identifier: str) -> CallInProgress:
         last = self._calls[-1] if self._calls else None

@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from baton.tenancy.records.providers import Provider
 from services.frontend.models.model import ProvidedBy
+from services.frontend.providers.anthropic import request as anthropic
+from services.frontend.providers.anthropic.stream import AnthropicStream
 from services.frontend.providers.openai import request as openai
 from services.frontend.providers.openai.stream import OpenAiStream
 from services.frontend.requests.request import ChatPrompt, GenerationRequest
@@ -13,10 +16,12 @@ from services.frontend.workers.events import ProviderOutput, ProviderUsage
 class UpstreamStream(Protocol):
     """Reads the events of one answer. Pure."""
 
-    usage: ProviderUsage | None
-    """What the upstream counted; None: nothing, so far."""
     done: bool
     """Whether the upstream said that the stream has ended."""
+
+    @property
+    def usage(self) -> ProviderUsage | None:
+        """What the upstream counted; None: nothing, so far."""
 
     @property
     def complete(self) -> bool:
@@ -42,8 +47,27 @@ class UpstreamFormat(NamedTuple):
     """Returns the field of that maximum."""
     stream: Callable[[int, str], UpstreamStream]
     """Returns the reader of an answer, of choices and the request's id."""
+    headers_of: Callable[[Provider, str], dict[str, str]]
+    """Returns the headers of a request with a key; empty: without."""
+    added_tokens: Callable[[dict[str, Any]], int]
+    """Returns the most tokens that the upstream adds to the prompt of a body."""
 
 
 FORMATS = {
-    "openai": UpstreamFormat(openai.PATH, openai.body_of, openai.limit_field, OpenAiStream),
+    "openai": UpstreamFormat(
+        openai.PATH,
+        openai.body_of,
+        openai.limit_field,
+        OpenAiStream,
+        openai.headers_of,
+        openai.added_tokens,
+    ),
+    "anthropic": UpstreamFormat(
+        anthropic.PATH,
+        anthropic.body_of,
+        anthropic.limit_field,
+        AnthropicStream,
+        anthropic.headers_of,
+        anthropic.added_tokens,
+    ),
 }

@@ -12,7 +12,7 @@ from baton.errors import BatonError, Reason
 
 MAX_RETRY_AFTER_SECONDS = 3600.0
 _CONTEXT = frozenset(("context_length_exceeded", "string_above_max_length"))
-_KEY_STATUSES = (401, 403)
+_KEY_STATUSES = (401, 402, 403)
 _OVERLOADED = (429, 529)
 _RETRYABLE = (408, 409, 425)
 
@@ -82,7 +82,7 @@ def status_failure(status: int, retry_after: str | None, body: bytes) -> Upstrea
         )
     if 200 <= status < 300:
         return UpstreamFailure(f"sent no stream (status {status})")
-    if code in _CONTEXT:
+    if code in _CONTEXT or _too_long(body):
         return UpstreamFailure(
             "rejected the request: it exceeds the model's context",
             Reason.CONTEXT_LENGTH_EXCEEDED,
@@ -110,6 +110,11 @@ def stream_failure(error: bytes) -> UpstreamFailure:
         what = "has too many requests; retry later"
         return UpstreamFailure(what, Reason.OVERLOADED, counts=False, wait=1.0)
     return UpstreamFailure("failed within its stream")
+
+
+def _too_long(body: bytes) -> bool:
+    """Return whether an error says that the prompt is too long: Anthropic's have no code for it."""
+    return b'"prompt is too long' in body or b"exceed context limit" in body
 
 
 def _seconds(text: str | None) -> float | None:

@@ -176,7 +176,11 @@ class Upstream:
         response = None
         try:
             async with asyncio.timeout_at(loop.time() + until - self._clock()) as timer:
-                response = await self._session.post(self._format.path, attempt.call.body, secret)
+                response = await self._session.post(
+                    self._format.path,
+                    attempt.call.body,
+                    self._format.headers_of(self.provider, secret),
+                )
                 await self._read(attempt, response, timer)
         except TimeoutError:
             what = "between two tokens" if attempt.started else "before the first token"

@@ -146,8 +146,8 @@ class ScriptedUpstream:
                     await asyncio.gather(watching, answering, return_exceptions=True)
                 if writer.is_closing():
                     return
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            return  # asyncio would report a cancelled task as an error
         finally:
             writer.close()
 

@@ -41,7 +41,7 @@ def test_valid(fields: dict[str, Any]) -> None:
     [
         ({"id": "a b"}, "provider: 'a b' is not a name"),
         ({"id": "a\n"}, "provider: "),
-        ({"api": "soap"}, "api: 'soap' is not openai"),
+        ({"api": "soap"}, "api: 'soap' is not openai or anthropic"),
         ({"url": "ftp://x"}, "url: must be https://"),
         ({"url": "https://x:99999999/"}, "url: must be https://"),
         ({"url": "https://x/\r\nhost: y"}, "url: must be https://"),

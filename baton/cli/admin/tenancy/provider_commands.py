@@ -19,6 +19,7 @@ def set_provider(target: Target, name: str, options: ProviderOptions) -> None:
     """Create a provider, or replace all of it."""
     wanted = Provider(
         id=name,
+        api=options.api,
         url=options.url.rstrip("/"),
         keys=tuple(options.key or ()),
         models=tuple(map(_model, options.model)),

@@ -20,6 +20,9 @@ class ProviderOptions:
             "in dollars per million of them. May be repeated."
         ),
     ]
+    api: Annotated[
+        str, typer.Option(help="Its API: openai, as of most providers, or anthropic.")
+    ] = "openai"
     key: Annotated[
         list[str] | None,
         typer.Option(
@@ -30,8 +33,8 @@ class ProviderOptions:
     quirk: Annotated[
         list[str] | None,
         typer.Option(
-            help="A difference of the upstream: max_tokens, no_stream_options, drop:FIELD or "
-            "takes:FIELD. May be repeated."
+            help="A difference of the upstream: max_tokens, no_stream_options, 2023-06-01, "
+            "drop:FIELD or takes:FIELD. May be repeated."
         ),
     ] = None
     http: Annotated[

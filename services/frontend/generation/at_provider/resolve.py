@@ -50,6 +50,7 @@ def resolve_at_provider(
     body = api.body_of(request, request.prompt, at)
     size = len(_encode(body))
     tokens = max(1, size // BYTES_PER_TOKEN)
+    bound = size + api.added_tokens(body)
     room = min(context.tokens - tokens, at.model.output_tokens)
     if room < 1:
         raise too_long(request.prompt, context, f"about {tokens}")
@@ -82,5 +83,5 @@ def resolve_at_provider(
         stop=params.stop,
         n=request.n,
         body=_encode(body),
-        prompt_bound=size,
+        prompt_bound=bound,
     )

@@ -1,13 +1,12 @@
 """From a client's request to the body of an upstream with OpenAI's chat completions."""
 
-import json
 from typing import Any
 
-from baton.errors import BatonError
+from baton.tenancy.records.providers import Provider
 from services.frontend.models.model import ProvidedBy
 from services.frontend.output.definitions import CallMode, ToolUse
+from services.frontend.providers.output_schema import output_schema
 from services.frontend.providers.parameters import given_parameters
-from services.frontend.requests.refusals import unsupported
 from services.frontend.requests.request import ChatPrompt, GenerationRequest
 from services.frontend.text.chat_template import ChatMessage
 
@@ -54,6 +53,16 @@ def body_of(request: GenerationRequest, prompt: ChatPrompt, at: ProvidedBy) -> d
             case _:
                 body[name] = value
     return body
+
+
+def headers_of(_: Provider, key: str) -> dict[str, str]:
+    """Return the headers of a request, with a key; empty: none."""
+    return {"authorization": f"Bearer {key}"} if key else {}
+
+
+def added_tokens(_: dict[str, Any]) -> int:
+    """Return the most tokens that the upstream adds to the prompt."""
+    return 0
 
 
 def limit_field(at: ProvidedBy) -> str:
@@ -108,18 +117,8 @@ def _tools(use: ToolUse) -> dict[str, Any]:
 
 
 def _response_format(request: GenerationRequest) -> dict[str, Any]:
-    grammar, field = request.sampling.grammar, request.names.get("grammar", "grammar")
-    if grammar is None or grammar.kind != "json_schema":
-        raise _no_schema(field)
-    try:
-        schema = json.loads(grammar.text)
-    except (ValueError, RecursionError):
-        raise _no_schema(field) from None
+    _, schema = output_schema(request)
     if schema == {"type": "object"}:
         return {"type": "json_object"}
     form = {"name": "output", "schema": schema, "strict": request.strict_form}
     return {"type": "json_schema", "json_schema": form}
-
-
-def _no_schema(field: str) -> BatonError:
-    return unsupported(field, why="the model's provider takes JSON schemas only")

@@ -1,0 +1,1 @@
+"""Anthropic's Messages as an upstream: requests and streams."""
