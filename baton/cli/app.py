@@ -12,6 +12,7 @@ from baton.cli.admin.backup.options import RestoreOptions, SealedOptions
 from baton.cli.admin.db.app import db_app
 from baton.cli.admin.tenancy.alias_app import aliases_app
 from baton.cli.admin.tenancy.app import audit_app, keys_app, projects_app, tenants_app
+from baton.cli.admin.tenancy.auto_app import auto_app
 from baton.cli.admin.tenancy.class_app import classes_app
 from baton.cli.admin.tenancy.provider_app import providers_app
 from baton.cli.admin.usage.options import UsageOptions
@@ -52,6 +53,7 @@ app.add_typer(projects_app, name="projects")
 app.add_typer(keys_app, name="keys")
 app.add_typer(classes_app, name="classes")
 app.add_typer(aliases_app, name="aliases")
+app.add_typer(auto_app, name="auto")
 app.add_typer(providers_app, name="providers")
 app.add_typer(audit_app, name="audit")
 app.add_typer(db_app, name="db")

@@ -98,6 +98,11 @@ def providers(cluster: str) -> str:
     return f"{tenancy(cluster)}providers/"
 
 
+def auto(cluster: str) -> str:
+    """Return the prefix of the `AutoRules` record; its name, `auto`, follows."""
+    return f"{tenancy(cluster)}auto/"
+
+
 def key_uses(cluster: str) -> str:
     """Return the prefix of the times at which API keys were last used; the key's ID follows."""
     return f"/baton/{cluster}/uses/"

@@ -35,6 +35,9 @@ Two headers identify a request:
   the same id runs, and for a minute after it finished, every frontend rejects another one with 409
   `already_exists` ([ADR 50](adr/0050-executions-are-claimed-by-a-field-of-their-own.md)).
 
+The response's header `x-baton-model` names the model or adapter that answers, like `model` in its body: another
+than the request's with an [alias](models.md#aliases) or [`auto`](auto.md).
+
 """
 FIELDS_TEXT = """
 ### Fields of completions

@@ -49,6 +49,7 @@ from services.frontend.http.cors import CorsMiddleware
 from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.http.server import HttpServer
 from services.frontend.models.aliases import Aliases
+from services.frontend.models.auto import CurrentRules
 from services.frontend.models.loader import TokenizerLoader
 from services.frontend.models.providers import ProvidedModels
 from services.frontend.models.registry import Registry
@@ -101,7 +102,9 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     upstreams = await stack.enter_async_context(
         Upstreams(AllowedNetworks(settings.providers.allowed_networks))
     )
-    registry = Registry(pool.usable, aliases, provided)
+    auto = CurrentRules()
+    process.spawn(follow(etcd, keys.auto(cluster), auto), "follow auto")
+    registry = Registry(pool.usable, aliases, provided, auto)
     loader = await stack.enter_async_context(
         TokenizerLoader(
             registry,
@@ -218,6 +221,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     await availability.wait_first()
     await aliases.wait_synced()
     await provided.wait_synced()
+    await auto.wait_synced()
     if watch is not None:
         await watch.wait_synced()
     await http.start()

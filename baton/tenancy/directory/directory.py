@@ -11,6 +11,7 @@ from baton.tenancy.directory.listing import Listing
 from baton.tenancy.directory.principal import Principal
 from baton.tenancy.limits.spec import AMOUNTS, BUDGET
 from baton.tenancy.records.aliases import ModelAlias
+from baton.tenancy.records.auto import AutoRules
 from baton.tenancy.records.classes import ClassPolicy
 from baton.tenancy.records.providers import Provider
 from baton.tenancy.records.tenants import (
@@ -61,6 +62,8 @@ class Directory:
         """Used by `services.frontend.models.aliases`; kept here for the same reason."""
         self._providers: dict[str, Provider] = {}
         """Used by `services.frontend.models.providers`; kept here for the same reason."""
+        self._auto: dict[str, AutoRules] = {}
+        """Used by `services.frontend.models.auto`; kept here for the same reason."""
         self._by_digest: dict[bytes, Key] = {}
         self._shared: dict[Hashable, Hashable] = {}
         """Shared objects for values that most keys have in common, including limits."""
@@ -167,6 +170,8 @@ class Directory:
                 self._aliases[ident] = record
             case Provider():
                 self._providers[ident] = record
+            case AutoRules():
+                self._auto[ident] = record
 
     def remove(self, name: str) -> None:
         """Remove a record. Do nothing if it does not exist.
@@ -219,6 +224,7 @@ class Directory:
     def _tables(self) -> dict[str, dict[str, Record]]:
         tables = {
             "aliases": self._aliases,
+            "auto": self._auto,
             "classes": self._classes,
             "providers": self._providers,
             "tenants": self._tenants,

@@ -8,6 +8,7 @@ from math import log
 import msgspec
 
 from baton.settings.values import MODEL_NAME
+from baton.tenancy.records.auto import AUTO
 
 MAX_TARGETS = 8
 MAX_ALIASES = 1024
@@ -70,12 +71,18 @@ def check_alias(record: ModelAlias) -> None:
         ValueError: the first invalid field, and its allowed values.
     """
     _check_name("alias", record.id)
+    if record.id == AUTO and record.targets:
+        raise ValueError(
+            f"alias: {AUTO} chooses a model per request: set its rules with `baton auto set`"
+        )
     if len(record.targets) > MAX_TARGETS:
         raise ValueError(
             f"targets: {len(record.targets)} entries exceed the limit of {MAX_TARGETS}"
         )
     for target in record.targets:
         _check_name("targets", target.model)
+        if target.model == AUTO:
+            raise ValueError(f"targets: {AUTO} is no model, but chooses one: name a model")
         if target.model == record.id:
             raise ValueError(f"targets: {record.id} cannot be an alias of itself")
         if not 1 <= target.weight <= MAX_TARGET_WEIGHT:

@@ -25,6 +25,7 @@ from baton.tenancy.records.audit import (
     difference,
     record_id,
 )
+from baton.tenancy.records.auto import AutoRules
 from baton.tenancy.records.classes import ClassPolicy
 from baton.tenancy.records.providers import Provider
 from baton.tenancy.records.tenants import (
@@ -53,6 +54,7 @@ _NAMES: dict[type, str] = {
     Key: "key {} does not exist: list keys with `baton keys ls`",
     ClassPolicy: "priority class {} does not exist",
     ModelAlias: "alias {} does not exist: list aliases with `baton aliases ls`",
+    AutoRules: "rules of {} do not exist: set them with `baton auto set`",
     Provider: "provider {} does not exist: list providers with `baton providers ls`",
 }
 

@@ -21,6 +21,7 @@ from baton.tenancy.limits.spec import (
     check_budget,
 )
 from baton.tenancy.records.aliases import ModelAlias, check_alias
+from baton.tenancy.records.auto import AutoRules, check_auto
 from baton.tenancy.records.classes import ClassPolicy, check_class, check_weight
 from baton.tenancy.records.providers import Provider, check_provider
 from baton.tenancy.records.secret import DIGEST_BYTES
@@ -159,12 +160,13 @@ class Key(Limited, omit_defaults=True, kw_only=True, gc=False):
     version: int = 1
 
 
-Record = Tenant | Project | ServiceAccount | Key | ClassPolicy | ModelAlias | Provider
+Record = Tenant | Project | ServiceAccount | Key | ClassPolicy | ModelAlias | Provider | AutoRules
 R = TypeVar("R", bound=Record)
 
 KINDS: dict[str, type[Record]] = {
     "accounts": ServiceAccount,
     "aliases": ModelAlias,
+    "auto": AutoRules,
     "classes": ClassPolicy,
     "keys": Key,
     "projects": Project,
@@ -247,6 +249,9 @@ def check(record: Record) -> None:
         return
     if isinstance(record, Provider):
         check_provider(record)
+        return
+    if isinstance(record, AutoRules):
+        check_auto(record)
         return
     _at_least(record, "created_seconds")
     if not isinstance(record, ServiceAccount):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 
@@ -19,6 +20,7 @@ from services.frontend.generation.factory import GenerationFactory, RunnableRequ
 from services.frontend.generation.generation import Generation
 from services.frontend.generation.reservations import RequestReservations
 from services.frontend.generation.resolution.answers import Answers
+from services.frontend.generation.resolution.auto import AutoModels
 from services.frontend.generation.resolution.model_finder import ModelFinder
 from services.frontend.generation.resolution.prompts import PromptEncoder
 from services.frontend.generation.resolution.resolver import RequestResolver
@@ -86,7 +88,9 @@ class Inference:
         models = ModelFinder(registry, waiting)
         self.tokenization = Tokenization(registry, models, prompts, threads, settings.limits)
         """Serves tokenize and detokenize requests."""
-        self._resolver = RequestResolver(models, prompts, Answers(settings.text), settings.limits)
+        auto = AutoModels(registry, self._prices)
+        answers = Answers(settings.text)
+        self._resolver = RequestResolver(models, prompts, answers, settings.limits, auto)
 
     async def idle(self) -> None:
         """Return once no request runs."""
@@ -132,6 +136,8 @@ class Inference:
         counted: LimitReservation | None = None
         try:
             for request in requests:
+                if started and self.registry.is_auto(request.model):  # a response has one model
+                    request = replace(request, model=started[0].request.named)
                 count = 0 if started else len(requests)
                 generation, reservation = await self._start(request, record, None, count)
                 started.append(generation)
@@ -152,7 +158,8 @@ class Inference:
     ) -> tuple[Generation, LimitReservation | None]:
         """Admit a request, which counts as the given number of requests for limits."""
         arrived = monotonic()
-        record.name_model(request.model)
+        if not record.model:  # with several prompts, the model that was chosen for the first
+            record.name_model(request.model)
         record.principal.require(Scope.INFERENCE)
         if seconds is None:
             seconds = request.timeout_seconds or self.limits.default_deadline_seconds

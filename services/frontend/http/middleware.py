@@ -15,6 +15,9 @@ from services.frontend.requests.rate_limits import rate_limits
 from services.frontend.requests.record import RequestRecord, begin, finish
 from services.frontend.requests.request_id import identify
 
+MODEL_HEADER = b"x-baton-model"
+"""Header of the model or adapter that answers."""
+
 log = get_logger(__name__)
 
 
@@ -81,6 +84,8 @@ class _Sender:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message["headers"], self._header]
+            if (named := self._record.named) and self.status < 400:
+                message["headers"].append((MODEL_HEADER, named.encode()))
             if self._record.limits is not None:
                 message["headers"] += [
                     (name.encode(), value.encode())

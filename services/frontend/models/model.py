@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2
+from baton.request.prices import Price
 from baton.sampling import SamplingParams, needed_features
 from baton.tenancy.records.providers import Provider, ProviderModel
 from services.frontend.text.tokenizer import Tokenizer
@@ -55,6 +56,13 @@ class ServedModel:
     def owner(self) -> str:
         """The provider; `baton`: none."""
         return "baton" if self.provided is None else self.provided.provider.id
+
+    @cached_property
+    def own_price(self) -> Price | None:
+        """Its provider's price; None: there is none."""
+        if self.provided is None or not self.provided.model.price:
+            return None
+        return Price.parse(self.provided.model.price)
 
     @cached_property
     def tokenizer_digest(self) -> bytes:

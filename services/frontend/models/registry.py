@@ -9,8 +9,11 @@ from typing import TypeVar
 
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import cluster_pb2
+from baton.tenancy.directory.principal import Principal
 from baton.tenancy.records.aliases import ModelAlias
+from baton.tenancy.records.auto import AUTO
 from services.frontend.models.aliases import Aliases
+from services.frontend.models.auto import CurrentRules
 from services.frontend.models.model import ResolvedModel, ServedModel
 from services.frontend.models.providers import ProvidedModels
 from services.frontend.text.tokenizer import Tokenizer
@@ -38,6 +41,7 @@ class Registry:
         usable: Callable[[cluster_pb2.Instance], bool],
         aliases: Aliases | None = None,
         provided: ProvidedModels | None = None,
+        auto: CurrentRules | None = None,
     ) -> None:
         """Start without models.
 
@@ -45,10 +49,13 @@ class Registry:
             usable: returns whether a worker can be sent work now.
             aliases: further names of models; None: there are none.
             provided: models of providers; None: there are none.
+            auto: the rules of `auto`; None: there are none.
         """
         self._usable = usable
         self.aliases = aliases or Aliases()
         """Further names of models."""
+        self.auto = auto or CurrentRules()
+        """The rules of `auto`."""
         self._provided = ProvidedModels() if provided is None else provided
         self._cards: dict[str, dict[bytes, list[cluster_pb2.ModelCard]]] = {}
         """Cards by name, then by digest of the tokenizer."""
@@ -155,6 +162,24 @@ class Registry:
         if name in self._cards or name in self._provided:
             return None
         return self.aliases.get(name)
+
+    def is_auto(self, name: str) -> bool:
+        """Return whether rules choose the model of a name: no model has the name `auto`."""
+        return name == AUTO and name not in self._cards and name not in self._provided
+
+    def auto_targets(self, who: Principal) -> list[ResolvedModel]:
+        """Return the listed models that `auto` may choose for a caller; empty: no rules are set."""
+        rules = self.auto.rules
+        listed = {name for model in self.listed() for name in (model.name, *model.adapters)}
+        names = () if rules is None else rules.record.names
+        return [
+            self.get(name) for name in names if name in listed and self.aliases.permitted(who, name)
+        ]
+
+    def expects(self, name: str) -> bool:
+        """Return whether a request for a model, or adapter, could run now, or once a worker
+        that is to be started has started."""
+        return self.can_serve(name) or self.is_starting(name) or self._of_provider(name) is not None
 
     def can_serve(self, name: str) -> bool:
         """Return whether a request for a model, or adapter, of that name could run now.

@@ -10,6 +10,7 @@ from baton.settings import FrontendLimits, HttpSettings
 from baton.telemetry.context import request_id
 from baton.telemetry.metrics import render
 from baton.tenancy.records.aliases import ModelAlias
+from baton.tenancy.records.auto import AUTO
 from baton.tenancy.records.tenants import Scope as KeyScope
 from services.frontend.generation.admission import stopping
 from services.frontend.generation.inference import Inference
@@ -105,7 +106,7 @@ class Handlers:
         await send_json(send, {"version": __version__})
 
     async def models(self, _: Scope, __: Receive, send: Send) -> None:
-        """List the available models, each followed by its adapters, and then the aliases."""
+        """List the available models, each followed by its adapters, then the aliases and `auto`."""
         who, registry = record.current().principal, self._inference.registry
         listed = [
             _model(model, adapter)
@@ -118,13 +119,19 @@ class Handlers:
             for alias in registry.usable_aliases()
             if registry.aliases.permitted(who, alias.id)
         ]
+        if registry.is_auto(AUTO) and (targets := registry.auto_targets(who)):
+            listed.append(_auto(targets))
         await send_json(send, {"object": "list", "data": listed})
 
     async def model(self, scope: Scope, _: Receive, send: Send) -> None:
         """Describe one model or adapter."""
         (name,) = scope["path_params"]
         registry = self._inference.registry
-        registry.aliases.require(record.current().principal, name)
+        who = record.current().principal
+        if registry.is_auto(name) and (targets := registry.auto_targets(who)):
+            await send_json(send, _auto(targets))
+            return
+        registry.aliases.require(who, name)
         alias = registry.alias(name)
         if alias is not None:
             await send_json(send, _alias(alias, registry.get(alias.main)))
@@ -231,6 +238,18 @@ def _model(model: ServedModel, adapter: str) -> dict[str, Any]:
         "inexact_reason": model.inexact_reason or None,
         "exact_continuation": model.exact_continuation,
         "sampling_defaults": model.sampling_defaults,
+    }
+
+
+def _auto(targets: Sequence[ResolvedModel]) -> dict[str, Any]:
+    """Describe `auto` by the models that it may choose."""
+    return {
+        "id": AUTO,
+        "object": "model",
+        "created": max(one.model.created_seconds for one in targets),
+        "owned_by": "baton",
+        "max_model_len": max(one.model.context_tokens for one in targets),
+        "targets": [{"model": one.adapter or one.model.name} for one in targets],
     }
 
 

@@ -59,6 +59,7 @@ class RequestRecord:
         "prompt_tokens",
         "queued_seconds",
         "route",
+        "rule",
         "served_model",
         "surface",
         "trace_id",
@@ -82,6 +83,8 @@ class RequestRecord:
         """The name once the model is known to exist: metrics carry only such names."""
         self.adapter = ""
         """The requested adapter, once it is known to exist; empty: the model itself."""
+        self.rule = ""
+        """The rule of `auto` that chose the model; empty: none did."""
         self.error: BatonError | None = None
         """The error that the client received, or why it could not receive one; None: the request
         succeeded."""
@@ -98,6 +101,11 @@ class RequestRecord:
     def name_model(self, model: str) -> None:
         """Set the model that the client names, before it is known to exist."""
         self.model = model if len(model) <= _MAX_NAME else model[:_MAX_NAME] + "…"
+
+    @property
+    def named(self) -> str:
+        """The name of the model or adapter that answers; empty: it is not known."""
+        return self.adapter or self.served_model
 
     def follow(self, span: Span) -> None:
         """Set the trace id if a span is recorded."""
@@ -176,6 +184,7 @@ def finish(record: RequestRecord, status: str) -> None:
         **({"project": who.project.id, "key": who.key.id} if who.key.id else {}),
         model=record.model,
         **({"adapter": adapter} if adapter else {}),
+        **({"rule": record.rule} if record.rule else {}),
         status=status,
         reason=reason,
         field=None if error is None else error.field,

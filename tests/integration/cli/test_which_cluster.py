@@ -28,10 +28,12 @@ from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
 from baton.internal.v1 import cluster_pb2
 from baton.tenancy.admin.aliases import AliasAdministration
+from baton.tenancy.admin.auto import AutoAdministration
 from baton.tenancy.admin.classes import ClassAdministration
 from baton.tenancy.admin.providers import ProviderAdministration
 from baton.tenancy.admin.tenants import Administration
 from baton.tenancy.records.aliases import AliasTarget
+from baton.tenancy.records.auto import AutoRules
 from baton.tenancy.records.providers import Provider, ProviderModel
 from baton.tenancy.records.tenants import Scope, Tier
 from tests.support.processes.launcher import Launcher
@@ -70,6 +72,7 @@ READS = {
     "projects ls": (),
     "keys ls": (),
     "aliases ls": (),
+    "auto ls": (),
     "providers ls": (),
     "classes ls": (),
     "audit ls": (),
@@ -97,6 +100,8 @@ CHANGES = {
     "keys revoke": ("KEY",),
     "aliases set": ("NEW", "m", "--allow-missing"),
     "aliases rm": ("gone",),
+    "auto set": ("RULES", "--allow-missing"),
+    "auto rm": (),
     "providers set": (
         *("NEW", "--url", "https://api.example.org/v1"),
         *("--model", "MODEL"),
@@ -122,7 +127,7 @@ class Cluster:
     key: str
     """Id of an API key of the tenant."""
     directory: Path
-    """Has a backup, and a passphrase."""
+    """Has a backup, a passphrase, and rules of `auto`."""
 
     @property
     def record(self) -> LocalCluster:
@@ -143,6 +148,7 @@ class Cluster:
             "NEW": f"new-{secrets.token_hex(4)}",
             "CHECKPOINT": "/absent:name=m",
             "MODEL": f"model-{secrets.token_hex(4)},context=9,output=2",
+            "RULES": str(self.directory / "rules.toml"),
             "OUT": str(self.directory / "written"),
             "BACKUP": str(self.directory / "backup"),
             "PASSPHRASE": str(self.directory / "passphrase"),
@@ -196,6 +202,7 @@ async def _cluster(
         await admin.create_project(tenant, "old")
         aliases = AliasAdministration(client, name)
         await aliases.point("gone", (AliasTarget(tenant),), missing=True)
+        await AutoAdministration(client, name).set(AutoRules(models=(tenant,)), missing=True)
         model = ProviderModel(name=f"{tenant}-model", context_tokens=9, output_tokens=2)
         gone = Provider(id="gone", url="https://api.example.org/v1", models=(model,))
         await ProviderAdministration(client, name).set(gone)
@@ -213,6 +220,7 @@ async def _cluster(
         directory = tmp_path / f"backups-of-{name}"
         directory.mkdir()
         (directory / "passphrase").write_text("correct horse battery\n")
+        (directory / "rules.toml").write_text(f'models = ["{tenant}"]\n')
         await back_up(client, name, directory / "backup", b"correct horse battery")
     return Cluster(name, etcd, grpc, processes, database, tenant, key.id, directory)
 

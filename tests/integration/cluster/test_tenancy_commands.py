@@ -5,8 +5,10 @@ import os
 import re
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from baton.cluster import keys
@@ -227,3 +229,58 @@ async def test_aliases_are_set_moved_listed_and_removed(
         "model_alias.updated",
         "model_alias.created",
     ]
+
+
+async def test_rules_of_auto_are_set_listed_and_removed(
+    call: Call, etcd_client: Etcd, cluster: str, tmp_path: Path
+) -> None:
+    async def read(*words: str) -> Any:
+        code, out, err = await call(*words, "--json")
+        assert (code, err) == (0, ""), err
+        return json.loads(out)
+
+    def written(text: str, name: str = "rules.toml") -> str:
+        (tmp_path / name).write_text(text)
+        return str(tmp_path / name)
+
+    for name in ("small", "large"):
+        await etcd_client.put(keys.model(cluster, name, "00.00"), b"")
+    await read("aliases", "set", "gpt", "small")
+    rules = {"name": "code", "models": ["large", "small"], "code": True, "schema": False}
+    text = msgspec.json.encode({"models": ["small"], "rules": [rules]}).decode()
+    changed = await read("auto", "set", written(text, "rules.json"))
+    assert changed == {"models": ["small"], "rules": [rules]}
+    assert await read("auto", "ls") == [changed]
+    _, told, _ = await call("auto", "ls")
+    assert re.search("code +large, small +code, no schema", told), told
+    for text, sentence in (
+        ('models = ["smal"]', "models: 'smal' is no model or adapter of this cluster, which has"),
+        ('models = ["gpt"]', "models: gpt is an alias: name a model"),
+        ("models = []", "models: at least one model is needed, where no rule matches"),
+        ("models = 3", "Expected `array`, got `int`"),
+        ("models =", "is not TOML"),
+        ('model = ["small"]', "'model' is not a field; fields: models, rules, max_wait_seconds"),
+        (
+            'models = ["small"]\n[[rules]]\nname = "a"\nmodels = ["large"]\nkode = true',
+            "rule a: 'kode' is not a field; fields: name, models, cheapest",
+        ),
+        (
+            'models = ["small"]\n[[rules]]\nname = "a"\nmodels = ["large"]',
+            "rules: a has no condition, so that no rule after it can match",
+        ),
+    ):
+        code, _, err = await call("auto", "set", written(text))
+        assert (code, sentence in err) == (2, True), err
+    for words, sentence in (
+        (("auto", "small"), "alias: auto chooses a model per request: set its rules with"),
+        (("a", "auto", "--allow-missing"), "targets: auto is no model, but chooses one"),
+    ):
+        code, _, err = await call("aliases", "set", *words)
+        assert (code, sentence in err) == (2, True), err
+    assert await read("auto", "ls") == [changed]
+    await read("auto", "rm")
+    assert await read("auto", "ls") == []
+    code, _, err = await call("auto", "rm")
+    assert (code, "auto has no rules: set them with `baton auto set`" in err) == (2, True), err
+    changes = await read("audit", "ls", "--event", "auto_rules")
+    assert [one["event"] for one in changes] == ["auto_rules.removed", "auto_rules.created"]

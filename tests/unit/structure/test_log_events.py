@@ -30,7 +30,7 @@ FIELDS = """
     surface target task transport
 
     actor adapter after alert before change digest etcd_key event_type field key keys model name
-    operation project recipients record resource status subject subject_prefix tenant
+    operation project recipients record resource rule status subject subject_prefix tenant
     threshold_dollars spent_dollars month trace_id request_id
 
     cached_tokens output_tokens prompt_tokens queued_seconds ttft_seconds seconds fetch_seconds

@@ -1,7 +1,5 @@
 """The most that a request may cost, which budgets reserve before it runs."""
 
-from functools import lru_cache
-
 from baton.request.prices import Price, PriceTable
 from baton.tenancy.limits.limit_set import LimitSet
 from baton.v1 import common_pb2
@@ -15,14 +13,8 @@ def price_of(prices: PriceTable, request: ResolvedRequest, record: RequestRecord
     context = request.context
     batch = context.priority == common_pb2.PRIORITY_CLASS_BATCH
     tier = record.principal.tenant.tier.value
-    provided = request.model.provided
-    own = None if provided is None or not provided.model.price else _parsed(provided.model.price)
+    own = request.model.own_price
     return prices.find(context.model, context.adapter, tier, batch=batch, own=own)
-
-
-@lru_cache(1024)
-def _parsed(price: str) -> Price:
-    return Price.parse(price)
 
 
 def worst_case(request: ResolvedRequest, price: Price | None, limits: LimitSet) -> int:

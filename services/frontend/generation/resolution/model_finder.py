@@ -33,6 +33,8 @@ class ModelFinder:
         Raises:
             BatonError: MODEL_NOT_ALLOWED.
         """
+        if not adapter and self._registry.is_auto(name):
+            return  # what it chooses is checked
         self._registry.aliases.require(who, name, adapter)
 
     async def find(self, name: str, adapter: str, prompt: Prompt, deadline: float) -> ResolvedModel:

@@ -1,11 +1,14 @@
 """Resolve a client's request to what runs: the model, its parameters, a grammar and tokens."""
 
 import secrets
+from dataclasses import replace
 
+from baton.errors import BatonError
 from baton.settings import FrontendLimits
 from services.frontend.access.key_limits import KeyLimits
 from services.frontend.generation.at_provider.resolve import resolve_at_provider
 from services.frontend.generation.resolution.answers import Answers
+from services.frontend.generation.resolution.auto import UNSUITABLE, AutoModels, no_model
 from services.frontend.generation.resolution.model_finder import ModelFinder
 from services.frontend.generation.resolution.prompts import PromptEncoder
 from services.frontend.requests.context import RequestContextLimit
@@ -27,15 +30,22 @@ class RequestResolver:
         prompts: tokenizes prompts.
         answers: knows how models write their outputs.
         limits: bounds of clients' parameters.
+        auto: chooses models for requests for `auto`.
     """
 
     def __init__(
-        self, models: ModelFinder, prompts: PromptEncoder, answers: Answers, limits: FrontendLimits
+        self,
+        models: ModelFinder,
+        prompts: PromptEncoder,
+        answers: Answers,
+        limits: FrontendLimits,
+        auto: AutoModels,
     ) -> None:
         self._models = models
         self._prompts = prompts
         self._answers = answers
         self._limits = limits
+        self._auto = auto
 
     async def resolve(
         self,
@@ -56,6 +66,27 @@ class RequestResolver:
             BatonError: the first error found, or an error of `ModelFinder.find`.
         """
         check(request, self._limits, record.principal, self._models.require)
+        if not self._auto.means(request.model):
+            return await self._resolve(request, record, deadline, limits)
+        choice = self._auto.choose(request, record.principal)
+        record.rule = choice.rule
+        errors: list[BatonError] = []
+        for model in choice.models:
+            try:
+                return await self._resolve(replace(request, model=model), record, deadline, limits)
+            except BatonError as error:
+                if error.reason not in UNSUITABLE:
+                    raise
+                errors.append(error)
+        raise no_model(choice, errors)
+
+    async def _resolve(
+        self,
+        request: GenerationRequest,
+        record: RequestRecord,
+        deadline: float,
+        limits: KeyLimits | None,
+    ) -> ResolvedRequest:
         found = await self._models.find(request.model, request.adapter, request.prompt, deadline)
         record.served_model, record.adapter = found.model.name, found.adapter
         allowed, most = (limits.context, limits.most_tokens) if limits else (None, None)

@@ -100,6 +100,8 @@ class Tokenization:
             (model_name,) = served
         record.name_model(model_name)
         record.principal.require(Scope.INFERENCE)
+        if self._registry.is_auto(model_name):
+            raise invalid_field("model", "auto chooses a model per request: name one of its models")
         self._models.require(record.principal, model_name)
         deadline = monotonic() + self._limits.default_deadline_seconds
         model = (await self._models.find(model_name, "", prompt, deadline)).model

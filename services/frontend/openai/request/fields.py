@@ -21,7 +21,9 @@ OTHER_SHAPE = (
 """Parameters of `baton.sampling` that bodies have in another shape, or under other names."""
 
 FIELDS = (
-    Field("model", _BOTH, _SERVED, "a model or an adapter"),
+    Field(
+        "model", _BOTH, _SERVED, "a model, an adapter, an alias, or `auto`: [rules](auto.md) choose"
+    ),
     Field(
         "messages",
         _CHAT,

@@ -1,0 +1,1 @@
+"""Which models a request for `auto` may run as: its features, and the rules over them."""

@@ -1,0 +1,173 @@
+"""Requests for `auto`: the models that they may run as, by the rules."""
+
+from baton.auto.features import RequestFeatures, sample_of, tokens_of
+from baton.auto.rules import AutoChoice
+from baton.errors import BatonError, Reason, invalid_field
+from baton.request.prices import PriceTable
+from baton.sampling import PARAMETERS
+from baton.tenancy.directory.principal import Principal
+from baton.tenancy.records.classes import CLASSES
+from baton.v1 import common_pb2
+from services.frontend.models.registry import Registry
+from services.frontend.output.definitions import CallMode
+from services.frontend.requests.refusals import unsupported
+from services.frontend.requests.request import (
+    ChatPrompt,
+    GenerationRequest,
+    TextPrompt,
+    TokenPrompt,
+)
+
+UNSUITABLE = frozenset(
+    {
+        Reason.CONTEXT_LENGTH_EXCEEDED,
+        Reason.MODEL_NOT_ALLOWED,
+        Reason.MODEL_NOT_FOUND,
+        Reason.TEMPLATE_FAILED,
+        Reason.UNAVAILABLE,
+        Reason.UNSUPPORTED_PARAMETER,
+    }
+)
+"""Errors of a model that another one may not have."""
+_OUTPUT_TOKENS = 256
+"""Of a request without `max_tokens`, to compare prices."""
+_UNPRICED = 2**63
+_BY_TOKENIZER = tuple(each for each in PARAMETERS if each.limits.token_ids)
+_CLASS_NAMES = {number: name for name, number in CLASSES.items()}
+
+
+class AutoModels:
+    """Chooses the models of requests for `auto`. Runs on the event loop.
+
+    Args:
+        registry: the models, and the rules.
+        prices: of the models.
+    """
+
+    def __init__(self, registry: Registry, prices: PriceTable) -> None:
+        self._registry = registry
+        self._prices = prices
+
+    def means(self, name: str) -> bool:
+        """Return whether a name means that rules choose the model."""
+        return self._registry.is_auto(name)
+
+    def choose(self, request: GenerationRequest, who: Principal) -> AutoChoice:
+        """Return the models that a checked request for `auto` may run as, best first.
+
+        Those are left out that the caller may not use, and those without workers if another one has
+        any.
+
+        Raises:
+            BatonError: MODEL_NOT_FOUND: no rules are set; MODEL_NOT_ALLOWED: the caller may use
+                none of the models; INVALID_FIELD or UNSUPPORTED_PARAMETER: a field has no meaning
+                without a model.
+        """
+        rules = self._registry.auto.rules
+        if rules is None:
+            raise BatonError(
+                Reason.MODEL_NOT_FOUND,
+                "model 'auto' has no rules in this cluster: name a model, which /v1/models lists",
+                field="model",
+            )
+        _check(request)
+        features = features_of(request, who)
+
+        def cost_of(name: str) -> int:
+            return self._cost(name, features, who)
+
+        choice = rules.choose(features, cost_of=cost_of)
+        permitted = self._registry.aliases.permitted
+        allowed = [name for name in choice.models if permitted(who, name)]
+        if not allowed:
+            raise BatonError(
+                Reason.MODEL_NOT_ALLOWED,
+                f"the API key permits none of the models that auto chooses for this request "
+                f"({_by(choice)}); /v1/models lists permitted models",
+                field="model",
+            )
+        expected = [name for name in allowed if self._registry.expects(name)]
+        return AutoChoice(choice.rule, tuple(expected or allowed[:1]))
+
+    def _cost(self, name: str, features: RequestFeatures, who: Principal) -> int:
+        try:
+            found = self._registry.get(name)
+        except BatonError:  # it cannot serve, and is left out
+            return _UNPRICED
+        batch = features.priority_class == "batch"
+        price = self._prices.find(
+            found.model.name, found.adapter, who.tenant.tier, batch=batch, own=found.model.own_price
+        )
+        if price is None:
+            return _UNPRICED
+        return price.most(features.prompt_tokens, features.output_tokens or _OUTPUT_TOKENS)
+
+
+def features_of(request: GenerationRequest, who: Principal) -> RequestFeatures:
+    """Return the features of a checked request."""
+    prompt = request.prompt
+    if isinstance(prompt, ChatPrompt):
+        texts = [one.content for one in prompt.messages]
+        said = [one.content for one in prompt.messages if one.role == "user"] or texts[-1:]
+        pictures = any(one.parts for one in prompt.messages)
+    else:
+        assert isinstance(prompt, TextPrompt)
+        texts = said = [prompt.text + prompt.suffix]
+        pictures = False
+    return RequestFeatures(
+        sample_of(said),
+        tokens_of(texts),
+        request.sampling.max_tokens or 0,
+        request.tools is not None and request.tools.calls is not CallMode.NONE,
+        request.sampling.grammar is not None,
+        pictures,
+        who.tenant.tier.value,
+        _class_of(who.capped(request.priority)),
+    )
+
+
+def no_model(choice: AutoChoice, errors: list[BatonError]) -> BatonError:
+    """Return the error of a request that none of the models can serve.
+
+    Args:
+        choice: the models.
+        errors: of each of them.
+    """
+    first = errors[0]
+    if len(errors) == 1:
+        return first
+    each = "; ".join(
+        f"{name}: {error.message}" for name, error in zip(choice.models, errors, strict=True)
+    )
+    return BatonError(
+        first.reason,
+        f"none of the models that auto chooses for this request ({_by(choice)}) can serve it: "
+        f"{each}",
+        field=first.field,
+    )
+
+
+def _check(request: GenerationRequest) -> None:
+    """Check that no field needs a model that the client knows.
+
+    Raises:
+        BatonError: INVALID_FIELD, UNSUPPORTED_PARAMETER.
+    """
+    if request.adapter:
+        raise invalid_field("adapter", "auto chooses models and adapters: name a model with it")
+    if request.resume is not None:
+        raise invalid_field("model", "a stream is resumed with the model that began it, not auto")
+    name = "by auto, as token ids depend on the model: name a model"
+    if isinstance(request.prompt, TokenPrompt):
+        raise unsupported(request.prompt.field, "token ids", why=name)
+    for each in _BY_TOKENIZER:
+        if getattr(request.sampling, each.name) != each.default:
+            raise unsupported(request.names.get(each.name, each.name), why=name)
+
+
+def _class_of(priority: int) -> str:
+    return _CLASS_NAMES.get(common_pb2.PriorityClass.ValueType(priority), "interactive")
+
+
+def _by(choice: AutoChoice) -> str:
+    return f"rule {choice.rule}" if choice.rule else "no rule matches"

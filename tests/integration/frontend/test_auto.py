@@ -1,0 +1,182 @@
+"""Requests for `auto`: which model answers, what names it, and what is refused."""
+
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from baton.client import AsyncClient, BatonClientError, NotFoundError
+from baton.errors import BatonError
+from baton.internal.v1 import cluster_pb2
+from baton.tenancy.admin.auto import AutoAdministration
+from baton.tenancy.records.auto import AutoRule, AutoRules
+from tests.integration.frontend.test_aliases import OTHER, two_models
+from tests.support.wait import eventually
+
+CODE = "def f(x):\n    return g(x)"
+
+
+def rules_of(stage: Any) -> AutoRules:
+    """Return rules by which code goes to the other model, and what is long to an unknown one."""
+    return AutoRules(
+        models=(stage.model, OTHER),
+        rules=(
+            AutoRule(name="code", models=(OTHER, stage.model), code=True),
+            AutoRule(name="gone", models=("gone", OTHER), words=("gone",)),
+        ),
+    )
+
+
+async def apply(stage: Any, record: AutoRules) -> None:
+    """Set the rules, and wait until the frontend has them."""
+    await AutoAdministration(stage.client, stage.cluster).set(record, missing=True)
+    async with httpx.AsyncClient(base_url=stage.http_url) as http:
+
+        async def listed() -> bool:
+            found = (await http.get("/v1/models")).json()["data"]
+            auto = [one for one in found if one["id"] == "auto"]
+            names = [target["model"] for one in auto for target in one["targets"]]
+            return names == [name for name in record.names if name != "gone"]
+
+        await eventually(listed)
+
+
+@pytest.fixture
+async def two(empty_stage: Any) -> Any:
+    await empty_stage.set()
+    await two_models(empty_stage)
+    return empty_stage
+
+
+def body(prompt: Any = "abc", **fields: Any) -> dict[str, Any]:
+    return {"model": "auto", "prompt": prompt, "max_tokens": 2, **fields}
+
+
+async def test_rules_choose_the_model_and_all_that_names_it_says_so(two: Any) -> None:
+    await apply(two, rules_of(two))
+    async with (
+        httpx.AsyncClient(base_url=two.http_url) as http,
+        AsyncClient(two.grpc_address) as client,
+    ):
+        for prompt, model in (("abc", two.model), (CODE, OTHER), ("it is gone", OTHER)):
+            answer = await http.post("/v1/completions", json=body(prompt))
+            assert answer.json()["model"] == model
+            assert answer.headers["x-baton-model"] == model
+            streamed = await http.post("/v1/completions", json=body(prompt, stream=True))
+            assert streamed.headers["x-baton-model"] == model
+            assert f'"model":"{model}"' in streamed.text
+            told = await client.generate(prompt, model="auto", max_tokens=2).answer()
+            assert told.model == model
+        many = await http.post("/v1/completions", json=body([CODE, "abc"]))
+        assert (many.json()["model"], len(many.json()["choices"])) == (OTHER, 2)
+        listed = (await http.get("/v1/models/auto")).json()
+        assert listed["max_model_len"] == two.context
+    openai_client = openai.AsyncOpenAI(base_url=f"{two.http_url}/v1", api_key="none")
+    async with openai_client:
+        message = {"role": "user", "content": CODE}
+        whole = await openai_client.chat.completions.with_raw_response.create(
+            model="auto",
+            messages=[message],  # type: ignore[list-item]
+            max_tokens=2,
+        )
+        assert whole.headers["x-baton-model"] == whole.parse().model == OTHER
+        assert "auto" in [one.id async for one in openai_client.models.list()]
+
+
+async def test_rules_change_and_go_within_a_second(two: Any) -> None:
+    admin = AutoAdministration(two.client, two.cluster)
+    async with httpx.AsyncClient(base_url=two.http_url) as http:
+        await apply(two, AutoRules(models=(two.model,)))
+        assert (await http.post("/v1/completions", json=body())).json()["model"] == two.model
+        await apply(two, AutoRules(models=(OTHER,)))
+        assert (await http.post("/v1/completions", json=body())).json()["model"] == OTHER
+        await admin.remove()
+
+        async def unknown() -> bool:
+            answer = await http.post("/v1/completions", json=body())
+            return answer.status_code == 404 and "auto' has no rules" in answer.text
+
+        await eventually(unknown)
+        assert (await http.get("/v1/models/auto")).status_code == 404
+
+
+async def test_a_model_that_cannot_serve_a_request_is_left_out(two: Any) -> None:
+    two.features = ("logprobs",)
+    await two.add("d4", cluster_pb2.ROLE_COMBINED, model="plain")
+    place = two.router.place
+    two.router.place = lambda query: (
+        two.place("d4") if query.context.model == "plain" else place(query)
+    )
+    await apply(two, AutoRules(models=("plain", OTHER)))
+    async with httpx.AsyncClient(base_url=two.http_url) as http:
+        for fields, model in (({}, "plain"), ({"min_p": 0.1}, OTHER)):
+            answer = await http.post("/v1/completions", json=body(**fields))
+            assert answer.json()["model"] == model, answer.text
+        await apply(two, AutoRules(models=("plain",)))
+        answer = await http.post("/v1/completions", json=body(min_p=0.1))
+        assert answer.status_code == 400
+        assert "min_p: not supported by the workers of model 'plain'" in answer.text
+        await apply(two, AutoRules(models=(two.model, OTHER)))
+        answer = await http.post("/v1/completions", json=body("a" * 5 * two.context))
+        assert answer.json()["error"]["code"] == "context_length_exceeded"
+        assert "auto chooses for this request (no rule matches) can serve it: " in answer.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"n": 9999}, "n: 9999 is out of range: 1 to 128"),
+        ({"prompt": [1, 2]}, "prompt: token ids is not supported: by auto, as token ids depend on"),
+        ({"logit_bias": {"5": 1}}, "logit_bias is not supported: by auto, as token ids depend on"),
+    ],
+)
+async def test_what_needs_a_model_is_refused(
+    two: Any, fields: dict[str, Any], sentence: str
+) -> None:
+    await apply(two, rules_of(two))
+    async with (
+        httpx.AsyncClient(base_url=two.http_url) as http,
+        AsyncClient(two.grpc_address) as client,
+    ):
+        answer = await http.post("/v1/completions", json=body(**fields))
+        assert (answer.status_code, sentence in answer.json()["error"]["message"]) == (400, True)
+        options = {name: value for name, value in fields.items() if name != "prompt"}
+        if "logit_bias" in options:
+            options["logit_bias"] = {5: 1.0}
+        with pytest.raises(BatonClientError) as caught:
+            await client.generate(
+                fields.get("prompt", "abc"), model="auto", max_tokens=2, **options
+            ).answer()
+        assert sentence in str(caught.value)
+        refused = await http.post("/v1/tokenize", json={"model": "auto", "prompt": "a"})
+        assert "auto chooses a model per request" in refused.json()["error"]["message"]
+    assert all(not worker.starts() for worker in two.workers)
+
+
+async def test_without_rules_auto_is_unknown(two: Any) -> None:
+    async with (
+        httpx.AsyncClient(base_url=two.http_url) as http,
+        AsyncClient(two.grpc_address) as client,
+    ):
+        answer = await http.post("/v1/completions", json=body())
+        assert answer.status_code == 404
+        sentence = "model 'auto' has no rules in this cluster: name a model"
+        assert sentence in answer.json()["error"]["message"]
+        with pytest.raises(NotFoundError, match=sentence):
+            await client.generate("abc", model="auto").answer()
+
+
+async def test_a_model_of_the_name_comes_first(two: Any) -> None:
+    await apply(two, rules_of(two))
+    await two.add("d5", cluster_pb2.ROLE_COMBINED, model="auto")
+    two.router.place = lambda _: two.place("d5")
+    async with httpx.AsyncClient(base_url=two.http_url) as http:
+
+        async def served() -> bool:
+            answer = await http.post("/v1/completions", json=body())
+            return bool(answer.json().get("model") == "auto")
+
+        await eventually(served)
+    with pytest.raises(BatonError, match="auto: is a model, adapter or alias of this cluster"):
+        await AutoAdministration(two.client, two.cluster).set(rules_of(two), missing=True)
