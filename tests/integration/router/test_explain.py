@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from baton.cluster.etcd.client import Etcd
+from baton.tenancy.admin.auto import AutoAdministration
+from baton.tenancy.records.auto import AutoRule, AutoRules
 from tests.integration.router.conftest import World
 from tests.support.doubles.member import MODEL
 from tests.support.processes.launcher import Launcher
@@ -41,6 +44,30 @@ async def test_a_request_is_explained_by_its_id_and_another_by_its_description(
     assert len(told["candidates"]) == 2
     code, out, _ = await explain("--prompt-tokens", "700", "--model", MODEL, "--tenant", "acme")
     assert (code, "Now, at router-0: 700 prompt tokens of tenant acme" in out) == (0, True), out
+
+
+async def test_the_rule_of_auto_is_explained(world: World, explain: Any) -> None:
+    await (await world.decode("d1")).load(**PAGES)
+    await world.router()
+    ask = ("--model", "auto", "--tenant", "acme", "--prompt-tokens")
+    code, _, err = await explain(*ask, "700")
+    assert (code, "auto has no rules: set them with `baton auto set`" in err) == (2, True), err
+    rules = (
+        AutoRule(name="long", models=("gone", MODEL), min_prompt_tokens=700, tools=True),
+        AutoRule(name="away", models=("gone",), max_prompt_tokens=9),
+    )
+    async with Etcd(world.etcd.endpoints) as etcd:
+        admin = AutoAdministration(etcd, world.cluster)
+        await admin.set(AutoRules(models=(MODEL,), rules=rules), missing=True)
+    code, out, err = await explain(*ask, "700", "--tools")
+    rule = f"auto: rule long matches: gone, {MODEL}, in this order. Explained for {MODEL}:"
+    assert (code, rule in out, "700 prompt tokens of tenant acme" in out) == (0, True, True), err
+    code, out, _ = await explain(*ask, "700", "--json")
+    assert [one["auto"] for one in json.loads(out)] == [
+        {"rule": "", "models": [MODEL], "model": MODEL}
+    ]
+    code, _, err = await explain(*ask, "5")
+    assert (code, "auto chooses gone for this request, and no worker" in err) == (2, True), err
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ PriorityName = Literal["batch", "interactive", "premium"]
 class DescribedRequest:
     """A hypothetical request."""
 
-    model: Annotated[str, typer.Option(help="Model. Default: the only one.")] = ""
+    model: Annotated[str, typer.Option(help="Model, or auto. Default: the only one.")] = ""
     prompt: Annotated[str, typer.Option(help="Prompt text.")] = ""
     prompt_file: Annotated[
         Path | None,
@@ -37,6 +37,13 @@ class DescribedRequest:
     ttft_target: Annotated[
         float, typer.Option(help="Target for the time to first token, in seconds. 0: none.", min=0)
     ] = 0
+    tools: Annotated[
+        bool, typer.Option("--tools", help="The request has tools. For the rules of auto.")
+    ] = False
+    schema: Annotated[
+        bool,
+        typer.Option("--schema", help="The output follows a schema. For the rules of auto."),
+    ] = False
     frontend: Annotated[
         str,
         typer.Option(

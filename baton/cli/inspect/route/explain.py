@@ -3,12 +3,13 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 from rich.console import Console
 
+from baton.cli.inspect.route.auto import AutoExplanation, explain_auto
 from baton.cli.inspect.route.describe import query_of
 from baton.cli.inspect.route.described_request import DescribedRequest
 from baton.cli.inspect.route.ended import EndedRequest, print_ended
@@ -39,6 +40,8 @@ class RouterExplanations:
     explanations: Sequence[router_pb2.Explanation]
     kept: Sequence[router_pb2.KeptRequest] = ()
     kept_error: str = ""
+    auto: AutoExplanation | None = None
+    """How rules chose the model; None: the described request names it."""
 
 
 def explain(
@@ -100,6 +103,9 @@ def explain(
         print_ended(console, one)
     fresh = [answer for answer in known if answer.explanations]
     for answer in fresh:
+        if answer.auto is not None:
+            sentence = answer.auto.sentence()
+            console.print(sentence, highlight=False, markup=False, soft_wrap=True)
         for explanation in answer.explanations:
             print_explanation(console, answer.router, explanation)
     if not fresh:  # else the kept decisions are these
@@ -126,12 +132,12 @@ async def _ask(
                 EXIT_FAILED,
             )
         routers = _routers(view, cluster, router)
+        auto = None
         if request_id:
             asked = router_pb2.ExplainRequest(request_id=request_id)
         else:
-            asked = router_pb2.ExplainRequest(
-                query=await _describe(view, endpoints, cluster, described)
-            )
+            query, auto = await _describe(view, endpoints, cluster, described)
+            asked = router_pb2.ExplainRequest(query=query)
             routers = routers[:1]  # all know the same, except their own very recent placements
         found: list[RouterExplanations] = []
         errors: list[BatonError] = []
@@ -143,7 +149,9 @@ async def _ask(
                 errors.append(error)
                 continue
             explanations, kept = list(response.explanations), list(response.kept)
-            found.append(RouterExplanations(member.id, explanations, kept, response.kept_error))
+            found.append(
+                RouterExplanations(member.id, explanations, kept, response.kept_error, auto)
+            )
         if errors and not any(answer.explanations or answer.kept for answer in found):
             raise _failed(errors[0])
         return found
@@ -167,10 +175,13 @@ def _routers(view: ClusterView, cluster: str, wanted: str) -> list[cluster_pb2.I
 
 async def _describe(
     view: ClusterView, endpoints: tuple[str, ...], cluster: str, described: DescribedRequest
-) -> router_pb2.PlaceQuery:
+) -> tuple[router_pb2.PlaceQuery, AutoExplanation | None]:
     try:
         async with Etcd(endpoints, certificate=etcd_certificate.current()) as etcd:
-            return await query_of(view, etcd, cluster, described)
+            auto = await explain_auto(view, etcd, cluster, described)
+            if auto is not None:
+                described = replace(described, model=auto.model)
+            return await query_of(view, etcd, cluster, described), auto
     except EtcdError as error:
         raise CommandError(f"etcd is unreachable: {error}.", EXIT_FAILED) from error
 
@@ -205,6 +216,7 @@ def _plain(answer: RouterExplanations) -> dict[str, Any]:
     kept = [explanation for one in answer.kept for explanation in one.explanations]
     return {
         "router": answer.router,
+        **({"auto": answer.auto.plain()} if answer.auto is not None else {}),
         "explanations": [
             MessageToDict(
                 one, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
