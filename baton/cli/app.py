@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from baton.cli.admin.adapters.app import adapters_app
 from baton.cli.admin.backup.options import RestoreOptions, SealedOptions
 from baton.cli.admin.db.app import db_app
 from baton.cli.admin.tenancy.alias_app import aliases_app
@@ -54,6 +55,7 @@ app.add_typer(keys_app, name="keys")
 app.add_typer(classes_app, name="classes")
 app.add_typer(aliases_app, name="aliases")
 app.add_typer(auto_app, name="auto")
+app.add_typer(adapters_app, name="adapters")
 app.add_typer(providers_app, name="providers")
 app.add_typer(audit_app, name="audit")
 app.add_typer(db_app, name="db")

@@ -93,6 +93,11 @@ def aliases(cluster: str) -> str:
     return f"{tenancy(cluster)}aliases/"
 
 
+def adapters(cluster: str) -> str:
+    """Return the prefix of `AdapterRecord` records; the adapter's name follows."""
+    return f"{tenancy(cluster)}adapters/"
+
+
 def providers(cluster: str) -> str:
     """Return the prefix of `Provider` records; the provider's name follows."""
     return f"{tenancy(cluster)}providers/"

@@ -29,6 +29,8 @@ from enum import Enum
 from typing import Any
 
 from baton.engine.events import CachedBlock, Event
+from baton.engine.lora.adapter import Adapter
+from baton.engine.lora.limits import AdapterLimits
 from baton.engine.pictures import PictureReader, PictureTokens
 from baton.engine.work_order import BY_ARRIVAL, WorkOrder
 from baton.kv.keys import PlaceholderRun
@@ -66,7 +68,9 @@ class SequenceRequest:
     none.
     """
     adapter: str = ""
-    """A LoRA adapter of `EngineInfo.adapters`; empty: the base model. Its digest is in `root`."""
+    """A LoRA adapter of `EngineInfo.adapters`, or the key of one that was added; empty: the base
+    model. Its digest is in `root`.
+    """
     order: WorkOrder = BY_ARRIVAL
     """Order among waiting sequences: the lowest is computed first, and the first among equals."""
     expected_cached_tokens: int = 0
@@ -152,7 +156,10 @@ class EngineInfo:
     max_waiting: int
     """Maximum number of sequences that wait, in addition to `max_running`."""
     adapters: Mapping[str, bytes] = field(default_factory=dict)
-    """LoRA adapters by name, each with the 16-byte digest of its bytes."""
+    """LoRA adapters that the engine began with, by name, each with the 16-byte digest of its bytes.
+    """
+    adapter_limits: AdapterLimits | None = None
+    """Which adapters can be added and removed; None: none."""
     exact_continuation: bool = True
     """Whether a sampled output that continues in another engine has the same tokens. If false, only
     greedy outputs do.
@@ -301,6 +308,37 @@ class Engine(ABC):
     @abstractmethod
     def stats(self) -> EngineStats:
         """Return a snapshot of how busy the engine is."""
+
+    def load_adapter(self, adapter: Adapter) -> Any:  # noqa: ARG002
+        """Read an adapter into memory, in the form that `add_adapter` takes.
+
+        Any thread may call it, while others run. Only with `EngineInfo.adapter_limits`.
+
+        Raises:
+            AdapterError: its files are missing, damaged, or not those of its digest.
+        """
+        raise UnsupportedFeatureError("adapters")
+
+    def add_adapter(self, key: str, loaded: Any) -> None:  # noqa: ARG002
+        """Have sequences use an adapter; takes no time that running sequences would notice.
+
+        Args:
+            key: as in `SequenceRequest.adapter`; not in use.
+            loaded: from `load_adapter`.
+
+        Raises:
+            ValueError: there is an adapter of this key, or no slot is free.
+        """
+        raise UnsupportedFeatureError("adapters")
+
+    def remove_adapter(self, key: str) -> None:  # noqa: ARG002
+        """Release an adapter.
+
+        Raises:
+            KeyError: no such adapter.
+            ValueError: an open sequence uses it.
+        """
+        raise UnsupportedFeatureError("adapters")
 
     def keep_cuts(self, sequence_id: int, cuts: Sequence[int]) -> None:  # noqa: B027
         """Keep the blocks that cuts of a sequence need, also once it needs them no longer.

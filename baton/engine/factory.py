@@ -27,7 +27,11 @@ from baton.structured.masks import Masks
 _SIM_VOCAB_TOKENS = 32_000
 _SIM_CONTEXT_TOKENS = 32_768
 _VLLM_ONLY = ("adapters", "exact_draws", "speculative_tokens", "tensor_parallel", "vllm_args")
-_IGNORED = {"sim": _VLLM_ONLY, "torch": ("block_tokens", *_VLLM_ONLY), "vllm": ()}
+_IGNORED = {
+    "sim": ("adapter_slots", *_VLLM_ONLY),
+    "torch": ("block_tokens", *_VLLM_ONLY),
+    "vllm": (),
+}
 """Settings that an engine would ignore, by kind of engine."""
 
 

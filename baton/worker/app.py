@@ -29,6 +29,7 @@ from baton.sampling import SamplingParams
 from baton.settings import EngineSettings, StartupError, WorkerSettings
 from baton.telemetry import scope
 from baton.telemetry.logs import get_logger
+from baton.worker.adapters.registered import RegisteredAdapters
 from baton.worker.core import WorkerCore
 from baton.worker.engine_loop import EngineLoop
 from baton.worker.kept.keeper import ModelKeeper
@@ -159,7 +160,7 @@ async def compose(
     if not attached:
         log.warning("kv.store.unavailable", peer=settings.kv.store_id)
     store_id = store.store_id or settings.kv.store_id
-    instance = _instance(process, settings, engine, model, server.address, store_id)
+    instance = _instance(process, settings, core, model, server.address, store_id)
     instance.shm_domain = store.shm_domain
     card = model_card(engine.info, model, _sampling_defaults(settings.engine))
     if tokenizer is not None:
@@ -175,6 +176,15 @@ async def compose(
         )
     )
 
+    if engine.info.adapter_limits is not None:
+        registered = RegisteredAdapters(
+            model, engine.info.adapter_limits, core.adapters, core.resident
+        )
+
+        async def adapters_changed() -> None:
+            await registration.update(adapters=adapter_records(core.adapters.current))
+
+        process.spawn(registered.run(etcd, settings.etcd.cluster, adapters_changed), "adapters")
     if settings.cluster.model_keep_seconds and tokenizer is not None:
         keep_seconds = settings.cluster.model_keep_seconds
         keeper = ModelKeeper(etcd, settings.etcd.cluster, card, tokenizer, keep_seconds)
@@ -288,7 +298,7 @@ def _sampling_defaults(settings: EngineSettings) -> SamplingParams:
 def _instance(
     process: Process,
     settings: WorkerSettings,
-    engine: Engine,
+    core: WorkerCore,
     model: str,
     address: str,
     store_id: str,
@@ -298,12 +308,12 @@ def _instance(
         incarnation=process.incarnation,
         role=ROLES[settings.role],
         address=address,
-        layout_id=engine.info.layout.layout_id,
+        layout_id=core.engine.info.layout.layout_id,
         model=model,
-        features=(*engine.info.features, PAUSE),
+        features=(*core.engine.info.features, PAUSE),
         store_id=store_id,
         metrics_address=process.metrics_address,
-        adapters=adapter_records(engine.info),
-        inexact_continuation=not engine.info.exact_continuation,
-        operators=operators_record(engine.info),
+        adapters=adapter_records(core.adapters.current),
+        inexact_continuation=not core.engine.info.exact_continuation,
+        operators=operators_record(core.engine.info),
     )

@@ -49,6 +49,7 @@ def sequence_request(
     root: bytes,
     info: EngineInfo,
     order: WorkOrder = BY_ARRIVAL,
+    adapter: str = "",
 ) -> SequenceRequest:
     """Return the sequence request that a Start describes.
 
@@ -61,6 +62,7 @@ def sequence_request(
         root: root of its KV keys.
         info: of the engine.
         order: its order among waiting sequences.
+        adapter: key of its adapter in the engine; empty: none.
 
     Raises:
         BatonError: a field is out of range.
@@ -113,7 +115,7 @@ def sequence_request(
         choices=tuple(range(start.prefill.n)) if prefill else (start.choice,),
         prefill_only=prefill,
         prompt_logprobs=start.prompt_logprobs if start.HasField("prompt_logprobs") else None,
-        adapter=start.context.adapter,
+        adapter=adapter,
         order=order,
         expected_cached_tokens=start.expected_cached_tokens,
         runs=_picture_runs(start, info),
@@ -175,24 +177,6 @@ def work_order(start: worker_pb2.Start, tokens_per_second: float, now: float) ->
     if not math.isfinite(order.key):
         raise invalid_field("order.key", f"{order.key} is not a finite number of seconds")
     return WorkOrder(order.tier, order.priority_class, order.tenant_lead, order.key)
-
-
-def adapter_digest(context: common_pb2.RequestContext, info: EngineInfo) -> bytes:
-    """Return the digest of the adapter that a request names; empty for the base model.
-
-    Raises:
-        BatonError: the engine has no such adapter.
-    """
-    if not context.adapter:
-        return b""
-    digest = info.adapters.get(context.adapter)
-    if digest is None:
-        raise BatonError(
-            Reason.MODEL_NOT_FOUND,
-            f"this worker's model {context.model} has no adapter {context.adapter!r}",
-            field="adapter",
-        )
-    return digest
 
 
 def refused(error: QueueFullError | GrammarsBusyError | ValueError) -> BatonError:

@@ -19,7 +19,10 @@ from baton.kv.keys import chain_root
 from baton.sampling import is_plainly_greedy
 from baton.settings import KvSettings, WorkerLimits
 from baton.worker import metrics
-from baton.worker.convert import adapter_digest, sequence_request, work_order
+from baton.worker.adapters.known import KnownAdapters
+from baton.worker.adapters.resident import ResidentAdapters
+from baton.worker.adapters.use import AdapterUse
+from baton.worker.convert import sequence_request, work_order
 from baton.worker.engine_loop import EngineLoop
 from baton.worker.kv.cut_fetch import CutFetch
 from baton.worker.kv.fetch import FetchRate, SequenceFetch
@@ -67,6 +70,10 @@ class WorkerCore:
         self.limits = limits
         self._kv = kv
         self.engine = engine
+        self.adapters = KnownAdapters(engine.info.adapters)
+        """Adapters that streams may name."""
+        self.resident = ResidentAdapters(engine, engine_loop)
+        """Adapters in the engine's memory."""
         self.store = store
         self.model = model
         self.draining = False
@@ -115,6 +122,7 @@ class WorkerCore:
     def close(self) -> None:
         """Stop the threads, before the engine is closed. All streams must already be closed."""
         self._io.shutdown()
+        self.resident.close()
         self._pictures.close()
 
     def open(
@@ -139,12 +147,16 @@ class WorkerCore:
         if start.WhichOneof("work") is None:
             raise invalid_field("work", "set one of prefill, prepare and generate")
         info = self.engine.info
-        adapter = adapter_digest(start.context, info)
+        adapter = None
+        if start.context.adapter:
+            adapter = self.adapters.find(self.model, start.context.adapter, start.adapter_digest)
+        digest = b"" if adapter is None else adapter.digest
         root = chain_root(
-            self.model, info.weights_digest, self._layout_id, adapter, start.cache_salt
+            self.model, info.weights_digest, self._layout_id, digest, start.cache_salt
         )
         order = work_order(start, self.stats.prefill_tokens_per_second, time.time())
-        request = sequence_request(start, next(self._ids), root, info, order)
+        key = "" if adapter is None else adapter.key
+        request = sequence_request(start, next(self._ids), root, info, order, key)
         tenant = start.context.tenant
 
         def new_fetch() -> SequenceFetch:
@@ -184,6 +196,7 @@ class WorkerCore:
             self._suspects,
             self.engine.grammars,
             self._pictures,
+            None if adapter is None else AdapterUse(adapter, self.resident),
         )
         self.streams[stream.sequence_id] = stream
         metrics.STREAMS.set(len(self.streams))

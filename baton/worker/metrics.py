@@ -32,6 +32,15 @@ PAUSED_PAGES = Gauge(
     "baton_worker_paused_pages",
     "KV pages held by paused sequences; shared pages count once per sequence.",
 )
+ADAPTERS = Gauge("baton_worker_adapters", "Registered LoRA adapters in the engine's memory.")
+ADAPTER_LOADS = Counter("baton_worker_adapter_loads_total", "LoRA adapters loaded into memory.")
+ADAPTER_LOAD_SECONDS = Counter(
+    "baton_worker_adapter_load_seconds_total", "Time from asking for an adapter to having it."
+)
+ADAPTER_FAILURES = Counter(
+    "baton_worker_adapter_failures_total",
+    "LoRA adapters that could not be used: their files are missing, changed or do not fit.",
+)
 # Names and labels that inference gateways know from vLLM.
 _MODEL = ["model_name"]
 WAITING = Gauge("vllm:num_requests_waiting", "Sequences that wait to join the batch.", _MODEL)

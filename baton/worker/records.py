@@ -1,7 +1,7 @@
 """Records that a worker registers: its instance record and its model's card."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -11,6 +11,7 @@ from baton.kv.layout import Layout
 from baton.kv.wire.groups import group_message
 from baton.sampling import SamplingParams, needed_features
 from baton.settings import StartupError
+from baton.worker.adapters.known import KnownAdapter
 
 NO_DEFAULTS = SamplingParams()
 """Defaults of a model that recommends none."""
@@ -55,6 +56,7 @@ def model_card(
         created_seconds=int(time.time()),
         groups=group_records(info.layout),
         pictures=_picture_tokens(info),
+        adapter_limits=_limits_record(info),
         sampling_defaults=replace(defaults, **unsupported).to_proto(),
     )
 
@@ -71,12 +73,26 @@ def group_records(layout: Layout) -> list[cluster_pb2.KvGroup]:
     return [group_message(group) for group in layout.groups]
 
 
-def adapter_records(info: EngineInfo) -> list[cluster_pb2.Adapter]:
-    """Return an engine's adapters in the form of an instance record."""
+def adapter_records(adapters: Mapping[str, KnownAdapter]) -> list[cluster_pb2.Adapter]:
+    """Return a worker's adapters, by name, in the form of an instance record."""
     return [
-        cluster_pb2.Adapter(name=name, digest=digest)
-        for name, digest in sorted(info.adapters.items())
+        cluster_pb2.Adapter(name=name, digest=known.digest)
+        for name, known in sorted(adapters.items())
     ]
+
+
+def _limits_record(info: EngineInfo) -> cluster_pb2.AdapterLimits | None:
+    limits = info.adapter_limits
+    if limits is None:
+        return None
+    return cluster_pb2.AdapterLimits(
+        max_rank=limits.max_rank,
+        slots=limits.slots,
+        modules=[
+            cluster_pb2.LinearModules(names=names, outputs=outputs, inputs=inputs)
+            for names, (outputs, inputs) in limits.modules.items()
+        ],
+    )
 
 
 def operators_record(info: EngineInfo) -> cluster_pb2.Operators | None:

@@ -48,6 +48,7 @@ from services.frontend.grpc.servicer import SERVICE, InferenceServicer, record_c
 from services.frontend.http.cors import CorsMiddleware
 from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.http.server import HttpServer
+from services.frontend.models.adapters import AdapterRecords
 from services.frontend.models.aliases import Aliases
 from services.frontend.models.auto import CurrentRules
 from services.frontend.models.loader import TokenizerLoader
@@ -104,7 +105,9 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     )
     auto = CurrentRules()
     process.spawn(follow(etcd, keys.auto(cluster), auto), "follow auto")
-    registry = Registry(pool.usable, aliases, provided, auto)
+    adapters = AdapterRecords()
+    process.spawn(follow(etcd, keys.adapters(cluster), adapters), "follow adapters")
+    registry = Registry(pool.usable, aliases, provided, auto, adapters)
     loader = await stack.enter_async_context(
         TokenizerLoader(
             registry,
@@ -220,6 +223,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     )
     await availability.wait_first()
     await aliases.wait_synced()
+    await adapters.wait_synced()
     await provided.wait_synced()
     await auto.wait_synced()
     if watch is not None:

@@ -1,19 +1,17 @@
-"""The adapters that the settings name."""
+"""Adapters in directories: checked against what a model takes, and read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
-from baton.engine.checkpoint.files import (
-    TensorShape,
-    files_digest,
-    tensor_shapes,
-    weight_files,
-)
-from baton.engine.lora.config import AdapterError, read_config
+from baton.engine.checkpoint.files import DIGEST_BYTES, tensor_shapes, weight_files
+from baton.engine.lora.config import AdapterConfig, AdapterError, read_config
+from baton.engine.lora.limits import AdapterLimits, checkpoint_limits
 from baton.engine.lora.weights import check_weights, find_weights
-from baton.engine.support.documents import CheckpointError
 from baton.settings import StartupError
+
+_PIECE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +28,17 @@ class Adapter:
     """Highest rank of any module."""
     modules: tuple[str, ...]
     """Last names of the modules that it changes, sorted: `q_proj`, `v_proj`."""
+    bytes: int = 0
+    """Length of its safetensors file."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterFiles:
+    """An adapter in memory: its bytes are those of its digest."""
+
+    config: AdapterConfig
+    weights: bytes
+    """A safetensors file."""
 
 
 def read_adapters(
@@ -48,27 +57,72 @@ def read_adapters(
     """
     if not directories:
         return ()
-    shapes = tensor_shapes(weight_files(model))
+    limits = checkpoint_limits(tensor_shapes(weight_files(model)), max_rank, len(directories))
     found = []
     for name, directory in directories.items():
         try:
-            found.append(_read(name, directory, shapes, max_rank))
-        except (AdapterError, CheckpointError) as error:
-            text = str(error).removesuffix(".")
+            found.append(read_adapter(name, directory, limits))
+        except AdapterError as error:
             raise StartupError(
-                f"The adapter {name!r} of BATON_ENGINE_ADAPTERS cannot be used: {text}."
+                f"The adapter {name!r} of BATON_ENGINE_ADAPTERS cannot be used: {error}."
             ) from error
     return tuple(found)
 
 
-def _read(name: str, directory: Path, model: Mapping[str, TensorShape], max_rank: int) -> Adapter:
+def read_adapter(name: str, directory: Path, limits: AdapterLimits) -> Adapter:
+    """Read and check an adapter; hashes its files without loading tensors.
+
+    Args:
+        name: what clients request.
+        directory: in PEFT's layout.
+        limits: of the engine and its model.
+
+    Raises:
+        AdapterError: it cannot be used; the text gives the reason and the remedy.
+    """
     config = read_config(directory)
-    if config.max_rank > max_rank:
+    if config.max_rank > limits.max_rank:
         raise AdapterError(
-            f"its rank is {config.max_rank}, and engine.max_adapter_rank is {max_rank}: set "
+            f"its rank is {config.max_rank}, and engine.max_adapter_rank is {limits.max_rank}: set "
             f"BATON_ENGINE_MAX_ADAPTER_RANK to {config.max_rank}, or remove the adapter"
         )
     path = find_weights(directory)
-    modules = check_weights(path, config, model)
-    digest = files_digest(b"baton.adapter.1\0" + config.to_bytes(), [path])
-    return Adapter(name, directory.absolute(), digest, config.max_rank, modules)
+    try:
+        modules = check_weights(path, config, limits)
+        size = path.stat().st_size
+        digest = sha256(_digest_input(config, size))
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE_BYTES):
+                digest.update(piece)
+    except OSError as error:
+        raise AdapterError(f"{path} cannot be read: {error.strerror}") from error
+    found = digest.digest()[:DIGEST_BYTES]
+    return Adapter(name, directory.absolute(), found, config.max_rank, modules, size)
+
+
+def read_files(adapter: Adapter) -> AdapterFiles:
+    """Read an adapter into memory, if it is still the one that was checked.
+
+    Raises:
+        AdapterError: a file is missing, or was changed.
+    """
+    config = read_config(adapter.directory)
+    path = find_weights(adapter.directory)
+    try:
+        with path.open("rb") as file:
+            weights = file.read(adapter.bytes + 1)
+    except OSError as error:
+        raise AdapterError(f"{path} cannot be read: {error.strerror}") from error
+    digest = sha256(_digest_input(config, len(weights)))
+    digest.update(weights)
+    if digest.digest()[:DIGEST_BYTES] != adapter.digest:
+        raise AdapterError(
+            f"the files in {adapter.directory} are not those that were registered: register the "
+            "adapter again"
+        )
+    return AdapterFiles(config, weights)
+
+
+def _digest_input(config: AdapterConfig, size: int) -> bytes:
+    """Return what precedes the bytes of the safetensors file in a digest's input."""
+    return b"baton.adapter.1\0" + config.to_bytes() + size.to_bytes(8, "little")

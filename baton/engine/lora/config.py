@@ -59,6 +59,15 @@ class AdapterConfig(msgspec.Struct, frozen=True):
                 return rank
         return self.rank
 
+    def scale_of(self, module: str) -> float:
+        """Return the factor of the product of a module's matrices, as in PEFT."""
+        alpha, rank = self.alpha, self.rank_of(module)
+        for pattern, value in self.alpha_pattern.items():
+            if re.fullmatch(rf"(.*\.)?({pattern})", module):
+                alpha = value
+                break
+        return alpha / math.sqrt(rank) if self.use_rslora else alpha / rank
+
     def to_bytes(self) -> bytes:
         """Return equal bytes for equal meanings, independent of the file's formatting."""
         return msgspec.json.encode(self, order="sorted")

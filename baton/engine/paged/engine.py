@@ -2,8 +2,15 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from baton.engine.base import Engine, EngineInfo, EngineStats, SequenceRequest
+from baton.engine.base import (
+    Engine,
+    EngineInfo,
+    EngineStats,
+    SequenceRequest,
+    UnsupportedFeatureError,
+)
 from baton.engine.events import (
     BlocksEvicted,
     BlocksReady,
@@ -12,6 +19,7 @@ from baton.engine.events import (
     Event,
     PromptScored,
 )
+from baton.engine.lora.adapter import Adapter, read_files
 from baton.engine.paged.copies import BlockCopier
 from baton.engine.paged.group_pages import GroupPages
 from baton.engine.paged.guided import leave_out
@@ -59,6 +67,8 @@ class PagedEngine(Engine):
         pools = [PagePool(pages) for _ in sizes]
         self._scheduler = Scheduler(GroupPages(info.layout, pools), limits)
         self._sequences: dict[int, LiveSequence] = {}
+        self._adapters: set[str] = set()
+        """Keys of added adapters."""
         self._copier = BlockCopier(self._sequences, self._memory, sizes)
         self._rates = EngineRates()
         self._pending: list[Event] = []
@@ -74,7 +84,8 @@ class PagedEngine(Engine):
         if request.id in self._sequences:
             raise ValueError(f"sequence {request.id} is open already")
         now = self._clock()
-        sequence = open_sequence(request, self._order, now, self.info, self.grammars)
+        adapters = self._adapters
+        sequence = open_sequence(request, self._order, now, self.info, self.grammars, adapters)
         self._scheduler.add(sequence, now)
         self._sequences[request.id] = sequence
         self._order += 1
@@ -160,6 +171,28 @@ class PagedEngine(Engine):
             paused=scheduler.paused,
             paused_pages=scheduler.paused_pages,
         )
+
+    def load_adapter(self, adapter: Adapter) -> Any:
+        if self.info.adapter_limits is None:
+            raise UnsupportedFeatureError("adapters")
+        return self._runner.load_adapter(read_files(adapter))
+
+    def add_adapter(self, key: str, loaded: Any) -> None:
+        limits = self.info.adapter_limits
+        if limits is None:
+            raise UnsupportedFeatureError("adapters")
+        if key in self._adapters:
+            raise ValueError(f"adapter {key} was added already")
+        if len(self._adapters) >= limits.slots:
+            raise ValueError(f"all {limits.slots} slots have adapters: remove one first")
+        self._runner.add_adapter(key, loaded)
+        self._adapters.add(key)
+
+    def remove_adapter(self, key: str) -> None:
+        if any(one.request.adapter == key for one in self._sequences.values()):
+            raise ValueError(f"adapter {key} is in use")
+        self._adapters.remove(key)
+        self._runner.remove_adapter(key)
 
     def keep_cuts(self, sequence_id: int, cuts: Sequence[int]) -> None:
         self._scheduler.pages.keep(self._sequences[sequence_id], cuts, self._clock())

@@ -2,8 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
+from baton.engine.lora.adapter import AdapterFiles
 from baton.engine.paged.plan import ScheduledChunk
 from baton.engine.sampling.draw import NotSampled, Sampled
 from baton.host.aligned_memory import aligned_memory
@@ -70,6 +71,22 @@ class Runner(ABC):
     @abstractmethod
     def forget(self, sequence_id: int) -> None:
         """Drop the runner's state of a sequence besides its pages, if any."""
+
+    def load_adapter(self, files: AdapterFiles) -> Any:
+        """Return an adapter's matrices; any thread may call it.
+
+        Raises:
+            AdapterError: they are damaged, or do not fit.
+        """
+        raise NotImplementedError
+
+    def add_adapter(self, key: str, loaded: Any) -> None:
+        """Use matrices for sequences that name the key."""
+        raise NotImplementedError
+
+    def remove_adapter(self, key: str) -> None:
+        """Release an adapter's matrices, which no sequence uses."""
+        raise NotImplementedError
 
     @abstractmethod
     def warm_up(self) -> None:

@@ -1,6 +1,6 @@
 """The state of one open sequence."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
 
@@ -298,6 +298,7 @@ def open_sequence(
     now: float,
     info: EngineInfo,
     grammars: Grammars | None = None,
+    adapters: Collection[str] = (),
 ) -> LiveSequence:
     """Check a request and return its state.
 
@@ -307,6 +308,7 @@ def open_sequence(
         now: seconds on the engine's clock.
         info: of the engine that runs it.
         grammars: of that engine; None: it lacks the feature.
+        adapters: keys of the adapters that were added to it.
 
     Raises:
         GrammarError, GrammarsBusyError: as of `Engine.add`.
@@ -316,12 +318,12 @@ def open_sequence(
     """
     max_tokens, vocab_tokens = info.context_tokens, info.vocab_tokens
     _check_cut(request, info)
-    if request.adapter and not info.adapters:
+    if request.adapter and not info.adapters and info.adapter_limits is None:
         raise UnsupportedFeatureError("adapters")
-    if request.adapter and request.adapter not in info.adapters:
+    known = (*info.adapters, *adapters)
+    if request.adapter and request.adapter not in known:
         raise ValueError(
-            f"adapter {request.adapter!r} does not exist: this engine has "
-            f"{', '.join(info.adapters)}"
+            f"adapter {request.adapter!r} does not exist: this engine has {', '.join(known)}"
         )
     sampling = request.sampling
     if sampling.grammar is not None and grammars is None:

@@ -1,8 +1,9 @@
 """The weights of a checkpoint, read from its safetensors files."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from baton.engine.checkpoint.model_config import ModelConfig, digest_input
 from baton.engine.checkpoint.model_options import GATED, Activation, ExpertOptions
 from baton.engine.support.documents import CheckpointError
 from baton.engine.torch.linear import Linear, MakeLinear, ScaledHead, make_linear
+from baton.engine.torch.lora.linear import AdaptedMaps
+from baton.engine.torch.lora.matrices import MapPart
 from baton.engine.torch.mlp import ExpertsMlp, GatedMlp, Mlp
 from baton.engine.torch.rotary_order import head_order, reordered
 
@@ -48,6 +51,8 @@ class Weights:
     norm: Tensor
     head: Linear
     """hidden → vocab; its weight is the embedding if the two are tied."""
+    maps: AdaptedMaps | None = None
+    """The maps that adapters are added to; None: there are no adapters."""
 
 
 def read_weights(
@@ -56,18 +61,20 @@ def read_weights(
     dtype: torch.dtype,
     device: torch.device,
     linear: MakeLinear = make_linear,
+    maps: AdaptedMaps | None = None,
 ) -> Weights:
     """Read a checkpoint's weights.
 
     Maps that read the same input are joined, so that one product computes them; `linear` creates
-    each from its weight and bias.
+    each from its weight and bias, and `maps` wraps those of layers, except of experts.
 
     Raises:
         CheckpointError: a file or a tensor is missing, damaged, or not supported by this engine.
     """
     with ExitStack() as stack:
         files = _open(directory, stack)
-        reader = _Reader(directory, files, dtype, device, linear, config.options.norm_offset)
+        offset = config.options.norm_offset
+        reader = _Reader(directory, files, dtype, device, linear, offset, maps)
         weights = _weights(reader, config)
         reader.check_all_used()
     return weights
@@ -106,8 +113,10 @@ class _Reader:
         device: torch.device,
         linear: MakeLinear,
         norm_offset: float,
+        maps: AdaptedMaps | None,
     ) -> None:
         self._norm_offset = norm_offset
+        self.maps = maps
         self._directory = directory
         self.make_linear = linear
         self._holders = holders
@@ -144,6 +153,31 @@ class _Reader:
     def linear(self, inputs: int, outputs: Mapping[str, int]) -> Linear:
         """Return the maps of these names, each with its number of outputs, concatenated."""
         return self.make_linear(*self.joined(inputs, outputs))
+
+    def adapted(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        outputs: Mapping[str, int],
+        places: Tensor | None = None,
+    ) -> Linear:
+        """Return a map of joined weights to which adapters are added.
+
+        Args:
+            weight: [outputs, inputs]
+            bias: [outputs], or None.
+            outputs: number of outputs by the maps' names, in order.
+            places: where outputs come from; None: they are in the checkpoint's order.
+        """
+        base = self.make_linear(weight, bias)
+        if self.maps is None:
+            return base
+        parts, first = [], 0
+        for name, size in outputs.items():
+            order = None if places is None else places[first : first + size] - first
+            parts.append(MapPart(name, first, size, order))
+            first += size
+        return self.maps.wrap(base, weight.shape[1], parts)
 
     def joined(self, inputs: int, outputs: Mapping[str, int]) -> tuple[Tensor, Tensor | None]:
         """Return weight and bias of the maps of these names, each with its number of outputs."""
@@ -191,6 +225,7 @@ def _weights(reader: _Reader, config: ModelConfig) -> Weights:
         tuple(_layers(reader, config)),
         reader.tensor("model.norm.weight", hidden, offset=config.options.norm_offset),
         output,
+        reader.maps,
     )
 
 
@@ -211,7 +246,7 @@ def _layers(reader: _Reader, config: ModelConfig) -> Iterator[LayerWeights]:
         yield LayerWeights(
             attention_norm=reader.norm(f"{at}.{norms.before_attention}", hidden),
             qkv=_qkv(reader, config, heads, order),
-            o=reader.linear(config.heads * head, {f"{heads}.o_proj": hidden}),
+            o=_adapted(reader, config.heads * head, {f"{heads}.o_proj": hidden}),
             q_norm=None if q_norm is None else reordered(q_norm, order),
             k_norm=None if k_norm is None else reordered(k_norm, order),
             sinks=reader.optional(f"{heads}.sinks", config.heads),
@@ -230,10 +265,17 @@ def _qkv(reader: _Reader, config: ModelConfig, heads: str, order: Tensor | None)
     if f"{joined}.weight" in reader:
         names = {joined: queries + 2 * keys}
     weight, bias = reader.joined(config.hidden_size, names)
-    for part in (weight, bias) if order is not None else ():
-        if part is not None:
-            part[: queries + keys] = reordered(part[: queries + keys], order)
-    return reader.make_linear(weight, bias)
+    places = None
+    if order is not None:
+        places = torch.arange(queries + 2 * keys)
+        for part in (weight, bias, places):
+            if part is not None:
+                part[: queries + keys] = reordered(part[: queries + keys], order)
+    return reader.adapted(weight, bias, names, places)
+
+
+def _adapted(reader: _Reader, inputs: int, outputs: Mapping[str, int]) -> Linear:
+    return reader.adapted(*reader.joined(inputs, outputs), outputs)
 
 
 def _mlp(reader: _Reader, config: ModelConfig, layer: int) -> Mlp:
@@ -241,7 +283,8 @@ def _mlp(reader: _Reader, config: ModelConfig, layer: int) -> Mlp:
     hidden, experts = config.hidden_size, options.experts
     at = f"model.layers.{layer}"
     if experts is None or layer in experts.dense_layers:
-        return _gated(reader, f"{at}.mlp", GATED, hidden, config.mlp_size, options.activation)
+        make = partial(_adapted, reader)
+        return _gated(make, reader, f"{at}.mlp", GATED, hidden, config.mlp_size, options.activation)
     block = f"{at}.{experts.names.block}"
     router = reader.linear(hidden, {f"{block}.{experts.names.router}": experts.count})
     if f"{block}.experts.gate_up_proj" in reader:
@@ -249,13 +292,22 @@ def _mlp(reader: _Reader, config: ModelConfig, layer: int) -> Mlp:
     else:
         names, size = experts.names.maps, experts.size
         found = tuple(
-            _gated(reader, f"{block}.experts.{i}", names, hidden, size, options.activation)
+            _gated(
+                reader.linear,
+                reader,
+                f"{block}.experts.{i}",
+                names,
+                hidden,
+                size,
+                options.activation,
+            )
             for i in range(experts.count)
         )
     return ExpertsMlp(router, found, experts.per_token, experts.normalized)
 
 
 def _gated(
+    make: Callable[[int, Mapping[str, int]], Linear],
     reader: _Reader,
     at: str,
     names: tuple[str, str, str],
@@ -266,7 +318,7 @@ def _gated(
     gate, up, down = (f"{at}.{name}" for name in names)
     joined = f"{at}.gate_up_proj"
     outputs = {joined: 2 * size} if f"{joined}.weight" in reader else {gate: size, up: size}
-    return GatedMlp(reader.linear(hidden, outputs), reader.linear(size, {down: hidden}), activation)
+    return GatedMlp(make(hidden, outputs), make(size, {down: hidden}), activation)
 
 
 def _stacked(

@@ -1,15 +1,19 @@
 """Creation of the torch engine: a checkpoint's model, its KV pages and its kernels."""
 
+from dataclasses import replace
+
 import torch
 
 from baton.engine.base import Engine, EngineInfo
 from baton.engine.checkpoint.model_config import read_config
 from baton.engine.checkpoint.sizing import BLOCK_TOKENS, context_size, page_count, scheduler_limits
 from baton.engine.grammars import GRAMMAR, read_grammars
+from baton.engine.lora.limits import DEFAULT_SLOTS, limits_of
 from baton.engine.paged.engine import PagedEngine
 from baton.engine.torch.checkpoint import read_weights, weights_digest
 from baton.engine.torch.kv.groups import ModelKv, group_windows, layout_groups
 from baton.engine.torch.kv.pages import PagedKv
+from baton.engine.torch.lora.linear import AdaptedMaps
 from baton.engine.torch.model import element_type, make_model
 from baton.engine.torch.operators import choose_kernels, why_inexact
 from baton.engine.torch.runner import TorchRunner
@@ -69,6 +73,7 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
     pages = page_count(settings, block_bytes)
     context_tokens, context_limit = context_size(settings, config.context_tokens, pages)
     limits = scheduler_limits(settings)
+    maps = AdaptedMaps(single_rows=kernels.deterministic)
     grammars = read_grammars(settings.model, config.vocab_tokens, config.eos_token_ids)
     info = EngineInfo(
         layout=layout,
@@ -89,9 +94,11 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
         decode_chunk_tokens=limits.decode_chunk_tokens,
         operators=operators,
     )
-    model = make_model(
-        config, read_weights(settings.model, config, element, device, kernels.make_linear)
-    )
+    weights = read_weights(settings.model, config, element, device, kernels.make_linear, maps)
+    model = make_model(config, weights)
+    slots = settings.adapter_slots or DEFAULT_SLOTS
+    taken = limits_of(maps.module_shapes(), settings.max_adapter_rank, slots)
+    info = replace(info, adapter_limits=taken)
     pools = [
         PagedKv(
             pages,

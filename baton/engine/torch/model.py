@@ -80,6 +80,8 @@ def last_hidden(
             hidden, attended = hidden[rows], attended[rows]
             if not rows.numel():
                 return hidden
+            if weights.maps is not None:
+                weights.maps.select(rows)
         delta = _add_norm(kernels, layer.o(attended), None, layer.attention_out_norm, epsilon)
         delta = _scaled(delta, options.residual_multiplier)
         normed = _add_norm(kernels, hidden, delta, layer.mlp_norm, epsilon)

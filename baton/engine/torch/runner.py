@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from baton.engine.lora.adapter import AdapterFiles
 from baton.engine.paged.guided import Late, begin_masks
 from baton.engine.paged.plan import ScheduledChunk
 from baton.engine.paged.runner import PINNED_SCRATCH_BYTES, Runner, scratch_size
@@ -20,6 +21,8 @@ from baton.engine.torch.attention import AttentionStep
 from baton.engine.torch.kv.groups import ModelKv
 from baton.engine.torch.kv.memory import PoolMemory
 from baton.engine.torch.kv.pages import Query
+from baton.engine.torch.lora.linear import NO_ADAPTER
+from baton.engine.torch.lora.matrices import Matrices, load_matrices
 from baton.engine.torch.model import TransformerModel, last_hidden
 from baton.request.stream_events import TokenLogprob
 from baton.structured.masks import Masks
@@ -40,6 +43,7 @@ class TorchRunner(Runner):
         self._kv = kv
         self._memory = [PoolMemory(pool) for pool in kv.pools]
         self._on_cpu = kv.device.type == "cpu"
+        self._adapters: dict[str, Matrices] = {}
         self._counts: dict[int, TokenCounts] = {}
         """Counts by sequence, of those that have penalties."""
         self._scored: dict[int, tuple[TokenLogprob, ...]] = {}
@@ -66,6 +70,7 @@ class TorchRunner(Runner):
             if chunk.samples:
                 rows.append(len(tokens) - 1)
                 sampling.append(index)
+        self._begin_adapters([batch[index] for together in order for index in together])
         hidden = self._forward(tokens, steps, rows + scored_rows)
         drawn: dict[int, list[Sampled]] = {}
         not_drawn: dict[int, NotSampled] = {}
@@ -102,6 +107,18 @@ class TorchRunner(Runner):
     def forget(self, sequence_id: int) -> None:
         self._counts.pop(sequence_id, None)
         self._scored.pop(sequence_id, None)
+
+    def load_adapter(self, files: AdapterFiles) -> Matrices:
+        maps = self._model.weights.maps
+        assert maps is not None  # limits of adapters would be None
+        norm = self._model.weights.norm
+        return load_matrices(files, maps.shapes, norm.dtype, norm.device)
+
+    def add_adapter(self, key: str, loaded: Matrices) -> None:
+        self._adapters[key] = loaded
+
+    def remove_adapter(self, key: str) -> None:
+        del self._adapters[key]
 
     def memory_of(self, group: int) -> PoolMemory:
         return self._memory[group]
@@ -154,6 +171,19 @@ class TorchRunner(Runner):
             )
             for choice in request.choices
         ]
+
+    def _begin_adapters(self, batch: Sequence[ScheduledChunk]) -> None:
+        """Set which adapter each row of a batch has, in the order of its rows."""
+        maps = self._model.weights.maps
+        if maps is None:
+            return
+        numbers: dict[str, int] = {}
+        owners: list[int] = []
+        for chunk in batch:
+            key = chunk.sequence.request.adapter
+            number = numbers.setdefault(key, len(numbers)) if key else NO_ADAPTER
+            owners.extend([number] * (chunk.end - chunk.start))
+        maps.begin([self._adapters[key] for key in numbers], owners)
 
     def _score(self, hidden: Tensor, scored: Sequence[tuple[LiveSequence, range]]) -> None:
         """Store the log probabilities of prompt tokens, whose rows are consecutive."""

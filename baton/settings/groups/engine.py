@@ -132,6 +132,13 @@ class EngineSettings(SettingsGroup):
         f"request: name=directory,…; at most {MAX_ADAPTERS}",
     )
     max_adapter_rank: int = Field(16, ge=1, le=512, description="maximum rank of a LoRA adapter")
+    adapter_slots: int = Field(
+        0,
+        ge=0,
+        le=1024,
+        description="registered LoRA adapters (`baton adapters`) that a worker holds in memory at "
+        "once; the one used longest ago makes room for another; 0: 20",
+    )
     block_tokens: int = Field(
         0,
         ge=0,

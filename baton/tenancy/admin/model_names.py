@@ -1,15 +1,23 @@
 """The names that requests may use for models, besides aliases."""
 
+from collections.abc import Collection
+
 import msgspec
 
 from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd
 from baton.internal.v1.cluster_pb2 import Instance
+from baton.tenancy.records.adapters import AdapterRecord
 from baton.tenancy.records.providers import Provider
 
 
-async def model_names(etcd: Etcd, cluster: str) -> set[str]:
+async def model_names(etcd: Etcd, cluster: str, besides: Collection[str] = ()) -> set[str]:
     """Return the names of a cluster's models, kept models, adapters and providers' models.
+
+    Args:
+        etcd: the connection.
+        cluster: the cluster's name.
+        besides: adapters that are left out.
 
     Raises:
         EtcdError: etcd is unavailable.
@@ -19,8 +27,12 @@ async def model_names(etcd: Etcd, cluster: str) -> set[str]:
     kept, _ = await etcd.list(prefix := keys.kept(cluster))
     names |= {key.removeprefix(prefix) for key, _ in kept}
     instances, _ = await etcd.list(keys.instances(cluster))
-    for _, value in instances:
-        names |= {one.name for one in keys.decode(Instance, value).adapters}
+    adapters = {one.name for _, value in instances for one in keys.decode(Instance, value).adapters}
+    registered, _ = await etcd.list(keys.adapters(cluster))
+    for _, value in registered:
+        record = msgspec.json.decode(value, type=AdapterRecord)
+        adapters |= {record.id} if record.base else set()
+    names |= adapters.difference(besides)
     providers, _ = await etcd.list(keys.providers(cluster))
     for _, value in providers:
         names |= set(msgspec.json.decode(value, type=Provider).names)

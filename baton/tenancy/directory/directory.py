@@ -10,6 +10,7 @@ from baton.errors import BatonError, Reason
 from baton.tenancy.directory.listing import Listing
 from baton.tenancy.directory.principal import Principal
 from baton.tenancy.limits.spec import AMOUNTS, BUDGET
+from baton.tenancy.records.adapters import AdapterRecord
 from baton.tenancy.records.aliases import ModelAlias
 from baton.tenancy.records.auto import AutoRules
 from baton.tenancy.records.classes import ClassPolicy
@@ -62,6 +63,8 @@ class Directory:
         """Used by `services.frontend.models.aliases`; kept here for the same reason."""
         self._providers: dict[str, Provider] = {}
         """Used by `services.frontend.models.providers`; kept here for the same reason."""
+        self._adapters: dict[str, AdapterRecord] = {}
+        """Used by `services.frontend.models.adapters`; kept here for the same reason."""
         self._auto: dict[str, AutoRules] = {}
         """Used by `services.frontend.models.auto`; kept here for the same reason."""
         self._by_digest: dict[bytes, Key] = {}
@@ -172,6 +175,8 @@ class Directory:
                 self._providers[ident] = record
             case AutoRules():
                 self._auto[ident] = record
+            case AdapterRecord():
+                self._adapters[ident] = record
 
     def remove(self, name: str) -> None:
         """Remove a record. Do nothing if it does not exist.
@@ -223,6 +228,7 @@ class Directory:
 
     def _tables(self) -> dict[str, dict[str, Record]]:
         tables = {
+            "adapters": self._adapters,
             "aliases": self._aliases,
             "auto": self._auto,
             "classes": self._classes,

@@ -15,6 +15,7 @@ from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.errors import BatonError, Reason, invalid_field
 from baton.telemetry.logs import get_logger
+from baton.tenancy.records.adapters import AdapterRecord
 from baton.tenancy.records.aliases import ModelAlias
 from baton.tenancy.records.audit import (
     MAX_RECORDS,
@@ -55,6 +56,7 @@ _NAMES: dict[type, str] = {
     ClassPolicy: "priority class {} does not exist",
     ModelAlias: "alias {} does not exist: list aliases with `baton aliases ls`",
     AutoRules: "rules of {} do not exist: set them with `baton auto set`",
+    AdapterRecord: "adapter {} is not registered: list adapters with `baton adapters ls`",
     Provider: "provider {} does not exist: list providers with `baton providers ls`",
 }
 

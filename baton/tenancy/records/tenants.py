@@ -20,6 +20,7 @@ from baton.tenancy.limits.spec import (
     check_amount,
     check_budget,
 )
+from baton.tenancy.records.adapters import AdapterRecord, check_adapter
 from baton.tenancy.records.aliases import ModelAlias, check_alias
 from baton.tenancy.records.auto import AutoRules, check_auto
 from baton.tenancy.records.classes import ClassPolicy, check_class, check_weight
@@ -160,11 +161,22 @@ class Key(Limited, omit_defaults=True, kw_only=True, gc=False):
     version: int = 1
 
 
-Record = Tenant | Project | ServiceAccount | Key | ClassPolicy | ModelAlias | Provider | AutoRules
+Record = (
+    Tenant
+    | Project
+    | ServiceAccount
+    | Key
+    | ClassPolicy
+    | ModelAlias
+    | Provider
+    | AutoRules
+    | AdapterRecord
+)
 R = TypeVar("R", bound=Record)
 
 KINDS: dict[str, type[Record]] = {
     "accounts": ServiceAccount,
+    "adapters": AdapterRecord,
     "aliases": ModelAlias,
     "auto": AutoRules,
     "classes": ClassPolicy,
@@ -252,6 +264,9 @@ def check(record: Record) -> None:
         return
     if isinstance(record, AutoRules):
         check_auto(record)
+        return
+    if isinstance(record, AdapterRecord):
+        check_adapter(record)
         return
     _at_least(record, "created_seconds")
     if not isinstance(record, ServiceAccount):

@@ -27,6 +27,7 @@ from baton.structured.grammars import Grammars
 from baton.telemetry.context import request_id
 from baton.telemetry.logs import get_logger
 from baton.telemetry.tracing import extract, tracer
+from baton.worker.adapters.use import AdapterUse
 from baton.worker.convert import (
     engine_failure,
     failed_frame,
@@ -86,6 +87,7 @@ class WorkStream:
         suspects: asyncio.Lock,
         grammars: Grammars | None,
         pictures: PictureThread,
+        adapter: AdapterUse | None = None,
     ) -> None:
         self._probation = Probation(suspects, start, sink.send)
         self._kv_wait_seconds = kv_wait_seconds
@@ -101,6 +103,8 @@ class WorkStream:
         self._fetch = fetch
         self._grammars = grammars
         self._pictures = pictures
+        self._adapter = adapter
+        """Its adapter, which stays in the engine's memory until the sequence is closed."""
         self._publisher = publisher
         self._publishing = publishing
         self._cuts = cuts
@@ -330,6 +334,9 @@ class WorkStream:
             if grammar is not None and self._grammars is not None:
                 # Done here, so that the engine's step need not wait for it.
                 await self._grammars.check(grammar)
+            if self._adapter is not None:
+                await self._adapter.begin()
+                span.add_event("adapter.in_memory")
             if self._request.runs:
                 read = await self._pictures.read([each.data for each in self._start.pictures])
                 self._request = replace(self._request, pictures=read)
@@ -435,6 +442,8 @@ class WorkStream:
         # A failed engine is closed as a whole.
         with suppress(EngineFailedError):
             await self._engine.call(close)
+        if self._adapter is not None:
+            await self._adapter.end()
 
 
 def _resolve(future: asyncio.Future[E], value: E) -> None:

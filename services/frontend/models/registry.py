@@ -12,6 +12,7 @@ from baton.internal.v1 import cluster_pb2
 from baton.tenancy.directory.principal import Principal
 from baton.tenancy.records.aliases import ModelAlias
 from baton.tenancy.records.auto import AUTO
+from services.frontend.models.adapters import AdapterRecords
 from services.frontend.models.aliases import Aliases
 from services.frontend.models.auto import CurrentRules
 from services.frontend.models.model import ResolvedModel, ServedModel
@@ -42,6 +43,7 @@ class Registry:
         aliases: Aliases | None = None,
         provided: ProvidedModels | None = None,
         auto: CurrentRules | None = None,
+        adapters: AdapterRecords | None = None,
     ) -> None:
         """Start without models.
 
@@ -50,6 +52,7 @@ class Registry:
             aliases: further names of models; None: there are none.
             provided: models of providers; None: there are none.
             auto: the rules of `auto`; None: there are none.
+            adapters: registered adapters; None: there are none.
         """
         self._usable = usable
         self.aliases = aliases or Aliases()
@@ -57,6 +60,7 @@ class Registry:
         self.auto = auto or CurrentRules()
         """The rules of `auto`."""
         self._provided = ProvidedModels() if provided is None else provided
+        self._registered = AdapterRecords() if adapters is None else adapters
         self._cards: dict[str, dict[bytes, list[cluster_pb2.ModelCard]]] = {}
         """Cards by name, then by digest of the tokenizer."""
         self._kept: frozenset[str] = frozenset()
@@ -147,7 +151,7 @@ class Registry:
         digest = model.adapters.get(adapter)
         if digest is not None:
             return ResolvedModel(model, adapter, digest)
-        if (name, adapter) in self._adapter_names:
+        if self._has_adapter(name, adapter):
             raise _no_worker("adapter", adapter)
         listed = ", ".join(sorted(model.adapters)[:_LISTED_NAMES])
         raise BatonError(
@@ -279,6 +283,11 @@ class Registry:
             for adapter, found in counts.items()
         }
 
+    def _has_adapter(self, name: str, adapter: str) -> bool:
+        """Return whether a model has an adapter, as far as known, also without workers for it."""
+        base = self._registered.base(adapter)
+        return (name, adapter) in self._adapter_names if base is None else base == name
+
     def _by_adapter(self, name: str, adapter: str) -> ResolvedModel:
         """Resolve a name that is not a served model's."""
         if name in self._cards:
@@ -294,7 +303,10 @@ class Registry:
                 "model "
                 "and adapter, or ask the operator to rename one",
             )
-        known = name in self._names or any(name == one for _, one in self._adapter_names)
+        known = name in self._names or any(
+            name == one and self._has_adapter(model, one) for model, one in self._adapter_names
+        )
+        known = known or bool(self._registered.base(name))
         if known or not (self._names or self._provided.known):
             raise _no_worker("model", name)
         raise BatonError(

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer.main
+from safetensors.numpy import save_file
 
 from baton.backup.sealing import KeyDerivation
 from baton.backup.snapshot import back_up
@@ -27,6 +29,8 @@ from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
 from baton.internal.v1 import cluster_pb2
+from baton.models.adapters import register
+from baton.tenancy.admin.adapters import AdapterAdministration
 from baton.tenancy.admin.aliases import AliasAdministration
 from baton.tenancy.admin.auto import AutoAdministration
 from baton.tenancy.admin.classes import ClassAdministration
@@ -74,6 +78,7 @@ READS = {
     "aliases ls": (),
     "auto ls": (),
     "providers ls": (),
+    "adapters ls": (),
     "classes ls": (),
     "audit ls": (),
     "models add": ("CHECKPOINT",),
@@ -107,6 +112,8 @@ CHANGES = {
         *("--model", "MODEL"),
     ),
     "providers rm": ("gone",),
+    "adapters add": ("NEW", "ADAPTER", "--base", "m"),
+    "adapters remove": ("gone-adapter",),
     "classes set": ("batch", "--weight", "2"),
 }
 BY_ETCD = {**READS, **CHANGES}
@@ -149,6 +156,7 @@ class Cluster:
             "CHECKPOINT": "/absent:name=m",
             "MODEL": f"model-{secrets.token_hex(4)},context=9,output=2",
             "RULES": str(self.directory / "rules.toml"),
+            "ADAPTER": str(self.directory / "adapter"),
             "OUT": str(self.directory / "written"),
             "BACKUP": str(self.directory / "backup"),
             "PASSPHRASE": str(self.directory / "passphrase"),
@@ -215,10 +223,26 @@ async def _cluster(
                 id=f"{role}-of-{name}", role=role, address=processes, model="m"
             )
             await client.put(keys.instance(name, record.id), keys.encode(record))
-        card = cluster_pb2.ModelCard(name="m", context_tokens=100, block_tokens=16)
+        limits = cluster_pb2.AdapterLimits(
+            max_rank=2,
+            slots=1,
+            modules=[cluster_pb2.LinearModules(names="q", outputs=4, inputs=3)],
+        )
+        card = cluster_pb2.ModelCard(
+            name="m", context_tokens=100, block_tokens=16, adapter_limits=limits
+        )
         await client.put(keys.model(name, "m", "v"), keys.encode(card))
         directory = tmp_path / f"backups-of-{name}"
         directory.mkdir()
+        adapter = directory / "adapter"
+        adapter.mkdir()
+        (adapter / "adapter_config.json").write_text('{"r": 2, "lora_alpha": 2}')
+        matrices = {
+            "q.lora_A.weight": np.ones((2, 3), np.float32),
+            "q.lora_B.weight": np.ones((4, 2), np.float32),
+        }
+        save_file(matrices, adapter / "adapter_model.safetensors")
+        await register(AdapterAdministration(client, name), "gone-adapter", "m", str(adapter))
         (directory / "passphrase").write_text("correct horse battery\n")
         (directory / "rules.toml").write_text(f'models = ["{tenant}"]\n')
         await back_up(client, name, directory / "backup", b"correct horse battery")

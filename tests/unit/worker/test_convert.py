@@ -16,7 +16,7 @@ from baton.request.grammar import Grammar
 from baton.settings import EngineSettings
 from baton.v1 import common_pb2
 from baton.v1.common_pb2 import RequestContext, SamplingParams
-from baton.worker.convert import adapter_digest, refused, sequence_request, work_order
+from baton.worker.convert import refused, sequence_request, work_order
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +88,8 @@ def test_what_an_engine_needs_to_know_of_a_request_reaches_it(info: EngineInfo) 
     context = RequestContext(adapter="poet", priority=common_pb2.PRIORITY_CLASS_PREMIUM)
     grammar = Grammar.of("regex", "[a-z]*")
     start = _start(context=context, sampling=SamplingParams(grammar=grammar.to_proto()))
-    request = sequence_request(start, 1, b"root", info)
-    assert request.adapter == "poet"
+    request = sequence_request(start, 1, b"root", info, adapter="poet@1")
+    assert request.adapter == "poet@1"
     assert request.sampling.grammar == grammar
     plain = sequence_request(_start(), 1, b"root", info)
     assert (plain.adapter, plain.sampling.grammar) == ("", None)
@@ -132,15 +132,6 @@ def test_an_order_that_is_none_is_refused(field: str, value: float) -> None:
     with pytest.raises(BatonError) as caught:
         work_order(_start(order=order), 1.0, 0.0)
     assert caught.value.field == f"order.{field}"
-
-
-def test_only_adapters_that_the_engine_has_are_served(info: EngineInfo) -> None:
-    info = replace(info, adapters={"poet": b"digest"})
-    assert adapter_digest(RequestContext(model="sim"), info) == b""
-    assert adapter_digest(RequestContext(model="sim", adapter="poet"), info) == b"digest"
-    with pytest.raises(BatonError, match="'cook'") as caught:
-        adapter_digest(RequestContext(model="sim", adapter="cook"), info)
-    assert (caught.value.reason, caught.value.field) == (Reason.MODEL_NOT_FOUND, "adapter")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from baton.engine.base import EngineInfo, Operators
 from baton.engine.factory import create_engine
 from baton.internal.v1 import cluster_pb2
 from baton.settings import EngineSettings, StartupError
+from baton.worker.adapters.known import KnownAdapters
 from baton.worker.records import adapter_records, check_names, operators_record
 
 
@@ -27,7 +28,9 @@ def test_a_record_says_what_an_engine_computes_with(info: EngineInfo) -> None:
 
 
 def test_a_record_names_adapters_with_their_digests(info: EngineInfo) -> None:
-    found = [(one.name, one.digest) for one in adapter_records(info)]
+    found = [
+        (one.name, one.digest) for one in adapter_records(KnownAdapters(info.adapters).current)
+    ]
     assert found == [("chat", b"C" * 16), ("sql", b"S" * 16)]
 
 

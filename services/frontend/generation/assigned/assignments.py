@@ -235,6 +235,7 @@ class WorkerAssignments:
             context=request.context,
             choice=choice,
             cache_salt=context.cache_salt,
+            adapter_digest=request.adapter_digest,
             ticket="" if placement.ticket is None else placement.ticket.name,
             prompt_token_ids=request.prompt,
             sampling=request.sampling,

@@ -1,0 +1,1 @@
+"""`baton adapters`: LoRA adapters, which workers load while they serve."""
