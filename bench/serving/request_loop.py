@@ -42,6 +42,7 @@ from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.http.protocol.connection import HttpServerConnection
 from services.frontend.models.registry import Registry
 from services.frontend.openai.handlers import Handlers
+from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.placement.placement import PlacementFinder, Routers
 from services.frontend.placement.query_times import QueryTimes
 from services.frontend.placement.router_client import PlacementReply
@@ -156,7 +157,8 @@ class Frontend:
         inference = Inference(registry, factory, waiting, suspects, threads, settings)
         handlers = Handlers(inference, settings.http, settings.limits)
         organization = OrganizationRoutes(None, settings.http)
-        table = route_table(handlers, organization, metrics=False)
+        responses = ResponsesHandlers(inference, settings.http, settings.limits)
+        table = route_table(handlers, responses, organization, metrics=False)
         app = RequestMiddleware(routed_app(table, NoAuthentication(), inference))
 
         def refuse(error: Exception) -> bytes:

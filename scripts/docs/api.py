@@ -13,6 +13,8 @@ from services.frontend.admin.routes import OrganizationRoutes
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.request.field import Field
 from services.frontend.openai.request.fields import FIELDS
+from services.frontend.openai.responses.fields import RESPONSE_FIELDS
+from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.routes import route_table
 
 PROTOS = Path(__file__).resolve().parents[2] / "protos"
@@ -46,6 +48,21 @@ This table lists which fields of OpenAI's reference (openai-python 3.54) and vLL
 the same as leaving a field out. A field that is not supported returns 400 `unsupported_parameter` with the
 alternative below. Any other field returns 400 `invalid_value`, as with OpenAI; with `http.unknown_fields`
 `ignore` it is ignored, as in vLLM.
+
+"""
+RESPONSES_TEXT = """
+### Fields of responses
+
+`/v1/responses` serves the same models as chat completions, from the same code: sampling, tools, structured output,
+reasoning, limits and usage are the same. Input and output are lists of items. Send the items of a response back as
+they came, with those that follow. Nothing is stored: `store` is false in every response, also where the request
+leaves it out, and there is no other method on a response's id.
+
+The events of a stream and the complete response come from one list of items, so ids, order and contents are the same
+in both. A stream ends with `response.completed`, `response.incomplete` or `response.failed`, and without `[DONE]`.
+Tools that cannot run here (`web_search`, `mcp`, `custom` and others) are left out of the prompt; the response names
+them in `baton.left_out`, and its head in `x-baton-left-out`. A `tool_choice` that requires one is a 400. A function in
+a `namespace` has the name `namespace.name` for the model; calls return both parts.
 
 """
 KEYS = """
@@ -133,7 +150,8 @@ _FIELD = re.compile(
 def page() -> str:
     """Return the page."""
     administration = OrganizationRoutes.__new__(OrganizationRoutes)
-    routes = route_table(Handlers.__new__(Handlers), administration, metrics=True)
+    responses = ResponsesHandlers.__new__(ResponsesHandlers)
+    routes = route_table(Handlers.__new__(Handlers), responses, administration, metrics=True)
     rows = [
         (
             code(f"{route.method} {route.path}"),
@@ -147,6 +165,8 @@ def page() -> str:
         table(("route", "scope", "description"), rows),
         FIELDS_TEXT,
         table(("field", "request", "support", "details"), map(_field_row, FIELDS)),
+        RESPONSES_TEXT,
+        table(("field", "request", "support", "details"), map(_field_row, RESPONSE_FIELDS)),
         KEYS % _refusals(),
         LIMITS,
         GRPC,

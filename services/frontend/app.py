@@ -55,6 +55,7 @@ from services.frontend.models.loader import TokenizerLoader
 from services.frontend.models.providers import ProvidedModels
 from services.frontend.models.registry import Registry
 from services.frontend.openai.handlers import Handlers
+from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.router_client import RouterClient
 from services.frontend.placement.waiting import WorkerWaitQueue
@@ -202,6 +203,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     organizations = None if watch is None else Organizations(etcd, cluster, watch, usage)
     table = route_table(
         Handlers(inference, settings.http, limits),
+        ResponsesHandlers(inference, settings.http, limits),
         OrganizationRoutes(organizations, settings.http),
         metrics=settings.public.metrics,
     )

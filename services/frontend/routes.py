@@ -8,20 +8,27 @@ from services.frontend.http.asgi import Scope
 from services.frontend.http.routes import Route, RoutedApp, RouteTable
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.openapi import OpenApi
+from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.requests.record import OPERATOR, RequestRecord
 
 
 def route_table(
-    handlers: Handlers, organization: OrganizationRoutes, *, metrics: bool
+    handlers: Handlers,
+    responses: ResponsesHandlers,
+    organization: OrganizationRoutes,
+    *,
+    metrics: bool,
 ) -> RouteTable:
     """Return every route that a frontend serves.
 
     Args:
         handlers: serve inference and health.
+        responses: serve responses.
         organization: serves administration.
         metrics: whether there is a route for metrics.
     """
     routes = handlers.routes(metrics=metrics)
+    routes += responses.routes()
     routes.append(Route("GET", "/openapi.json", OPERATOR, OpenApi(routes).serve))
     routes += organization.routes()
     return RouteTable(routes)

@@ -1,5 +1,6 @@
 """Responses: whole JSON, and server-sent events."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -7,6 +8,8 @@ import msgspec
 from baton.errors import BatonError, Reason
 from services.frontend.http.asgi import Message, Send
 from services.frontend.http.protocol.connection import Wire
+
+Header = tuple[bytes, bytes]
 
 encode = msgspec.json.encode
 
@@ -87,7 +90,8 @@ class EventStream:
     While the client has unread data, pushed events wait for `begin`.
     """
 
-    def __init__(self, wire: Wire, send: Send) -> None:
+    def __init__(self, wire: Wire, send: Send, headers: Sequence[Header] = ()) -> None:
+        self._headers = (*_EVENT_STREAM, *headers)
         self._wire = wire
         self._send = send
         self._early: list[bytes] = []
@@ -101,7 +105,7 @@ class EventStream:
             return False
         if not data:
             return bool(self._early)
-        if not self._early and self._wire.begin(self._send, _start(), data):
+        if not self._early and self._wire.begin(self._send, self._start(), data):
             self.begun = True
             return False
         self._early.append(data)
@@ -110,7 +114,7 @@ class EventStream:
     async def begin(self) -> None:
         """Begin the response with the events pushed so far."""
         if not self.begun:
-            await self._send(_start())
+            await self._send(self._start())
             self.begun = True
             if self._early:
                 self._wire.write_piece(b"".join(self._early))
@@ -120,9 +124,8 @@ class EventStream:
         await self.begin()
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
-
-def _start() -> Message:
-    return {"type": "http.response.start", "status": 200, "headers": _EVENT_STREAM}
+    def _start(self) -> Message:
+        return {"type": "http.response.start", "status": 200, "headers": list(self._headers)}
 
 
 def error_event(error: BatonError) -> bytes:

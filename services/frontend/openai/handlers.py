@@ -7,21 +7,18 @@ from urllib.parse import parse_qs
 
 from baton import __version__
 from baton.settings import FrontendLimits, HttpSettings
-from baton.telemetry.context import request_id
 from baton.telemetry.metrics import render
 from baton.tenancy.records.aliases import ModelAlias
 from baton.tenancy.records.auto import AUTO
 from baton.tenancy.records.tenants import Scope as KeyScope
-from services.frontend.generation.admission import stopping
 from services.frontend.generation.inference import Inference
 from services.frontend.http.asgi import Receive, Scope, Send
-from services.frontend.http.body import header, read_json
 from services.frontend.http.disconnect import WhileConnected
 from services.frontend.http.protocol.connection import connection_of
 from services.frontend.http.responses import send_bytes, send_json
 from services.frontend.http.routes import Route
-from services.frontend.http.values import check_values
 from services.frontend.models.model import ResolvedModel, ServedModel
+from services.frontend.openai.body import names_of, read_body
 from services.frontend.openai.multi_prompt import GenerationBatch
 from services.frontend.openai.request.decode import (
     read_chat,
@@ -30,8 +27,6 @@ from services.frontend.openai.request.decode import (
     read_tokenize,
 )
 from services.frontend.openai.request.parse import (
-    EXECUTION_HEADER,
-    RequestNames,
     chat_request,
     completion_requests,
     tokenized,
@@ -63,13 +58,13 @@ class Handlers:
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond to a conversation, as one body or as server-sent events."""
         body = read_chat(await self._read(scope, receive), unknown=self._unknown)
-        requests = [chat_request(body, _names(scope), self._limits.max_messages)]
+        requests = [chat_request(body, names_of(scope), self._limits.max_messages)]
         await self._complete(body, requests, scope, send)
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Continue prompts, as one body or as server-sent events."""
         body = read_completion(await self._read(scope, receive), unknown=self._unknown)
-        requests = completion_requests(body, _names(scope), self._limits.max_outputs)
+        requests = completion_requests(body, names_of(scope), self._limits.max_outputs)
         await self._complete(body, requests, scope, send)
 
     async def tokenize(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -182,13 +177,7 @@ class Handlers:
         return found
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
-        settings = self._settings
-        limit, seconds = settings.max_body_bytes, settings.body_timeout_seconds
-        data = await read_json(scope, receive, limit, seconds)
-        if connection_of(scope).late:
-            raise stopping()
-        check_values(data, self._limits.max_body_values)
-        return data
+        return await read_body(scope, receive, self._settings, self._limits)
 
     async def _complete(
         self,
@@ -215,10 +204,6 @@ class Handlers:
                 await answer_whole(batch, whole, wire, send)
         finally:
             batch.close()
-
-
-def _names(scope: Scope) -> RequestNames:
-    return RequestNames(request_id.get(), header(scope, EXECUTION_HEADER))
 
 
 def _model(model: ServedModel, adapter: str) -> dict[str, Any]:

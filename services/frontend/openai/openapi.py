@@ -11,9 +11,11 @@ from baton.sampling import PARAMETERS, Limits
 from services.frontend.http.asgi import Receive, Scope, Send
 from services.frontend.http.responses import encode, send_bytes
 from services.frontend.http.routes import Route
-from services.frontend.openai.request.field import Body, Treatment
-from services.frontend.openai.request.fields import FIELDS
+from services.frontend.openai.request.field import Body, Field, Treatment
+from services.frontend.openai.request.fields import fields_of
 from services.frontend.openai.request.schema import CHAT, COMPLETION, DetokenizeBody, TokenizeBody
+from services.frontend.openai.responses.fields import RESPONSE_FIELDS
+from services.frontend.openai.responses.schema import RESPONSE
 
 _REF = "#/components/schemas/{name}"
 _COMPLETION = msgspec.defstruct(
@@ -26,6 +28,8 @@ _COMPLETION = msgspec.defstruct(
 _BODIES: Mapping[str, type] = {
     "/v1/chat/completions": CHAT,
     "/v1/completions": _COMPLETION,
+    "/v1/responses": RESPONSE,
+    "/v1/responses/input_tokens": RESPONSE,
     "/v1/tokenize": TokenizeBody,
     "/tokenize": TokenizeBody,
     "/v1/detokenize": DetokenizeBody,
@@ -77,8 +81,12 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of these routes."""
     refs, schemas = msgspec.json.schema_components(tuple(_BODIES.values()), ref_template=_REF)
     schemas[COMPLETION.__name__]["properties"]["prompt"] = dict(_PROMPT)
-    for body, kind in ((CHAT, Body.CHAT), (COMPLETION, Body.COMPLETION)):
-        _describe(schemas[body.__name__]["properties"], kind)
+    for body, fields in (
+        (CHAT, fields_of(Body.CHAT)),
+        (COMPLETION, fields_of(Body.COMPLETION)),
+        (RESPONSE, RESPONSE_FIELDS),
+    ):
+        _describe(schemas[body.__name__]["properties"], fields)
     schemas["Error"] = _ERROR
     error = {"$ref": _REF.format(name="Error")}
     of_path = dict(zip(_BODIES, refs, strict=True))
@@ -117,12 +125,11 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
     }
 
 
-def _describe(properties: dict[str, dict[str, Any]], body: Body) -> None:
+def _describe(properties: dict[str, dict[str, Any]], fields: Iterable[Field]) -> None:
     """Add descriptions from the table of fields and the limits of parameters."""
-    for field in FIELDS:
-        if field.belongs_to(body):
-            what = "" if field.treatment is Treatment.SERVED else f"{field.treatment.value}: "
-            properties[field.name]["description"] = what + field.note
+    for field in fields:
+        what = "" if field.treatment is Treatment.SERVED else f"{field.treatment.value}: "
+        properties[field.name]["description"] = what + field.note
     for each in PARAMETERS:
         if each.name in properties and each.limits.items is None:
             properties[each.name] |= _bounds(each.limits)

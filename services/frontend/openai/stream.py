@@ -1,6 +1,7 @@
 """Runs a completion for an HTTP client: whole, or as a stream of events."""
 
 import asyncio
+from typing import Any, Protocol
 
 from baton.errors import BatonError, Reason
 from baton.request.stream_events import Event
@@ -8,15 +9,42 @@ from baton.telemetry.logs import get_logger
 from services.frontend.http.asgi import Send
 from services.frontend.http.disconnect import WhileConnected
 from services.frontend.http.protocol.connection import Wire
-from services.frontend.http.responses import KEEP_ALIVE, EventStream, error_event, send_json
+from services.frontend.http.responses import KEEP_ALIVE, EventStream, send_json
 from services.frontend.openai.multi_prompt import GenerationBatch
-from services.frontend.openai.response.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.requests import record
 
 log = get_logger(__name__)
 
 
-async def answer_whole(batch: GenerationBatch, whole: WholeEncoder, wire: Wire, send: Send) -> None:
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+class BodyEncoder(Protocol):
+    """Collects the events of all prompts of a body into one response."""
+
+    def take(self, prompt: int, event: Event) -> object:
+        """Add an event of a prompt, by its index."""
+
+    def body(self) -> dict[str, Any]:
+        """Return the response for all events so far."""
+
+
+class EventEncoder(Protocol):
+    """Encodes the events of all prompts of a body as server-sent events, one by one."""
+
+    def take(self, prompt: int, event: Event) -> bytes:
+        """Return what an event of a prompt, by its index, is for the client; may be empty."""
+
+    def end(self) -> bytes:
+        """Return the last events of a stream."""
+
+    def failed(self, error: BatonError) -> bytes:
+        """Return the last events of a stream that failed after it began."""
+
+
+async def answer_whole(
+    batch: GenerationBatch, whole: BodyEncoder, wire: Wire, send: Send, headers: Headers = ()
+) -> None:
     """Run the requests to their ends and send one response.
 
     Raises:
@@ -34,15 +62,16 @@ async def answer_whole(batch: GenerationBatch, whole: WholeEncoder, wire: Wire, 
 
     async with WhileConnected(wire):
         await batch.run(take, go_on)
-    await send_json(send, whole.body())
+    await send_json(send, whole.body(), headers=headers)
 
 
 async def answer_stream(
     batch: GenerationBatch,
-    chunks: ChunkEncoder,
+    chunks: EventEncoder,
     wire: Wire,
     send: Send,
     keep_alive_seconds: float,
+    headers: Headers = (),
 ) -> None:
     """Send events as they happen. An error after the first one becomes the last event.
 
@@ -52,12 +81,13 @@ async def answer_stream(
         wire: the client's connection.
         send: begins and ends the response.
         keep_alive_seconds: a comment is sent after this time without an event.
+        headers: of the response, besides those of a stream.
 
     Raises:
         BatonError: a request failed before anything was sent.
         ClientGoneError: the client disconnected.
     """
-    stream = EventStream(wire, send)
+    stream = EventStream(wire, send, headers)
     idle = _Idle(stream, batch, keep_alive_seconds)
     now = asyncio.get_running_loop().time
 
@@ -79,22 +109,22 @@ async def answer_stream(
             except BatonError as error:
                 if not stream.begun:
                     raise
-                last = _last_event(error)
+                last = _last_events(chunks, error)
             except Exception:
                 if not stream.begun:
                     raise
                 log.exception("http.stream.failed")
-                last = _last_event(BatonError(Reason.INTERNAL, "internal error"))
+                last = _last_events(chunks, BatonError(Reason.INTERNAL, "internal error"))
     finally:
         idle.stop()
         wire.on_pause = wire.on_resume = None
     await stream.end(last)
 
 
-def _last_event(error: BatonError) -> bytes:
-    """Record an error that comes after the response's status, and return its event."""
+def _last_events(chunks: EventEncoder, error: BatonError) -> bytes:
+    """Record an error that comes after the response's status, and return its events."""
     record.current().error = error
-    return error_event(error)
+    return chunks.failed(error)
 
 
 class _Idle:

@@ -40,6 +40,8 @@ class ToolUse:
     """Whether an output may have more than one call."""
     functions: bool = False
     """Whether the client uses OpenAI's older API, which calls them functions."""
+    places: tuple[str, ...] = ()
+    """The client's names of the tools' functions; empty: those of chat completions."""
 
     @property
     def field(self) -> str:
@@ -53,6 +55,8 @@ class ToolUse:
 
     def field_of(self, index: int) -> str:
         """Return the client's name for a tool's function."""
+        if self.places:
+            return self.places[index]
         return f"{self.field}[{index}]" + ("" if self.functions else ".function")
 
     @property

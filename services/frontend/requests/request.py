@@ -36,9 +36,10 @@ class TokenPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    field: ClassVar = "messages"
     messages: Sequence[ChatMessage]
     options: TemplateOptions = PLAIN
+    field: str = "messages"
+    """The field of the request that errors name."""
 
     @property
     def pictures(self) -> list[PictureUrl]:

@@ -1,15 +1,19 @@
 """The second pass over a body: refuse fields that are not supported, and those that do not go
 together. The validator of `requests` checks values."""
 
+from collections.abc import Iterable
+
+import msgspec
+
 from baton.errors import invalid_field
-from services.frontend.openai.request.field import Body, Treatment
-from services.frontend.openai.request.schema import ChatBody, CompletionBody, unserved
+from services.frontend.openai.request.field import Body, Field
+from services.frontend.openai.request.fields import fields_of
+from services.frontend.openai.request.schema import ChatBody, CompletionBody
+from services.frontend.openai.request.shape import refused
 from services.frontend.requests.refusals import unsupported
 
-_REFUSED = {
-    body: [each for each in unserved(body) if each.treatment is Treatment.REFUSED]
-    for body in (Body.CHAT, Body.COMPLETION)
-}
+_CHAT = refused(fields_of(Body.CHAT))
+_COMPLETION = refused(fields_of(Body.COMPLETION))
 
 
 def check_chat(body: ChatBody) -> None:
@@ -19,7 +23,7 @@ def check_chat(body: ChatBody) -> None:
         BatonError: UNSUPPORTED_PARAMETER, a field is not served and asks for something;
             INVALID_FIELD, one does not go with another.
     """
-    _refuse_unsupported(body, Body.CHAT)
+    refuse_unsupported(body, _CHAT)
     if body.top_logprobs and not body.logprobs:
         raise invalid_field("top_logprobs", "requires logprobs to be true")
     _check_stream(body)
@@ -27,7 +31,7 @@ def check_chat(body: ChatBody) -> None:
 
 def check_completion(body: CompletionBody) -> None:
     """Check the fields of a text completion; errors as of `check_chat`."""
-    _refuse_unsupported(body, Body.COMPLETION)
+    refuse_unsupported(body, _COMPLETION)
     _check_stream(body)
     n = 1 if body.n is None else body.n
     if not body.best_of or body.best_of == n:
@@ -41,9 +45,17 @@ def check_completion(body: CompletionBody) -> None:
         )
 
 
-def _refuse_unsupported(body: ChatBody | CompletionBody, kind: Body) -> None:
-    """Refuse fields that are not served, by name, unless they ask for nothing."""
-    for field in _REFUSED[kind]:
+def refuse_unsupported(body: msgspec.Struct, fields: Iterable[Field]) -> None:
+    """Refuse fields, by name, unless they ask for nothing.
+
+    Args:
+        body: what was sent.
+        fields: those that are not supported.
+
+    Raises:
+        BatonError: UNSUPPORTED_PARAMETER.
+    """
+    for field in fields:
         value = getattr(body, field.name)
         if value is not None and value not in field.nothing:
             raise unsupported(field.name, why=field.note)

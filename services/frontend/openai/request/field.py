@@ -19,6 +19,7 @@ class Body(Enum):
     CHAT = "chat"
     COMPLETION = "completions"
     BOTH = "both"
+    RESPONSES = "responses"
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,3 +233,8 @@ FIELDS = (
     Field("return_mm_kwargs", _BOTH, _REFUSED, f"{_NO_MEDIA}; omit it", (False,)),
 )
 """In the order of docs/api.md."""
+
+
+def fields_of(body: Body) -> list[Field]:
+    """Return the fields of a kind of completion."""
+    return [each for each in FIELDS if each.belongs_to(body)]

@@ -10,7 +10,7 @@ from baton.request.grammar import Grammar
 from services.frontend.openai.request.schema import Common
 from services.frontend.requests.refusals import unsupported
 
-_JSON_OBJECT = Grammar.of("json_schema", '{"type":"object"}')
+JSON_OBJECT = Grammar.of("json_schema", '{"type":"object"}')
 _GUIDED = {
     "guided_json": "json",
     "guided_regex": "regex",
@@ -52,11 +52,11 @@ def read_form(body: Common) -> Form:
                 "structured_outputs", f"set exactly one of {', '.join(_KINDS[:-1])}"
             )
         ((kind, value),) = asked.items()
-        found["structured_outputs"] = _form(f"structured_outputs.{kind}", kind, value)
+        found["structured_outputs"] = form_of(f"structured_outputs.{kind}", kind, value)
     for field, kind in _GUIDED.items():
         value = getattr(body, field)
         if value not in (None, "", []):
-            found[field] = _form(field, kind, value)
+            found[field] = form_of(field, kind, value)
     if len(found) > 1:
         raise invalid_field(list(found)[1], f"cannot be combined with {next(iter(found))}")
     for field, grammar in found.items():
@@ -78,28 +78,33 @@ def _response_format(asked: dict[str, Any] | None) -> Grammar | None:
         case "text":
             return None
         case "json_object":
-            return _JSON_OBJECT
+            return JSON_OBJECT
         case "json_schema":
             inner = (asked or {}).get("json_schema")
             if not isinstance(inner, dict):
                 raise invalid_field("response_format.json_schema", "must be an object")
             schema = inner.get("schema")
             if schema is None:
-                return _JSON_OBJECT
-            return _form("response_format.json_schema.schema", "json", schema)
+                return JSON_OBJECT
+            return form_of("response_format.json_schema.schema", "json", schema)
         case str() as kind:
             raise unsupported("response_format.type", why=f"{kind[:64]!r}; use {_FORMATS}")
     raise invalid_field("response_format.type", f"must be {_FORMATS}")
 
 
-def _form(field: str, kind: str, value: Any) -> Grammar:
+def form_of(field: str, kind: str, value: Any) -> Grammar:
+    """Return the grammar of a form of a kind of `structured_outputs`.
+
+    Raises:
+        BatonError: its value has a wrong type, or is not supported.
+    """
     match kind, value:
         case "json", dict() | bool():
             return Grammar.of("json_schema", msgspec.json.encode(value).decode())
         case "json", str():
             return Grammar.of("json_schema", value)
         case "json_object", True:
-            return _JSON_OBJECT
+            return JSON_OBJECT
         case "regex", str():
             return Grammar.of("regex", value)
         case "choice", list() if value and all(isinstance(one, str) for one in value):

@@ -4,13 +4,14 @@ Types are checked here, values by the validator. Defaults are those of the OpenA
 `null` is as if it were not there. What becomes of every other field stands in `fields`.
 """
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from baton.sampling import PARAMETERS
-from services.frontend.openai.request.field import Body, Field, Treatment
-from services.frontend.openai.request.fields import FIELDS, OTHER_SHAPE
+from services.frontend.openai.request.field import Body
+from services.frontend.openai.request.fields import OTHER_SHAPE, fields_of
+from services.frontend.openai.request.shape import strict, with_others
 
 
 class StreamOptions(msgspec.Struct):
@@ -53,10 +54,10 @@ class MessageBody(msgspec.Struct):
 
 
 if TYPE_CHECKING:
-    _Parameters = msgspec.Struct
+    SharedParameters = msgspec.Struct
 else:
-    _Parameters = msgspec.defstruct(
-        "_Parameters",
+    SharedParameters = msgspec.defstruct(
+        "SharedParameters",
         [
             (each.name, each.type | None, None)
             for each in PARAMETERS
@@ -67,7 +68,7 @@ else:
     """The parameters of `baton.sampling` that bodies have in the same shape."""
 
 
-class Common(_Parameters, kw_only=True):
+class Common(SharedParameters, kw_only=True):
     """What chat and text completions share."""
 
     model: str | None = None
@@ -148,33 +149,9 @@ class DetokenizeBody(msgspec.Struct, kw_only=True):
     tokens: list[int] = []
 
 
-B = TypeVar("B", ChatBody, CompletionBody)
-
-
-def unserved(body: Body) -> list[Field]:
-    """Return the fields of a body that are ignored or not supported."""
-    return [
-        each for each in FIELDS if each.treatment is not Treatment.SERVED and each.belongs_to(body)
-    ]
-
-
-def _with_others(base: type[B], body: Body) -> type[B]:
-    """Return the body with the fields that are not served, of any type."""
-    fields = [(each.name, Any, None) for each in unserved(body)]
-    made = msgspec.defstruct(base.__name__, fields, bases=(base,), kw_only=True)
-    return cast("type[B]", made)
-
-
-def _strict(base: type[B]) -> type[B]:
-    """Return the body that has no field besides."""
-    name = base.__name__
-    made = msgspec.defstruct(name, [], bases=(base,), kw_only=True, forbid_unknown_fields=True)
-    return cast("type[B]", made)
-
-
-ANY_CHAT = _with_others(ChatBody, Body.CHAT)
+ANY_CHAT = with_others(ChatBody, fields_of(Body.CHAT))
 """A chat completion with all fields of the table, and any others."""
-ANY_COMPLETION = _with_others(CompletionBody, Body.COMPLETION)
-CHAT = _strict(ANY_CHAT)
+ANY_COMPLETION = with_others(CompletionBody, fields_of(Body.COMPLETION))
+CHAT = strict(ANY_CHAT)
 """A chat completion with fields of the table only."""
-COMPLETION = _strict(ANY_COMPLETION)
+COMPLETION = strict(ANY_COMPLETION)

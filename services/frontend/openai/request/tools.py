@@ -44,18 +44,22 @@ def read_tools(tools: Sequence[Any]) -> tuple[ToolDefinition, ...]:
 
 def _functions(functions: Sequence[Any]) -> tuple[ToolDefinition, ...]:
     check_count("functions", len(functions), MAX_TOOLS)
-    return tuple(_named(f"functions[{index}]", each) for index, each in enumerate(functions))
+    return tuple(named_tool(f"functions[{index}]", each) for index, each in enumerate(functions))
 
 
 def _tool(where: str, tool: Any) -> ToolDefinition:
     if not isinstance(tool, dict) or tool.get("type", _FUNCTION) != _FUNCTION:
         kind = tool.get("type") if isinstance(tool, dict) else ""
         raise not_a_function(f"{where}.type", kind)
-    return _named(f"{where}.function", tool.get(_FUNCTION))
+    return named_tool(f"{where}.function", tool.get(_FUNCTION))
 
 
-def _named(where: str, function: Any) -> ToolDefinition:
-    """Return the tool that a function is, OpenAI's object; `where` is its field."""
+def named_tool(where: str, function: Any) -> ToolDefinition:
+    """Return the tool that a function is, OpenAI's object; `where` is its field.
+
+    Raises:
+        BatonError: INVALID_FIELD: it has no name, or its schema is none.
+    """
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise invalid_field(where, "must be an object with a name")
     parameters, strict = function.get("parameters"), function.get("strict")

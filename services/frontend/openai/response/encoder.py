@@ -6,6 +6,7 @@ Choices are numbered across all prompts of a body: prompt by prompt, n each.
 from collections.abc import Sequence
 from typing import Any
 
+from baton.errors import BatonError
 from baton.request.stream_events import (
     CallBegun,
     ChoiceFinished,
@@ -15,7 +16,7 @@ from baton.request.stream_events import (
     PromptLogprobs,
     TokenLogprob,
 )
-from services.frontend.http.responses import DONE, encode_line
+from services.frontend.http.responses import DONE, encode_line, error_event
 from services.frontend.openai.response.logprobs import Logprobs, prompt_logprobs
 from services.frontend.openai.response.options import ResponseOptions
 from services.frontend.openai.response.parts import AnswerParts, deltas_of, reason_of
@@ -230,6 +231,10 @@ class ChunkEncoder:
         if not self._options.usage:
             return DONE
         return self._head + b'],"usage":' + encode_line(self._usage.body()) + b"}\n\n" + DONE
+
+    def failed(self, error: BatonError) -> bytes:
+        """Return the last event of a stream that failed after it began."""
+        return error_event(error)
 
     def _opening(self, index: int, *, text: bool = True) -> bytes:
         """Return the chunk that precedes all others of a choice, if there is one.

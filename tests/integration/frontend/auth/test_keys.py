@@ -20,6 +20,7 @@ from baton.tenancy.records.tenants import Tier
 from baton.v1 import common_pb2, inference_pb2
 from services.frontend.admin.routes import OrganizationRoutes
 from services.frontend.openai.handlers import Handlers
+from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.routes import route_table
 from tests.integration.frontend.auth.conftest import Keys, bearer
 from tests.support.clock import DEADLINE_SECONDS, within
@@ -205,7 +206,10 @@ async def test_a_key_is_held_to_its_models(keys: Keys) -> None:
 
 async def test_nothing_but_health_is_answered_without_a_key(keys: Keys) -> None:
     table = route_table(
-        Handlers.__new__(Handlers), OrganizationRoutes.__new__(OrganizationRoutes), metrics=True
+        Handlers.__new__(Handlers),
+        ResponsesHandlers.__new__(ResponsesHandlers),
+        OrganizationRoutes.__new__(OrganizationRoutes),
+        metrics=True,
     )
     async with httpx.AsyncClient(base_url=keys.stage.http_url) as client:
         answers = {

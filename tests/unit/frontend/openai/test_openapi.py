@@ -11,12 +11,16 @@ from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.openapi import document
 from services.frontend.openai.request.field import Body
 from services.frontend.openai.request.fields import FIELDS
+from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.routes import route_table
 
 
 def made() -> dict[str, Any]:
     routes = route_table(
-        Handlers.__new__(Handlers), OrganizationRoutes.__new__(OrganizationRoutes), metrics=True
+        Handlers.__new__(Handlers),
+        ResponsesHandlers.__new__(ResponsesHandlers),
+        OrganizationRoutes.__new__(OrganizationRoutes),
+        metrics=True,
     )
     encoded = msgspec.json.encode(document(routes))
     found: dict[str, Any] = json.loads(encoded)

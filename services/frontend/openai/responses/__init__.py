@@ -1,0 +1,1 @@
+"""OpenAI's Responses: input and output are lists of items."""

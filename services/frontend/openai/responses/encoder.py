@@ -1,0 +1,217 @@
+"""A response in JSON: whole, and as the events of a stream."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from baton.errors import BatonError
+from baton.request.stream_events import (
+    ChoiceFinished,
+    Delta,
+    Event,
+    Finished,
+    FinishReason,
+    Reasoning,
+    Started,
+    Text,
+    Usage,
+)
+from services.frontend.http.responses import encode_line
+from services.frontend.openai.response.logprobs import ChatLogprobs
+from services.frontend.openai.responses.output import (
+    COMPLETED,
+    IN_PROGRESS,
+    INCOMPLETE,
+    ItemEvent,
+    MessageItem,
+    OutputItems,
+)
+from services.frontend.openai.responses.parse import ResponseRequest
+from services.frontend.requests.request import ResolvedRequest
+
+_FAILED = "failed"
+_REASONS = {
+    FinishReason.LENGTH: "max_output_tokens",
+    FinishReason.CONTENT_FILTER: "content_filter",
+}
+"""Why a response is incomplete."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseName:
+    """What a response is called."""
+
+    suffix: str
+    """Of its id, and of those of its items."""
+    created: int
+    """Seconds since the Unix epoch."""
+
+    @property
+    def id(self) -> str:
+        return f"resp_{self.suffix}"
+
+
+class ResponseEncoder:
+    """Collects the events of a request, and encodes them.
+
+    A delta of plain text, by far the most frequent event, is two pieces of bytes around its encoded
+    text.
+    """
+
+    def __init__(
+        self, name: ResponseName, asked: ResponseRequest, resolved: ResolvedRequest
+    ) -> None:
+        self._streams = bool(asked.body.stream)
+        self._name = name
+        self._asked = asked
+        self._resolved = resolved
+        self._items = OutputItems(name.suffix, asked.tools.names)
+        self._status = IN_PROGRESS
+        self._completed: int | None = None
+        self._usage: Usage | None = None
+        self._reasoning_tokens = 0
+        self._reason: FinishReason | None = None
+        self._error: BatonError | None = None
+        self._number = 0
+        self._logprobs: ChatLogprobs | None = None
+        if asked.generation.sampling.logprobs is not None:
+            self._logprobs = ChatLogprobs(resolved)
+        self._text_head = b""
+        self._head_of: MessageItem | None = None
+        """The message that `_text_head` is for."""
+
+    def take(self, prompt: int, event: Event) -> bytes:
+        """Add an event, and return the events of it; may be empty. There is one prompt."""
+        del prompt
+        if type(event) is Delta:
+            if not event.parts and self._logprobs is None:
+                return self._plain(event.text) if event.text else b""
+            return self._encode(self._items.take(*self._parts(event)))
+        return self._other(event)
+
+    def end(self) -> bytes:
+        """Return the last event of a response that ended."""
+        return self._encode([(f"response.{self._status}", {"response": self.body()})])
+
+    def failed(self, error: BatonError) -> bytes:
+        """Return the last events of a response that failed after it began."""
+        events = self._items.end(INCOMPLETE)
+        self._status, self._error = _FAILED, error
+        return self._encode([*events, ("response.failed", {"response": self.body()})])
+
+    def body(self) -> dict[str, Any]:
+        """Return the response as it is so far."""
+        body, sampling, tools = self._asked.body, self._resolved.sampling, self._asked.tools
+        error = self._error
+        reasoning, text = body.reasoning, body.text
+        told: dict[str, Any] = {"left_out": list(tools.left_out)}
+        if not self._resolved.exact_continuation:
+            told["exact_continuation"] = False
+        return {
+            "id": self._name.id,
+            "object": "response",
+            "created_at": self._name.created,
+            "status": self._status,
+            "background": False,
+            "completed_at": self._completed,
+            "error": None if error is None else {"code": _code(error), "message": error.message},
+            "incomplete_details": self._incomplete(),
+            "instructions": body.instructions,
+            "max_output_tokens": body.max_output_tokens,
+            "metadata": body.metadata or {},
+            "model": self._resolved.named,
+            "output": self._items.body(),
+            "parallel_tool_calls": body.parallel_tool_calls is not False,
+            "previous_response_id": None,
+            "reasoning": {"effort": None if reasoning is None else reasoning.effort},
+            "store": False,
+            "temperature": sampling.temperature,
+            "text": {"format": (text.format if text is not None else None) or {"type": "text"}},
+            "tool_choice": body.tool_choice or "auto",
+            "tools": body.tools or [],
+            "top_logprobs": body.top_logprobs or 0,
+            "top_p": sampling.top_p,
+            "truncation": "disabled",
+            "usage": None if self._usage is None else self._usage_body(self._usage),
+            "baton": told,
+        }
+
+    def _other(self, event: Event) -> bytes:
+        match event:
+            case Started():
+                begun = {"response": self.body()}
+                return self._encode(
+                    [("response.created", begun), ("response.in_progress", dict(begun))]
+                )
+            case ChoiceFinished():
+                self._reason = event.reason
+                cut = event.reason in _REASONS
+                return self._encode(self._items.end(INCOMPLETE if cut else COMPLETED))
+            case Finished():
+                self._usage = event.usage
+                self._status = INCOMPLETE if self._reason in _REASONS else COMPLETED
+                self._completed = int(time.time()) if self._status == COMPLETED else None
+        return b""
+
+    def _plain(self, text: str) -> bytes:
+        item = self._items.open
+        if type(item) is not MessageItem or not self._streams:
+            return self._encode(self._items.take((Text(text),)))
+        if item is not self._head_of:
+            self._head_of, self._text_head = item, _text_head(item)
+        item.texts.append(text)
+        tail = b',"sequence_number":%d}\n\n' % self._number
+        self._number += 1
+        return self._text_head + encode_line(text) + tail
+
+    def _parts(self, delta: Delta) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Return the parts of a delta, and the log probabilities of its tokens."""
+        parts = delta.parts or ((Text(delta.text),) if delta.text or delta.logprobs else ())
+        if parts and all(type(part) is Reasoning for part in parts):
+            self._reasoning_tokens += len(delta.token_ids)
+        if self._logprobs is None:
+            return parts, ()
+        return parts, self._logprobs.take(delta.token_ids, delta.logprobs)["content"]
+
+    def _encode(self, events: Sequence[ItemEvent]) -> bytes:
+        if not self._streams:
+            return b""
+        encoded = []
+        for kind, fields in events:
+            data = {"type": kind, "sequence_number": self._number, **fields}
+            encoded.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), encode_line(data)))
+            self._number += 1
+        return b"".join(encoded)
+
+    def _incomplete(self) -> dict[str, str] | None:
+        if self._status != INCOMPLETE or self._reason is None:
+            return None
+        return {"reason": _REASONS[self._reason]}
+
+    def _usage_body(self, usage: Usage) -> dict[str, Any]:
+        prompt, output = usage.prompt_tokens, usage.output_tokens
+        written = prompt - usage.cached_tokens
+        return {
+            "input_tokens": prompt,
+            "input_tokens_details": {
+                "cached_tokens": usage.cached_tokens,
+                "cache_write_tokens": written,
+            },
+            "output_tokens": output,
+            "output_tokens_details": {"reasoning_tokens": self._reasoning_tokens},
+            "total_tokens": prompt + output,
+        }
+
+
+def _text_head(item: MessageItem) -> bytes:
+    """Return what precedes the text in the event of a delta."""
+    return (
+        b"event: response.output_text.delta\n"
+        b'data: {"type":"response.output_text.delta","item_id":%b,"output_index":%d,'
+        b'"content_index":0,"logprobs":[],"delta":' % (encode_line(item.id), item.at)
+    )
+
+
+def _code(error: BatonError) -> str:
+    return error.reason.openai_code or "server_error"

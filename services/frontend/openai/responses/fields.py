@@ -1,0 +1,100 @@
+"""The fields of a response's body, and which of them are supported, as in `request.fields`."""
+
+from baton.sampling import PARAMETERS
+from services.frontend.openai.request.field import Body, Field, Treatment
+from services.frontend.openai.request.fields import OTHER_SHAPE
+
+_BODY = Body.RESPONSES
+_SERVED, _IGNORED, _REFUSED = Treatment.SERVED, Treatment.IGNORED, Treatment.REFUSED
+_STATELESS = "nothing is stored"
+
+RESPONSE_FIELDS = (
+    Field("model", _BODY, _SERVED, "a model or an adapter"),
+    Field(
+        "input",
+        _BODY,
+        _SERVED,
+        "a text, or items: messages (text, and pictures as data URLs), reasoning, calls of "
+        "functions and their outputs, as responses have them",
+    ),
+    Field("instructions", _BODY, _SERVED, "a message of the system before the input"),
+    Field("stream", _BODY, _SERVED, "server-sent events"),
+    Field("max_output_tokens", _BODY, _SERVED, "unset: up to the context's end"),
+    Field("stop", _BODY, _SERVED, "at most 4; not OpenAI's"),
+    *(
+        Field(each.name, _BODY, _SERVED, each.note)
+        for each in PARAMETERS
+        if each.name not in OTHER_SHAPE
+    ),
+    Field("top_logprobs", _BODY, _SERVED, "0 to 20; or `include` `message.output_text.logprobs`"),
+    Field(
+        "include",
+        _BODY,
+        _SERVED,
+        "`message.output_text.logprobs`; reasoning is in the output as text, and what other "
+        "values name is made by tools that are left out",
+    ),
+    Field(
+        "tools",
+        _BODY,
+        _SERVED,
+        "functions, also in namespaces, at most 128; tools of other types are left out, and named "
+        "in `baton.left_out` and in the header `x-baton-left-out`",
+    ),
+    Field(
+        "tool_choice", _BODY, _SERVED, "`none`, `auto`, `required`, a function, or `allowed_tools`"
+    ),
+    Field("parallel_tool_calls", _BODY, _SERVED, "false: at most one call"),
+    Field(
+        "text",
+        _BODY,
+        _SERVED,
+        "`format`: `text`, `json_object` or `json_schema`; without `strict: true`, unsupported "
+        "keywords of the schema are ignored",
+    ),
+    Field(
+        "reasoning",
+        _BODY,
+        _SERVED,
+        "`effort`: a variable of the chat template; also sets `enable_thinking`: false for "
+        "`none`, otherwise true. Reasoning is returned as it is, not as a summary",
+    ),
+    Field("metadata", _BODY, _SERVED, "returned with the response"),
+    Field("chat_template_kwargs", _BODY, _SERVED, "variables of the chat template; not OpenAI's"),
+    Field(
+        "ttft_target_seconds",
+        _BODY,
+        _SERVED,
+        "target for the time to first token; 0: none; Baton only",
+    ),
+    Field(
+        "timeout_seconds",
+        _BODY,
+        _SERVED,
+        "deadline of the whole response; 0: `limits.default_deadline_seconds`; Baton only",
+    ),
+    Field("tenant", _BODY, _SERVED, "must be the API key's tenant; Baton only"),
+    # Fields that cannot change the output.
+    Field("user", _BODY, _IGNORED, "the API key identifies the caller"),
+    Field("safety_identifier", _BODY, _IGNORED, "the API key identifies the caller"),
+    Field("client_metadata", _BODY, _IGNORED, "nothing reads it"),
+    Field("service_tier", _BODY, _IGNORED, "the API key determines the tier"),
+    Field("prompt_cache_key", _BODY, _IGNORED, "the prefix cache matches tokens"),
+    Field("prompt_cache_options", _BODY, _IGNORED, "the prefix cache matches tokens"),
+    Field("prompt_cache_retention", _BODY, _IGNORED, "the operator sets how long KV is kept"),
+    Field("stream_options", _BODY, _IGNORED, "events are not padded, and the last one has usage"),
+    Field("max_tool_calls", _BODY, _IGNORED, "it limits tools that the server runs; none does"),
+    Field("background_options", _BODY, _IGNORED, "they only apply to `background`"),
+    Field("access_programs", _BODY, _IGNORED, "there are none"),
+    Field("image", _BODY, _IGNORED, "how a model sees a picture is fixed"),
+    # Fields that would change the output, or promise something that Baton does not do.
+    Field("store", _BODY, _REFUSED, f"{_STATELESS}; send false, or omit it", (False,)),
+    Field("background", _BODY, _REFUSED, f"{_STATELESS}; use stream", (False,)),
+    Field("previous_response_id", _BODY, _REFUSED, f"{_STATELESS}; send all items as input", ("",)),
+    Field("conversation", _BODY, _REFUSED, f"{_STATELESS}; send all items as input"),
+    Field("prompt", _BODY, _REFUSED, f"{_STATELESS}; send its text as instructions"),
+    Field("truncation", _BODY, _REFUSED, "shorten the input", ("disabled",)),
+    Field("context_management", _BODY, _REFUSED, "shorten the input", ([],)),
+    Field("moderation", _BODY, _REFUSED, "nothing is moderated; omit it"),
+)
+"""In the order of docs/api.md."""

@@ -1,0 +1,188 @@
+"""The items of a response's input, as messages of a conversation."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from baton.errors import BatonError, Reason, invalid_field
+from services.frontend.openai.responses.tools import qualified
+from services.frontend.pictures.data_url import PictureUrl
+from services.frontend.requests.refusals import check_count, unsupported
+from services.frontend.text.chat_template import ChatMessage, ChatToolCall
+
+_ROLES = ("user", "assistant", "system", "developer")
+_TEXT_PARTS = frozenset({"input_text", "output_text", "text"})
+_MAX_CALLED = 256
+"""The most characters of the name in a call, which a model may have made up."""
+_KINDS = "message, reasoning, function_call or function_call_output"
+
+
+def messages_of(
+    given: str | Sequence[Any] | None, instructions: str | None, max_messages: int
+) -> list[ChatMessage]:
+    """Return the messages that instructions and an input are.
+
+    What the assistant thought, said and called in a row is one message, as chat templates have it.
+
+    Raises:
+        BatonError: the input is empty or has more items than `max_messages`, or one of them is
+            malformed, of an unknown type, or answers no call.
+    """
+    reader = _Turns()
+    if instructions:
+        reader.messages.append(ChatMessage("system", instructions))
+    if not given:
+        raise invalid_field("input", "must be a text, or a list of at least one item")
+    if isinstance(given, str):
+        reader.messages.append(ChatMessage("user", given))
+        return reader.messages
+    check_count("input", len(given) + len(reader.messages), max_messages)
+    for at, item in enumerate(given):
+        reader.add(item, f"input[{at}]")
+    reader.end_turn()
+    return reader.messages
+
+
+class _Turns:
+    """Collects messages; the assistant's turn is open until something else follows."""
+
+    def __init__(self) -> None:
+        self.messages: list[ChatMessage] = []
+        self._said: str | None = None
+        self._thought = ""
+        self._calls: list[ChatToolCall] = []
+        self._unanswered: set[str] = set()
+        self._answered: set[str] = set()
+
+    def add(self, item: Any, where: str) -> None:
+        if not isinstance(item, dict):
+            raise invalid_field(where, "must be an item: an object with a type")
+        match item.get("type", "message" if "role" in item else None):
+            case "message":
+                self._message(item, where)
+            case "reasoning":
+                if self._said is not None or self._calls:
+                    self.end_turn()
+                self._thought += _thought(item, where)
+            case "function_call":
+                self._call(item, where)
+            case "function_call_output":
+                self._output(item, where)
+            case "item_reference":
+                raise unsupported(f"{where}.type", why="nothing is stored; send the item itself")
+            case str() as kind:
+                raise unsupported(f"{where}.type", why=f"{kind[:64]!r}; use {_KINDS}")
+            case _:
+                raise invalid_field(f"{where}.type", f"must be {_KINDS}")
+
+    def end_turn(self) -> None:
+        """End the assistant's turn, if one is open."""
+        if self._said is not None or self._thought or self._calls:
+            self.messages.append(
+                ChatMessage(
+                    "assistant",
+                    self._said or "",
+                    tool_calls=self._calls,
+                    reasoning=self._thought,
+                )
+            )
+        self._said, self._thought, self._calls = None, "", []
+
+    def _message(self, item: dict[str, Any], where: str) -> None:
+        role = item.get("role")
+        if role not in _ROLES:
+            raise invalid_field(f"{where}.role", f"must be {', '.join(_ROLES)}")
+        text, parts = _content(item.get("content"), f"{where}.content")
+        if role != "assistant":
+            self.end_turn()
+            self.messages.append(ChatMessage(role, text, parts=parts))
+            return
+        if parts:
+            raise unsupported(f"{where}.content", why="only messages of users can have pictures")
+        if self._said is not None or self._calls:
+            self.end_turn()
+        self._said = text
+
+    def _call(self, item: dict[str, Any], where: str) -> None:
+        name, call_id = item.get("name"), item.get("call_id")
+        arguments, namespace = item.get("arguments"), item.get("namespace")
+        if not isinstance(name, str) or not 0 < len(name) <= _MAX_CALLED:
+            raise invalid_field(f"{where}.name", f"must have 1 to {_MAX_CALLED} characters")
+        if namespace is not None and not isinstance(namespace, str):
+            raise invalid_field(f"{where}.namespace", "must be a text")
+        if not isinstance(call_id, str) or not call_id:
+            raise invalid_field(f"{where}.call_id", "must be the id of the call")
+        if not isinstance(arguments, str):
+            raise invalid_field(f"{where}.arguments", "must be JSON as a text")
+        self._unanswered.add(call_id)
+        self._calls.append(ChatToolCall(call_id, qualified(namespace, name), arguments))
+
+    def _output(self, item: dict[str, Any], where: str) -> None:
+        call_id = item.get("call_id")
+        if not isinstance(call_id, str) or not call_id:
+            raise invalid_field(f"{where}.call_id", "must be the id of a function_call")
+        if call_id not in self._unanswered:
+            said = "answers a call that is answered already"
+            if call_id not in self._answered:
+                said = "no function_call before it has this call_id"
+            raise invalid_field(f"{where}.call_id", said)
+        self._unanswered.discard(call_id)
+        self._answered.add(call_id)
+        text, parts = _content(item.get("output"), f"{where}.output")
+        if parts:
+            raise unsupported(f"{where}.output", why="only messages of users can have pictures")
+        self.end_turn()
+        self.messages.append(ChatMessage("tool", text, tool_call_id=call_id))
+
+
+def _content(content: Any, where: str) -> tuple[str, Sequence[str | PictureUrl]]:
+    """Return a content's text, and its parts, if there are pictures among them."""
+    if isinstance(content, str):
+        return content, ()
+    if not isinstance(content, list):
+        raise invalid_field(where, "must be a text, or a list of parts")
+    texts: list[str] = []
+    parts: list[str | PictureUrl] = []
+    for at, part in enumerate(content):
+        field = f"{where}[{at}]"
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind in _TEXT_PARTS or kind == "refusal":
+            text = part.get("refusal" if kind == "refusal" else "text")
+            if not isinstance(text, str):
+                raise invalid_field(f"{field}.text", "must be a text")
+            texts.append(text)
+            parts.append(text)
+        elif kind == "input_image":
+            parts.append(_picture(part, field))
+        else:
+            shown = kind[:64] if isinstance(kind, str) else kind
+            raise BatonError(
+                Reason.UNSUPPORTED_PARAMETER,
+                f"{field}.type: {shown!r} is not supported; only text and input_image are",
+                field=f"{field}.type",
+            )
+    return "".join(texts), parts if len(parts) > len(texts) else ()
+
+
+def _picture(part: dict[str, Any], field: str) -> PictureUrl:
+    url = part.get("image_url")
+    if not isinstance(url, str):
+        raise unsupported(f"{field}.file_id", why="no files are stored; send a data URL")
+    if part.get("detail") not in (None, "auto"):
+        raise unsupported(f"{field}.detail", why="how a model sees a picture is fixed; omit it")
+    return PictureUrl(url, f"{field}.image_url")
+
+
+def _thought(item: dict[str, Any], where: str) -> str:
+    """Return the text of an item of reasoning; a summary is none."""
+    content = item.get("content")
+    if content is None:
+        return ""
+    if not isinstance(content, list):
+        raise invalid_field(f"{where}.content", "must be a list of parts")
+    texts = []
+    for at, part in enumerate(content):
+        text = part.get("text") if isinstance(part, dict) else None
+        if not isinstance(text, str):
+            raise invalid_field(f"{where}.content[{at}].text", "must be a text")
+        texts.append(text)
+    return "".join(texts)

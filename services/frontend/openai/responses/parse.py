@@ -1,0 +1,147 @@
+"""From the body of a response to a request of the frontend's own kind.
+
+The passes are those of chat completions (`request.parse`), with other shapes of items and tools.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from baton.errors import BatonError, Reason, invalid_field
+from baton.sampling import PARAMETERS
+from services.frontend.http.json_body import decode_body
+from services.frontend.openai.request.checks import refuse_unsupported
+from services.frontend.openai.request.fields import OTHER_SHAPE
+from services.frontend.openai.request.parameters import parameters
+from services.frontend.openai.request.parse import EXECUTION_HEADER, RequestNames
+from services.frontend.openai.request.response_format import JSON_OBJECT, Form, form_of
+from services.frontend.openai.request.schema import ChatBody
+from services.frontend.openai.request.shape import refused
+from services.frontend.openai.responses.fields import RESPONSE_FIELDS
+from services.frontend.openai.responses.items import messages_of
+from services.frontend.openai.responses.schema import ANY_RESPONSE, RESPONSE, ResponseBody
+from services.frontend.openai.responses.tools import ResponseTools, read_tools
+from services.frontend.requests.prompt_fields import template_options
+from services.frontend.requests.refusals import unsupported
+from services.frontend.requests.request import ChatPrompt, GenerationRequest
+
+LOGPROBS = "message.output_text.logprobs"
+_MAX_METADATA, _MAX_KEY, _MAX_VALUE = 16, 64, 512
+_NAMES = {
+    "execution_id": EXECUTION_HEADER.decode(),
+    "logprobs": "top_logprobs",
+    "max_tokens": "max_output_tokens",
+}
+_FORMATS = "text, json_object or json_schema"
+_REFUSED = refused(RESPONSE_FIELDS)
+_decoders = (msgspec.json.Decoder(RESPONSE), msgspec.json.Decoder(ANY_RESPONSE))
+"""Without and with fields that are not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseRequest:
+    """A body, and what was read of it."""
+
+    body: ResponseBody
+    generation: GenerationRequest
+    tools: ResponseTools
+
+
+def read_response(data: bytes, *, unknown: bool = False) -> ResponseBody:
+    """Decode the body of a response.
+
+    Args:
+        data: the body.
+        unknown: whether fields that are not known are ignored.
+
+    Raises:
+        BatonError: it is no JSON, a type is wrong, a field is not known or not supported, or
+            metadata is beyond its limits.
+    """
+    body: ResponseBody = decode_body(_decoders[unknown], data)
+    refuse_unsupported(body, _REFUSED)
+    if body.text is not None and body.text.verbosity not in (None, "medium"):
+        raise unsupported("text.verbosity", why="ask for it in a message")
+    _check_metadata(body.metadata or {})
+    return body
+
+
+def response_request(
+    body: ResponseBody, called: RequestNames, max_messages: int
+) -> ResponseRequest:
+    """Return the request of a response, unchecked.
+
+    Raises:
+        BatonError: as of the passes.
+    """
+    tools = read_tools(
+        body.tools or (), body.tool_choice, parallel=body.parallel_tool_calls is not False
+    )
+    template = template_options(
+        add_generation_prompt=None,
+        continue_final_message=False,
+        chat_template_kwargs=body.chat_template_kwargs,
+        reasoning_effort=None if body.reasoning is None else body.reasoning.effort,
+        tools=() if tools.use is None else [tool.definition for tool in tools.use.tools],
+    )
+    messages = messages_of(body.input, body.instructions, max_messages)
+    logprobs = body.top_logprobs
+    if logprobs is None and LOGPROBS in (body.include or ()):
+        logprobs = 0
+    shared = {
+        each.name: getattr(body, each.name) for each in PARAMETERS if each.name not in OTHER_SHAPE
+    }
+    generation = GenerationRequest(
+        model=body.model or "",
+        prompt=ChatPrompt(messages, template, "input"),
+        **parameters(
+            ChatBody(**shared, stop=body.stop),
+            _form(body),
+            _NAMES,
+            logprobs=logprobs,
+            max_tokens=body.max_output_tokens,
+        ),
+        tools=tools.use,
+        request_id=called.request_id,
+        execution_id=called.execution_id,
+        tenant=body.tenant or "",
+        ttft_target_seconds=body.ttft_target_seconds or 0.0,
+        timeout_seconds=body.timeout_seconds or 0.0,
+    )
+    return ResponseRequest(body, generation, tools)
+
+
+def _form(body: ResponseBody) -> Form:
+    asked: dict[str, Any] = {}
+    if body.text is not None and body.text.format is not None:
+        asked = body.text.format
+    match asked.get("type", "text"):
+        case "text":
+            return Form()
+        case "json_object":
+            return Form("text.format", JSON_OBJECT)
+        case "json_schema":
+            strict = asked.get("strict")
+            if strict is not None and not isinstance(strict, bool):
+                raise invalid_field("text.format.strict", "must be true or false")
+            field = "text.format.schema"
+            return Form(field, form_of(field, "json", asked.get("schema")), bool(strict))
+        case str() as kind:
+            raise unsupported("text.format.type", why=f"{kind[:64]!r}; use {_FORMATS}")
+    raise invalid_field("text.format.type", f"must be {_FORMATS}")
+
+
+def _check_metadata(metadata: dict[str, str]) -> None:
+    if len(metadata) > _MAX_METADATA:
+        raise BatonError(
+            Reason.INVALID_FIELD,
+            f"metadata: {len(metadata)} keys exceed the limit of {_MAX_METADATA}",
+            field="metadata",
+        )
+    for key, value in metadata.items():
+        if len(key) > _MAX_KEY or len(value) > _MAX_VALUE:
+            raise invalid_field(
+                "metadata",
+                f"keys have at most {_MAX_KEY} characters, and values {_MAX_VALUE}",
+            )

@@ -1,0 +1,50 @@
+"""The body of a response; types as in `request.schema`."""
+
+from typing import Any
+
+import msgspec
+
+from services.frontend.openai.request.schema import SharedParameters
+from services.frontend.openai.request.shape import strict, with_others
+from services.frontend.openai.responses.fields import RESPONSE_FIELDS
+
+
+class TextConfig(msgspec.Struct):
+    format: dict[str, Any] | None = None
+    verbosity: str | None = None
+
+
+class ReasoningConfig(msgspec.Struct):
+    effort: str | None = None
+    summary: Any = None
+    generate_summary: Any = None
+
+
+class ResponseBody(SharedParameters, kw_only=True):
+    model: str | None = None
+    input: str | list[Any] | None = None
+    instructions: str | None = None
+    stream: bool | None = None
+    max_output_tokens: int | None = None
+    stop: str | list[str] | None = None
+    top_logprobs: int | None = None
+    include: list[str] | None = None
+    tools: list[Any] | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    text: TextConfig | None = None
+    reasoning: ReasoningConfig | None = None
+    metadata: dict[str, str] | None = None
+    # Not OpenAI's; as chat completions have it.
+    chat_template_kwargs: dict[str, Any] | None = None
+    # Baton's; 0 is as if it were not there.
+    timeout_seconds: float | None = None
+    ttft_target_seconds: float | None = None
+    # Baton's; it must be the API key's tenant.
+    tenant: str | None = None
+
+
+ANY_RESPONSE = with_others(ResponseBody, RESPONSE_FIELDS)
+"""A response with all fields of the table, and any others."""
+RESPONSE = strict(ANY_RESPONSE)
+"""A response with fields of the table only."""

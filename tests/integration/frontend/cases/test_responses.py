@@ -1,0 +1,167 @@
+"""OpenAI's client asks for responses; what it gets is what chat completions say."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import BaseModel
+
+from tests.support.engine.model import MODEL
+
+if TYPE_CHECKING:
+    import openai
+
+pytestmark = pytest.mark.xdist_group("openai")
+
+LOOK: Any = {
+    "type": "function",
+    "name": "look",
+    "description": "Look at a city",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"enum": ["Rome", "Oslo"]}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+    "strict": True,
+}
+
+
+class City(BaseModel):
+    name: str
+
+
+@pytest.fixture
+async def client(asked: Any) -> AsyncIterator["openai.AsyncOpenAI"]:
+    import openai  # takes a second
+
+    url = f"{asked.cluster.http}/v1"
+    async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+async def test_a_response_says_what_a_chat_completion_says(
+    asked: Any, client: "openai.AsyncOpenAI"
+) -> None:
+    messages = ({"role": "system", "content": "Be kind"}, {"role": "user", "content": "Hello"})
+    said = (await asked.chat(*messages, max_tokens=8)).json()
+    response = await client.responses.create(
+        model=MODEL,
+        instructions="Be kind",
+        input="Hello",
+        max_output_tokens=8,
+        temperature=0,
+        metadata={"team": "search"},
+    )
+    assert response.output_text == said["choices"][0]["message"]["content"]
+    assert (response.status, response.model) == ("incomplete", said["model"])
+    assert response.incomplete_details is not None
+    assert response.incomplete_details.reason == "max_output_tokens"
+    assert response.metadata == {"team": "search"}
+    assert response.usage is not None
+    assert response.usage.input_tokens == said["usage"]["prompt_tokens"]
+    assert response.usage.output_tokens == 8
+    counted = await client.responses.input_tokens.count(
+        model=MODEL, instructions="Be kind", input="Hello"
+    )
+    assert counted.input_tokens == response.usage.input_tokens
+    again = await client.responses.create(
+        model=MODEL, instructions="Be kind", input="Hello", max_output_tokens=8, temperature=0
+    )
+    assert again.usage is not None
+    assert again.usage.input_tokens_details.cached_tokens > 0
+    assert again.output_text == response.output_text
+
+
+async def test_a_stream_ends_with_the_response(client: "openai.AsyncOpenAI") -> None:
+    asked: Any = {
+        "model": MODEL,
+        "input": [{"role": "user", "content": "Hello"}],
+        "temperature": 0,
+        "max_output_tokens": 40,
+        "text": {"format": {"type": "json_object"}},
+    }
+    whole = await client.responses.create(**asked)
+    events = [event async for event in await client.responses.create(**asked, stream=True)]
+    assert events[0].type == "response.created"
+    last: Any = events[-1]
+    assert last.type == f"response.{whole.status}"
+    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert "".join(deltas) == whole.output_text == last.response.output_text
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+
+
+async def test_parsed_text(client: "openai.AsyncOpenAI") -> None:
+    parsed = await client.responses.parse(
+        model=MODEL, input="A city", text_format=City, temperature=0, max_output_tokens=60
+    )
+    assert parsed.status == "completed", parsed
+    assert isinstance(parsed.output_parsed, City)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_calls_and_their_outputs_come_back_as_items(
+    client: "openai.AsyncOpenAI", stream: bool
+) -> None:
+    asked: Any = {"model": MODEL, "max_output_tokens": 60, "temperature": 0}
+    tools: Any = [{"type": "web_search"}, LOOK]
+    question: Any = [{"role": "user", "content": "How is Rome?"}]
+    first = await _final(
+        client, stream, input=question, tools=tools, tool_choice="required", **asked
+    )
+    calls = [item for item in first.output if item.type == "function_call"]
+    assert calls
+    assert all(json.loads(call.arguments)["city"] in ("Rome", "Oslo") for call in calls)
+    assert first.model_extra["baton"]["left_out"] == ["web_search"]
+    outputs = [
+        {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
+        for call in calls
+    ]
+    history = [*question, *(item.to_dict() for item in first.output), *outputs]
+    second = await _final(client, stream, input=history, tools=tools, tool_choice="none", **asked)
+    assert second.output[-1].type == "message"
+
+
+async def _final(client: "openai.AsyncOpenAI", stream: bool, **asked: Any) -> Any:
+    if not stream:
+        return await client.responses.create(**asked)
+    events = [event async for event in await client.responses.create(**asked, stream=True)]
+    last: Any = events[-1]
+    return last.response
+
+
+async def test_what_is_left_out_is_in_the_head(asked: Any) -> None:
+    body = {"input": "hi", "tools": [{"type": "web_search"}, {"type": "é\n"}]}
+    for stream in (False, True):
+        response = await asked.http.post(
+            "/v1/responses", json={"model": MODEL, "max_output_tokens": 1, "stream": stream, **body}
+        )
+        assert response.status_code == 200, response.text
+        assert response.headers["x-baton-left-out"] == "web_search, ??"
+
+
+REFUSED = [
+    ({"store": True}, "store"),
+    ({"background": True}, "background"),
+    ({"previous_response_id": "resp_1"}, "previous_response_id"),
+    ({"conversation": "conv_1"}, "conversation"),
+    ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+    ({"input": None}, "input"),
+    ({"input": "hi " * 5000}, "input"),
+    ({"metadata": {"k": 7}}, "metadata"),
+    ({"tools": [{"type": "mcp"}], "tool_choice": "required"}, "tool_choice"),
+    ({"tools": [LOOK, {**LOOK, "parameters": {"type": "array"}}]}, "tools[1].name"),
+    ({"nothing": 1}, "nothing"),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("fields", "param"), REFUSED)
+async def test_what_cannot_be_is_refused_by_its_field(
+    asked: Any, fields: dict[str, Any], param: str, stream: bool
+) -> None:
+    body = {"model": MODEL, "input": "hi", "stream": stream, **fields}
+    response = await asked.http.post("/v1/responses", json=body)
+    error = response.json()["error"]
+    assert (response.status_code, error["param"]) == (400, param), error
