@@ -242,7 +242,9 @@ async def _cluster(
             "q.lora_B.weight": np.ones((4, 2), np.float32),
         }
         save_file(matrices, adapter / "adapter_model.safetensors")
-        await register(AdapterAdministration(client, name), "gone-adapter", "m", str(adapter))
+        adapters = AdapterAdministration(client, name)
+        for one in ("gone-adapter", f"{tenant}-adapter"):
+            await register(adapters, one, "m", str(adapter), replace=True)
         (directory / "passphrase").write_text("correct horse battery\n")
         (directory / "rules.toml").write_text(f'models = ["{tenant}"]\n')
         await back_up(client, name, directory / "backup", b"correct horse battery")
