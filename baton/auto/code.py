@@ -23,10 +23,23 @@ _LINE = re.compile(
       | at\ [\w.$<>]+\(.*\)$
       | \$\ \w+
     )""",
-    re.MULTILINE | re.VERBOSE,
+    re.VERBOSE,
 )
 """A line of a program, a query, a stack trace or a shell."""
+_FIRST = re.compile(r"[ \t]*([A-Za-z]+)")
+_BEGINNINGS = frozenset(
+    (
+        *("async", "def", "class", "from", "import", "func", "fn", "function", "public", "private"),
+        *("protected", "static", "final", "const", "let", "var", "auto", "val", "if", "for"),
+        *("while", "switch", "catch", "elif", "except", "with", "return", "throw", "raise"),
+        *("yield", "await", "SELECT", "UPDATE", "DELETE", "select", "update", "delete"),
+        *("INSERT", "CREATE", "ALTER", "at"),
+    )
+)
+"""First words of `_LINE`."""
 _ENDS = (";", "{", "}", "};", ");", "],", "),")
+_MAX_LINES = 24
+"""Of a text that are read: the first and the last."""
 _LINES = 2
 """Lines that end as those of programs do, which make a text one with code."""
 
@@ -36,6 +49,14 @@ def has_code(text: str) -> bool:
     if any(literal in text for literal in _LITERALS):
         return True
     lines = text.split("\n")
+    if len(lines) > _MAX_LINES:
+        lines = lines[: _MAX_LINES // 2] + lines[-_MAX_LINES // 2 :]
     if sum(line.rstrip().endswith(_ENDS) for line in lines) >= _LINES:
         return True
-    return _LINE.search(text) is not None
+    return any(_LINE.match(line) for line in lines if _may_be_code(line))
+
+
+def _may_be_code(line: str) -> bool:
+    """Return whether a line is worth a match with `_LINE`, which takes several times as long."""
+    first = _FIRST.match(line)
+    return (first is not None and first[1] in _BEGINNINGS) or "=" in line or "$ " in line

@@ -93,21 +93,26 @@ def _conditions(rule: AutoRule) -> list[Condition]:
         found.append(lambda it: fewest <= it.questions <= top)
     if languages := frozenset(rule.languages):
         found.append(lambda it: it.language in languages)
-    if rule.words:
-        found.append(_has_words(rule.words))
+    found += [_has_words(words) for words in (rule.words, rule.and_words) if words]
     if (code := rule.code) is not None:
         found.append(lambda it: it.code is code)
     return found
 
 
 def _has_words(words: tuple[str, ...]) -> Condition:
-    normal = [" ".join(RequestFeatures(word, 0).words) for word in words]
+    normal = [" ".join(RequestFeatures((word,), 0).words) for word in words]
     single = frozenset(word for word in normal if " " not in word)
-    phrases = [f" {word} " for word in normal if " " in word]
+    phrases: dict[str, list[str]] = {}
+    """By their first words, of which a request rarely has one."""
+    for word in normal:
+        if " " in word:
+            phrases.setdefault(word.split()[0], []).append(f" {word} ")
+    first = frozenset(phrases)
 
     def holds(it: RequestFeatures) -> bool:
         if not single.isdisjoint(it.word_set):
             return True
-        return any(phrase in it.spaced_words for phrase in phrases)
+        begun = first & it.word_set
+        return any(phrase in it.spaced_words for word in begun for phrase in phrases[word])
 
     return holds

@@ -22,7 +22,7 @@ LANGUAGES = (
 TIERS = ("free", "pro", "enterprise")
 _RANGES = ("prompt_tokens", "output_tokens", "questions")
 _ANSWERS = ("code", "tools", "schema", "pictures")
-_SETS = ("languages", "words", "tiers", "classes", "labels")
+_SETS = ("languages", "words", "and_words", "tiers", "classes", "labels")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _MODEL = re.compile(MODEL_NAME)
 _WORD = re.compile(r"\w[\w '-]{0,63}")
@@ -56,6 +56,8 @@ class AutoRule(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True, gc
     """Of LANGUAGES, that most of the user's messages is in; none: any."""
     words: tuple[str, ...] = ()
     """Words or phrases, of which the user's messages have one; none: any."""
+    and_words: tuple[str, ...] = ()
+    """As `words`, of which they have one, too."""
     tiers: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     """Priority classes."""
@@ -130,7 +132,7 @@ def _check_rule(rule: AutoRule) -> None:
                 raise ValueError(
                     f"rules: {field} {of}: {value[:64]!r} is not one of {', '.join(known)}"
                 )
-    for field in ("words", "labels"):
+    for field in ("words", "and_words", "labels"):
         values = getattr(rule, field)
         if len(values) > MAX_WORDS:
             raise ValueError(f"rules: {field} {of}: at most {MAX_WORDS}")

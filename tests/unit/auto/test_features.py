@@ -9,7 +9,6 @@ from baton.auto.code import has_code
 from baton.auto.features import (
     SAMPLE_CHARACTERS,
     RequestFeatures,
-    sample_of,
     tokens_of,
 )
 
@@ -67,7 +66,7 @@ def test_prose_is_not_code(text: str) -> None:
     ],
 )
 def test_languages_are_told_apart(text: str, language: str) -> None:
-    assert RequestFeatures(text, 1).language == language
+    assert RequestFeatures((text,), 1).language == language
 
 
 @pytest.mark.parametrize(
@@ -82,12 +81,12 @@ def test_languages_are_told_apart(text: str, language: str) -> None:
     ],
 )
 def test_questions_are_counted(text: str, count: int) -> None:
-    assert RequestFeatures(text, 1).questions == count
+    assert RequestFeatures((text,), 1).questions == count
 
 
 def test_long_texts_are_sampled_and_estimated() -> None:
     long = "a" * 10**6 + "end"
-    sample = sample_of(["begin", long])
+    sample = RequestFeatures(["begin", long], 1).text
     assert len(sample) <= SAMPLE_CHARACTERS + 1
     assert sample.startswith("begin")
     assert sample.endswith("end")
@@ -95,3 +94,16 @@ def test_long_texts_are_sampled_and_estimated() -> None:
     assert tokens_of(["天" * 4000]) == 3000
     assert tokens_of([""]) == 1
     assert tokens_of(["\ud800"]) == 1  # half of a surrogate pair, which JSON may have
+
+
+def test_words_are_those_at_the_edges_of_the_last_messages() -> None:
+    pasted = "report " * 100
+    features = RequestFeatures(["old words", *["later"] * 3, f"sum this up: {pasted} please"], 1)
+    assert {"later", "sum", "report", "please"} == features.word_set - {
+        "this",
+        "up",
+        "repor",
+        "ort",
+    }
+    middle = "a " * 200 + "prove" + " b" * 200
+    assert "prove" not in RequestFeatures([middle], 1).word_set

@@ -10,7 +10,7 @@ from baton.tenancy.records.auto import AutoRule, AutoRules
 
 
 def request(text: str = "Hello", **fields: Any) -> RequestFeatures:
-    return RequestFeatures(text, **{"prompt_tokens": 10, **fields})
+    return RequestFeatures((text,), **{"prompt_tokens": 10, **fields})
 
 
 def matches(features: RequestFeatures, **conditions: Any) -> bool:

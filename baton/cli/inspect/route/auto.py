@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from baton.auto.features import RequestFeatures, sample_of, tokens_of
+from baton.auto.features import RequestFeatures, tokens_of
 from baton.auto.rules import CompiledRules
 from baton.cli.inspect.route.described_request import DescribedRequest
 from baton.cli.shared.cluster_view import ClusterView
@@ -55,7 +55,7 @@ async def explain_auto(
         raise CommandError("auto has no rules: set them with `baton auto set`, or name a model.")
     text = described.text
     features = RequestFeatures(
-        sample_of([text]),
+        (text,),
         tokens_of([text]) if text else described.prompt_tokens,
         described.max_tokens,
         described.tools,

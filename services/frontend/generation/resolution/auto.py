@@ -1,6 +1,6 @@
 """Requests for `auto`: the models that they may run as, by the rules."""
 
-from baton.auto.features import RequestFeatures, sample_of, tokens_of
+from baton.auto.features import RequestFeatures, tokens_of
 from baton.auto.rules import AutoChoice
 from baton.errors import BatonError, Reason, invalid_field
 from baton.request.prices import PriceTable
@@ -115,7 +115,7 @@ def features_of(request: GenerationRequest, who: Principal) -> RequestFeatures:
         texts = said = [prompt.text + prompt.suffix]
         pictures = False
     return RequestFeatures(
-        sample_of(said),
+        said,
         tokens_of(texts),
         request.sampling.max_tokens or 0,
         request.tools is not None and request.tools.calls is not CallMode.NONE,
