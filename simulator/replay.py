@@ -30,6 +30,7 @@ from services.router.recording.records import (
     RequestSubmitted,
     SessionEnded,
     TicketsReturned,
+    TurnsSet,
     WorkerStale,
 )
 from services.router.state.fleet import Fleet
@@ -109,6 +110,8 @@ class _Router:
                 admission.drain(BatonError(Reason[record.reason], "as recorded"))
             case ClassesSet():
                 admission.policy = record.policy
+            case TurnsSet():
+                admission.set_turns(record.turns)
             case AdmissionOpened():
                 self._admission = self._admit(record.settings)
             case _:

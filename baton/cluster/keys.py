@@ -128,6 +128,11 @@ def spent(cluster: str, month: int, subject: str, ident: str) -> str:
     return f"{spending(cluster)}{month}/{subject}/{ident}"
 
 
+def turns(cluster: str) -> str:
+    """Return the prefix of `ModelTurn` records; the model's name follows."""
+    return f"/baton/{cluster}/turns/"
+
+
 def demand(cluster: str) -> str:
     """Return the prefix of `RouterDemand` records; the router's instance ID follows."""
     return f"/baton/{cluster}/demand/"

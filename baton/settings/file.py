@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from baton.settings.models import MODELS, ModelSettings, models_of
+from baton.settings.models import MODELS, ModelSettings, OnDemandSettings, models_of, on_demand_of
 from baton.settings.names import SettingName, fields_of
 from baton.settings.processes import SERVICE_SETTINGS
 from baton.settings.sources import Given, StartupError, near
@@ -42,6 +42,7 @@ def from_file(path: Path, process: str, names: Sequence[SettingName]) -> dict[st
         name.path for name in names
     }
     models_of(path, content)
+    on_demand_of(path, content)
     general = {
         key: value for key, value in content.items() if key not in (*SERVICE_SETTINGS, MODELS)
     }
@@ -67,6 +68,15 @@ def models_in(path: Path) -> dict[str, ModelSettings]:
         StartupError: the file cannot be read, or describes one wrongly.
     """
     return models_of(path, _parse(path))
+
+
+def on_demand_in(path: Path) -> OnDemandSettings:
+    """Return how the models of a file share room for their workers.
+
+    Raises:
+        StartupError: the file cannot be read, or says so wrongly.
+    """
+    return on_demand_of(path, _parse(path))
 
 
 def _parse(path: Path) -> dict[str, object]:

@@ -17,6 +17,7 @@ MODELS = "models"
 """Table of the settings file."""
 MAX_WORKERS = 64
 """Most workers of a role, of each model."""
+MAX_MIN_STAY_SECONDS = 86_400
 
 
 class ModelSettings(SettingsGroup):
@@ -29,6 +30,13 @@ class ModelSettings(SettingsGroup):
     combined: int | None = Field(None, ge=0, le=MAX_WORKERS)
     dtype: Literal["auto", "float32", "bfloat16", "float64"] | None = None
     engine: Literal["torch", "sim", "vllm"] | None = None
+
+
+class OnDemandSettings(SettingsGroup):
+    """How the models share room for fewer than all of their workers."""
+
+    on_demand: int | None = Field(None, ge=1)
+    min_stay_seconds: float | None = Field(None, ge=0, le=MAX_MIN_STAY_SECONDS)
 
 
 OPTIONS = tuple(name for name in ModelSettings.model_fields if name != "path")
@@ -75,6 +83,8 @@ def models_of(path: Path, content: Mapping[str, object]) -> dict[str, ModelSetti
         raise StartupError(f"{path}: {MODELS} is {tables!r}: it must be a table.")
     found = {}
     for name, table in tables.items():
+        if name in OnDemandSettings.model_fields and not isinstance(table, dict):
+            continue
         where = f"{path}: {MODELS}.{name}"
         if not isinstance(table, dict):
             raise StartupError(f"{where} is {table!r}: it must be a table.")
@@ -82,3 +92,26 @@ def models_of(path: Path, content: Mapping[str, object]) -> dict[str, ModelSetti
             raise StartupError(f"{where}: remove name: the table's own name is the model's.")
         found[name] = model_settings(where, {**table, "name": name})
     return found
+
+
+def on_demand_of(path: Path, content: Mapping[str, object]) -> OnDemandSettings:
+    """Return how the models in the content of a settings file share room.
+
+    Raises:
+        StartupError: a value is invalid.
+    """
+    tables = content.get(MODELS, {})
+    values = tables if isinstance(tables, dict) else {}
+    given = {
+        name: values[name]
+        for name in OnDemandSettings.model_fields
+        if name in values and not isinstance(values[name], dict)
+    }
+    try:
+        return OnDemandSettings.model_validate(given)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        reason = problem["msg"].removeprefix("Input ")
+        raise StartupError(
+            f"{path}: {MODELS}.{problem['loc'][0]} is {str(problem['input'])[:200]!r}: {reason}."
+        ) from None

@@ -10,6 +10,7 @@ from baton.cluster.members.discovery import Discovery
 from baton.cluster.members.registration import Registration
 from baton.history.history import History
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, CompiledPart, Instance
+from baton.on_demand.records import TurnRecords
 from baton.process.lifecycle import Process
 from baton.rpc.server.server import Server
 from baton.rpc.transport.links import links
@@ -97,6 +98,8 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     classes = ClassRecords(dispatcher.set_policy)
     process.spawn(follow(etcd, keys.tenants(cluster), TenantRecords(tenants)), "tenants' records")
     process.spawn(follow(etcd, keys.classes(cluster), classes), "classes' records")
+    turns = TurnRecords(dispatcher.set_turns)
+    process.spawn(follow(etcd, keys.turns(cluster), turns), "models' turns")
     watch = ClusterWatch(
         discovery,
         fleet,

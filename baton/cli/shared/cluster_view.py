@@ -52,6 +52,10 @@ class ClusterView:
         """The models that are served now, sorted."""
         return sorted({name for name, _ in self._discovery.models})
 
+    def is_kept(self, model: str) -> bool:
+        """Return whether a model stays known without workers."""
+        return model in self._discovery.kept
+
     @property
     def synced(self) -> bool:
         """Whether etcd responded at least once."""

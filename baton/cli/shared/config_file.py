@@ -39,9 +39,28 @@ def take_defaults(context: typer.Context, path: Path | None) -> Path | None:
         for option, (process, name) in _OPTIONS.items()
         if name in given[process]
     }
+    context.default_map |= _room_in(path)
     if "model" in context.default_map:  # may be given several times
         context.default_map["model"] = [context.default_map["model"]]
     return path
+
+
+def _room_in(path: Path) -> dict[str, str]:
+    """Return the options that say how the models of a file share room.
+
+    Raises:
+        CommandError: a value is invalid.
+    """
+    from baton.cli.shared.errors import CommandError
+    from baton.settings import StartupError
+    from baton.settings.file import on_demand_in
+
+    try:
+        room = on_demand_in(path)
+    except StartupError as error:
+        raise CommandError(str(error)) from error
+    given = {"on_demand": room.on_demand, "min_stay": room.min_stay_seconds}
+    return {option: str(value) for option, value in given.items() if value is not None}
 
 
 def _require_one_source(path: Path) -> None:

@@ -197,6 +197,23 @@ class ClusterOptions(WorkerOptions):
             help="Start and drain workers of each role as the router needs them. MIN may be 0.",
         ),
     ] = ""
+    on_demand: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help=(
+                "Keep the workers of at most N of the models up: requests for another wait while "
+                "its workers start and those of the model used longest ago end."
+            ),
+            show_default=False,
+        ),
+    ] = None
+    min_stay: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", help="With --on-demand: how long a model stays up at least."
+        ),
+    ] = 30.0
     pin: Annotated[bool, typer.Option("--pin", help="Pin each engine to separate CPU cores.")] = (
         False
     )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from baton.errors import BatonError, Reason
+from baton.on_demand.state import ModelTurn
 from services.router.admission.forecast import Forecast
 from services.router.admission.in_time import RETRY_SECONDS
 from services.router.admission.lateness import Lateness
@@ -20,6 +21,7 @@ from services.router.admission.queue import AdmissionQueue
 from services.router.admission.shares.class_shares import ClassShares
 from services.router.admission.shares.classes import DEFAULT_ADMISSION, AdmissionPolicy
 from services.router.admission.shares.fairness import FairShares
+from services.router.admission.starting import StartingPlanner
 from services.router.admission.waiting import (
     DEFAULT_SETTINGS,
     NOTHING_QUEUED,
@@ -74,6 +76,8 @@ class _Model:
         self.lateness = Lateness()
         self.queue = AdmissionQueue(self.shares, settings, self.classes, self.lateness)
         self.planner = FleetPlanner(placements, name)
+        self.token_seconds = 0.0
+        """Of a prompt's token on one of its workers, when they last took requests; 0: not known."""
 
 
 class AdmissionController:
@@ -102,6 +106,8 @@ class AdmissionController:
         self._issued: dict[int, dict[str, _OpenTicket]] = {}
         """Open tickets by session, then by ticket."""
         self._targets: Counter[tuple[int, bool]] = Counter()
+        self._turns: dict[str, ModelTurn] = {}
+        """Models whose workers start on demand."""
         self._draining: BatonError | None = None
         self._numbers = itertools.count(1)
 
@@ -128,6 +134,29 @@ class AdmissionController:
         self._policy = policy
         for model in self._models.values():
             model.classes.policy = policy
+
+    def set_turns(self, turns: Mapping[str, ModelTurn]) -> None:
+        """Take the states of all models whose workers start on demand.
+
+        Requests for one that is not ready, or has no worker, wait until it is and has; `advance`
+        places them then.
+        """
+        for name, turn in turns.items():
+            if turn.holds and not self.is_held(name):
+                queues = self._placements.queue_seconds(name, 0.0)
+                rate = self._placements.tokens_per_second(name)
+                if queues and rate > 0:
+                    self._model(name).token_seconds = len(queues) / rate
+        self._turns = dict(turns)
+
+    def is_held(self, model: str) -> bool:
+        """Return whether requests for a model wait for its workers to start."""
+        turn = self._turns.get(model)
+        return turn is not None and (turn.holds or not self._has_workers(model))
+
+    def is_away(self, model: str) -> bool:
+        """Return whether a model has no worker, and is to get some for requests that wait."""
+        return model in self._turns and not self._has_workers(model)
 
     def next_number(self) -> int:
         """Return the number of a new request."""
@@ -166,6 +195,10 @@ class AdmissionController:
             now: a monotonic clock, in seconds.
         """
         name, known = newcomer.request.model, self._models.get(newcomer.request.model)
+        if self.is_held(name):
+            full = known is not None and known.queue.is_full_for(newcomer)
+            wait = self._turns[name].ready_in(now) + self.queued_work(name).prefill_seconds
+            return QueueOutlook(True, full, wait)
         queues = self._placements.queue_seconds(name, now)
         if not queues:
             return QueueOutlook()
@@ -207,13 +240,14 @@ class AdmissionController:
         placements, request = self._placements, waiting.request
         waiting.choices_seconds = placements.choices_seconds(request)
         model = self._models.get(request.model)
+        if may_wait and self.is_held(request.model):
+            self._wait(self._model(request.model), waiting, now)
+            return None
         if may_wait and model is not None and len(model.queue):
             self._wait(model, waiting, now)  # planned once it is known to be in time
             return None
         plan = placements.plan(request, now)
-        if model is None:
-            model = self._models[request.model] = _Model(placements, request.model, self._settings)
-            model.classes.policy = self._policy
+        model = self._model(request.model)
         queue = model.queue
         if may_wait:
             charge = queue.admit(waiting, plan, plan.queue_seconds, model.planner, now)
@@ -237,7 +271,12 @@ class AdmissionController:
     def _wait(self, model: _Model, waiting: WaitingRequest, now: float) -> None:
         if self._draining is not None:
             raise self._draining
-        gave_way = model.queue.add(waiting, model.planner, now)
+        name = waiting.request.model
+        if self.is_held(name):
+            starting = StartingPlanner(self._turns[name], model.token_seconds)
+            gave_way = model.queue.add(waiting, starting, now)
+        else:
+            gave_way = model.queue.add(waiting, model.planner, now)
         self._where[waiting.number] = model
         if gave_way is not None:
             self._answer(
@@ -267,12 +306,12 @@ class AdmissionController:
 
     def advance(self, now: float) -> None:
         """Place requests whose turn has come, and expire those that waited for too long."""
-        for model in self._models.values():
+        for name, model in self._models.items():
             if not len(model.queue):
                 continue
             for waiting in model.queue.expire(now):
                 self._answer(waiting, _too_long(waiting, now))
-            if len(model.queue):
+            if len(model.queue) and not self.is_held(name):
                 self._place(model, now)
 
     def next_turn(self, now: float) -> float:
@@ -286,8 +325,10 @@ class AdmissionController:
         """
         return min(
             (
-                model.queue.next_turn(model.planner, now)
-                for model in self._models.values()
+                model.queue.next_bound
+                if self.is_held(name)
+                else model.queue.next_turn(model.planner, now)
+                for name, model in self._models.items()
                 if len(model.queue)
             ),
             default=math.inf,
@@ -336,6 +377,17 @@ class AdmissionController:
         self._draining = error
         for number in list(self._where):
             self.refuse(number, error)
+
+    def _has_workers(self, name: str) -> bool:
+        """Return whether a model has a worker that takes requests."""
+        return bool(self._placements.queue_seconds(name, 0.0))
+
+    def _model(self, name: str) -> _Model:
+        model = self._models.get(name)
+        if model is None:
+            model = self._models[name] = _Model(self._placements, name, self._settings)
+            model.classes.policy = self._policy
+        return model
 
     def _place(self, model: _Model, now: float) -> None:
         for waiting, plan, charge, lead, rank in model.queue.due(model.planner, now):

@@ -134,10 +134,15 @@ class AdmissionQueue:
         """
         if not self._waiting:
             return math.inf
-        turn = min(self._bounds[0][0], planner.next_turn(self._settings.gate, now))
+        turn = min(self.next_bound, planner.next_turn(self._settings.gate, now))
         if self._classes.limited:
             turn = min(turn, self._classes.next_turn(self._lines.priority_classes(), now))
         return turn
+
+    @property
+    def next_bound(self) -> float:
+        """When the next request expires; infinite: nothing waits."""
+        return self._bounds[0][0] if self._bounds else math.inf
 
     @property
     def oldest_arrival(self) -> float:

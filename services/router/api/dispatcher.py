@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
+from baton.on_demand.state import ModelTurn
 from services.router import metrics
 from services.router.admission.controller import AdmissionController, AdmittedRequest, TicketUsage
 from services.router.admission.shares.classes import AdmissionPolicy
@@ -121,6 +122,11 @@ class QueryDispatcher:
         self._controller.policy = policy
         self.wake()
 
+    def set_turns(self, turns: Mapping[str, ModelTurn]) -> None:
+        """Apply the states of all models whose workers start on demand."""
+        self._controller.set_turns(turns)
+        self.wake()
+
     def open_session(self, asker: Asker) -> None:
         """Register a session, until `end_session`."""
         self._sessions[asker.number] = asker
@@ -157,9 +163,9 @@ class QueryDispatcher:
             pending = PendingQuery(asker, waiting, correlation_id, request_id, claim, span)
             replaced = self._claims.check(pending, now)
             pending.ahead = controller.waiting(waiting.request.model)
-            admitted = controller.submit(
-                waiting, now, may_wait=may_wait and not query.output_tokens
-            )
+            # A stream that resumes waits only for workers to start.
+            may_wait &= not query.output_tokens or controller.is_away(waiting.request.model)
+            admitted = controller.submit(waiting, now, may_wait=may_wait)
         except BatonError as error:
             outcomes.refuse(asker.frame().failed, correlation_id, error)
             context = query.context

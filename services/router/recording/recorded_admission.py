@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from baton.errors import BatonError
+from baton.on_demand.state import ModelTurn
 from services.router.admission.controller import AdmissionController, AdmittedRequest, TicketUsage
 from services.router.admission.shares.classes import AdmissionPolicy
 from services.router.admission.waiting import QueueSettings, WaitingRequest
@@ -19,6 +20,7 @@ from services.router.recording.records import (
     RequestSubmitted,
     SessionEnded,
     TicketsReturned,
+    TurnsSet,
     Write,
 )
 
@@ -86,6 +88,11 @@ class RecordedAdmission(AdmissionController):
             answers = [*self._take_answers(), answer(waiting.number, outcome)]
             self._write(RequestSubmitted(as_given, now, may_wait, answers))
         return outcome
+
+    def set_turns(self, turns: Mapping[str, ModelTurn]) -> None:
+        """Take the states of all models whose workers start on demand."""
+        self._write(TurnsSet(dict(turns)))
+        super().set_turns(turns)
 
     def cancel(self, number: int) -> bool:
         """Remove a request without an outcome; return whether it was waiting."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from baton.on_demand.state import ModelTurn
 from services.router.admission.controller import TicketUsage
 from services.router.admission.shares.classes import AdmissionPolicy
 from services.router.admission.waiting import QueueSettings, WaitingRequest
@@ -16,7 +17,7 @@ from services.router.policy.costs import Policy
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout
 from services.router.state.rates import Bandwidths
 
-FORMAT = 4
+FORMAT = 5
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
@@ -148,6 +149,12 @@ class ClassesSet(_Record, frozen=True, tag="classes"):
     policy: AdmissionPolicy
 
 
+class TurnsSet(_Record, frozen=True, tag="turns"):
+    """`AdmissionController.set_turns`."""
+
+    turns: dict[str, ModelTurn]
+
+
 class TicketsReturned(_Record, frozen=True, tag="return"):
     """`AdmissionController.return_tickets`."""
 
@@ -178,6 +185,7 @@ Record = (
     | AdmissionAdvanced
     | AdmissionDrained
     | ClassesSet
+    | TurnsSet
     | TicketsReturned
     | SessionEnded
 )

@@ -88,6 +88,14 @@ class Baton:
                 return pid
         return None
 
+    def begin_listening(self) -> None:
+        """What it said before is of no interest."""
+        self._heard = len(self.stderr)
+
+    def heard(self) -> str:
+        """What it said on standard error in this test."""
+        return self.stderr[self._heard :]
+
     def says(self, text: str, seconds: float) -> bool:
         """Whether it says something on standard error, in this test, within so many seconds."""
         until(lambda: text in self.stderr[self._heard :], seconds)

@@ -20,6 +20,9 @@ from baton.cli.cluster.local.files.rundir import RunDirectory
 from baton.cli.cluster.local.models.changes import ModelChanges, WorkerBase, require_memory_of
 from baton.cli.cluster.local.models.control import serve_changes
 from baton.cli.cluster.local.models.local_model import LocalModel
+from baton.cli.cluster.local.on_demand.models import OnDemandModels
+from baton.cli.cluster.local.on_demand.room import OnDemandRoom, room_of
+from baton.cli.cluster.local.on_demand.uses import UseReader
 from baton.cli.cluster.local.output.report import Reporter
 from baton.cli.cluster.local.output.running_requests import running_requests, waiting_sentence
 from baton.cli.cluster.local.plan import (
@@ -35,17 +38,20 @@ from baton.cli.cluster.local.processes.supervisor import ETCD, Supervisor
 from baton.cli.cluster.local.scaling.autoscaler import Autoscaler
 from baton.cli.cluster.local.scaling.bounds import (
     PoolBounds,
+    kept_models,
     parse_bounds,
     router_settings,
     worker_settings,
 )
-from baton.cli.cluster.local.spec import ProcessSpec, pools_of
+from baton.cli.cluster.local.spec import ProcessSpec, ids_of_models, pools_of
 from baton.cli.shared.config_file import given_variables
 from baton.cli.shared.errors import CommandError
 from baton.cli.shared.options import ClusterOptions
+from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
 from baton.host.ports import held_port
 from baton.internal.v1.cluster_pb2 import ModelCard
+from baton.on_demand.records import TurnWriter
 from baton.settings import FrontendSettings
 from baton.settings.models import MAX_WORKERS
 from baton.telemetry import logs
@@ -82,6 +88,8 @@ class RunningCluster:
     """URL of its own Postgres; empty: it runs none."""
     bounds: PoolBounds | None = None
     """Of its pools, which are scaled; None: they are not."""
+    room: OnDemandRoom | None = None
+    """Of the models that take turns; None: all have workers."""
 
     @property
     def scheme(self) -> str:
@@ -146,7 +154,10 @@ async def _run(
         )
         endpoints = own_etcd.endpoints if own_etcd is not None else options.etcd_endpoints
         bounds = parse_bounds(options.autoscale, MAX_WORKERS)
+        room = room_of(options, models)
         memory = worker_settings(bounds, given_variables(options.config, "decode"))
+        if room is not None:
+            memory |= kept_models(given_variables(options.config, "decode"))
         if all(model.path == bundled_model().resolve() for model in models) and not options.model:
             services = ("prefill", "decode", "kvstore")
             memory |= small_memory(
@@ -167,12 +178,15 @@ async def _run(
             {**frontends, **state},
             on_shared_cores,
             router_settings(bounds, given_variables(options.config, "router")),
+            room,
         )
         pools = pools_of(specs)
         parked: set[str] = set()
         if bounds is not None:
             parked = {name for pool in pools for name in pool.ids[bounds.first :]}
-        first = tuple(spec for spec in specs if spec.id not in parked)
+        if room is not None:
+            waiting = {model.name for model in models[: -room.models]}
+            parked = {spec.id for spec in specs if spec.model in waiting}
         children: dict[str, Child] = {} if own_etcd is None else {ETCD: own_etcd}
         if database is not None:
             children[POSTGRES] = database
@@ -183,7 +197,10 @@ async def _run(
         front_settings = next(
             one.settings for one in prepared if isinstance(one.settings, FrontendSettings)
         )
-        require_memory_of([one for one in prepared if one.spec.id not in parked])
+        if room is None:
+            require_memory_of([one for one in prepared if one.spec.id not in parked])
+        else:
+            require_memory_of(prepared, models_at_once=room.models)
         compile_router(reporter)
         supervisor = Supervisor(
             children, specs, endpoints, options.cluster, reporter, patience, parked
@@ -193,24 +210,42 @@ async def _run(
         try:
             await supervisor.start()
             view = supervisor.view
-            front = view.instances["frontend-0"]
-            cluster = RunningCluster(
-                first,
-                options.cluster,
-                models,
-                endpoints,
-                front.address,
-                front.http_address,
-                directory.logs,
-                directory.metric_targets,
-                {spec.id: view.instances[spec.id].metrics_address for spec in first},
-                {model.name: view.card(model.name) for model in models},
-                time.monotonic() - begun,
-                front_settings.public.tls_cert is not None,
-                database.url if database is not None else "",
-                bounds,
-            )
             async with AsyncExitStack() as stack:
+                if room is not None:
+                    workers = ids_of_models(pools)
+                    etcd = await stack.enter_async_context(Etcd(endpoints))
+                    turns = OnDemandModels(
+                        supervisor,
+                        workers,
+                        room,
+                        UseReader(view.instances.values),
+                        TurnWriter(etcd, options.cluster),
+                        view.is_kept,
+                        reporter,
+                    )
+                    await stack.enter_async_context(turns)
+                    await turns.start()
+                    parked = {name for ids in workers.values() for name in ids}
+                    parked -= set(turns.running)
+                first = tuple(spec for spec in specs if spec.id not in parked)
+                front = view.instances["frontend-0"]
+                cluster = RunningCluster(
+                    first,
+                    options.cluster,
+                    models,
+                    endpoints,
+                    front.address,
+                    front.http_address,
+                    directory.logs,
+                    directory.metric_targets,
+                    {spec.id: view.instances[spec.id].metrics_address for spec in first},
+                    {model.name: view.card(model.name) for model in models},
+                    time.monotonic() - begun,
+                    front_settings.public.tls_cert is not None,
+                    database.url if database is not None else "",
+                    bounds,
+                    room,
+                )
                 await stack.enter_async_context(
                     keep_targets(view, directory.metric_targets, options.cluster)
                 )

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from baton.cli.cluster.local.models.local_model import ROLES, LocalModel
 from baton.cli.cluster.local.models.workers import pinned, share_cores, worker_specs
+from baton.cli.cluster.local.on_demand.room import OnDemandRoom, largest
 from baton.cli.cluster.local.scaling.bounds import PoolBounds
 from baton.cli.cluster.local.spec import ProcessSpec, StopOrder
 from baton.cli.shared.errors import CommandError
@@ -34,6 +35,7 @@ def plan(
     frontend: Mapping[str, str] = MappingProxyType({}),
     on_shared_cores: Mapping[str, str] = MappingProxyType({}),
     router: Mapping[str, str] = MappingProxyType({}),
+    room: OnDemandRoom | None = None,
 ) -> tuple[ProcessSpec, ...]:
     """Return the processes of a cluster, except etcd.
 
@@ -47,6 +49,7 @@ def plan(
         frontend: settings of the frontends.
         on_shared_cores: settings of decode workers that compute on the cores of prefill workers.
         router: settings of the router.
+        room: models that have workers at the same time; None: all.
 
     Raises:
         CommandError: the options describe no working cluster.
@@ -73,7 +76,7 @@ def plan(
         front["BATON_GRPC_REFLECTION"] = "true"
     if options.frontends > 1:
         front |= {"BATON_HTTP_REUSE_PORT": "true", "BATON_GRPC_REUSE_PORT": "true"}
-    threads = share_cores(len(cores), models, options.pin)
+    threads = share_cores(len(cores), largest(models, room), options.pin)
     engines: list[ProcessSpec] = []
     for model in models:
         first = {role: sum(spec.role == role for spec in engines) for role in ROLES}

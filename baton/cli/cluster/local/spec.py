@@ -50,6 +50,14 @@ def pools_of(specs: Iterable[ProcessSpec]) -> list[LocalPool]:
     return [LocalPool(model, role, tuple(found)) for (model, role), found in ids.items()]
 
 
+def ids_of_models(pools: Iterable[LocalPool]) -> dict[str, list[str]]:
+    """Return the ids of each model's workers, in the order of the pools."""
+    ids: dict[str, list[str]] = {}
+    for pool in pools:
+        ids.setdefault(pool.model, []).extend(pool.ids)
+    return ids
+
+
 def summary(specs: Sequence[ProcessSpec]) -> str:
     """Return the number of processes by role: `1 frontend, 2 prefill, …`."""
     roles = [spec.role for spec in specs]

@@ -162,7 +162,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match=r"000001\.records, before byte \d+: "):
         list(read(directory))
     part(directory, 1).write_bytes(b"")
-    with pytest.raises(RecordingError, match=r"000002\.records is not a recording of format 4"):
+    with pytest.raises(RecordingError, match=r"000002\.records is not a recording of format 5"):
         list(read(directory))
     part(directory, 1).unlink()
     with pytest.raises(RecordingError, match=r"000001\.records is missing"):
@@ -171,5 +171,5 @@ def test_damage_is_named(tmp_path: Path) -> None:
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
     written(tmp_path / "r", [Opened(FORMAT + 1, "r/1", Policy(), Bandwidths(), 2.0)])
-    with pytest.raises(RecordingError, match="is not a recording of format 4"):
+    with pytest.raises(RecordingError, match="is not a recording of format 5"):
         list(read(tmp_path / "r"))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from baton.cli.cluster.local.models.find import MAX_MODELS, require_distinct, resolve
 from baton.cli.cluster.local.models.local_model import ROLES, LocalModel, checked
 from baton.cli.cluster.local.models.memory import machine_memory, require_memory
+from baton.cli.cluster.local.models.streams import streams_of
 from baton.cli.cluster.local.models.workers import share_cores, worker_specs
 from baton.cli.cluster.local.output.running_requests import read_metrics
 from baton.cli.cluster.local.preparation import Preparation, PreparedProcess
@@ -236,6 +237,8 @@ class ModelChanges:
         reason = "--pin gives each worker cores of its own" if self._options.pin else ""
         if self._options.autoscale:
             reason = "--autoscale sets the numbers of workers"
+        if self._options.on_demand is not None:
+            reason = "--on-demand starts and ends the workers"
         if reason:
             raise CommandError(f"{reason}: stop the cluster, and start it with other models.")
 
@@ -257,9 +260,16 @@ class ModelChanges:
 
 
 def require_memory_of(
-    processes: Sequence[PreparedProcess], allowed: Callable[[], int] = machine_memory
+    processes: Sequence[PreparedProcess],
+    allowed: Callable[[], int] = machine_memory,
+    models_at_once: int | None = None,
 ) -> None:
     """Check that these processes fit into the machine's memory together.
+
+    Args:
+        processes: the processes.
+        allowed: returns the bytes that there are.
+        models_at_once: most models whose workers run at the same time; None: all.
 
     Raises:
         CommandError: they do not.
@@ -276,10 +286,5 @@ def require_memory_of(
             if isinstance(one.settings, KvStoreSettings)
         ),
         allowed,
+        models_at_once,
     )
-
-
-def streams_of(exposition: str) -> float:
-    """Return the open streams in a worker's metrics."""
-    lines = (line.split() for line in exposition.splitlines())
-    return sum(float(words[1]) for words in lines if words[:1] == ["baton_worker_streams"])

@@ -25,6 +25,7 @@ def require_memory(
     workers: Iterable[tuple[str, EngineSettings]],
     store_bytes: int,
     allowed: Callable[[], int] = machine_memory,
+    models_at_once: int | None = None,
 ) -> None:
     """Check that KV pages, weights and the store's arena fit together.
 
@@ -34,6 +35,7 @@ def require_memory(
         workers: model and engine of each worker that may run at the same time as the others.
         store_bytes: size of the store's arena.
         allowed: returns the bytes that there are.
+        models_at_once: most models whose workers run at the same time; None: all.
 
     Raises:
         CommandError: they do not fit.
@@ -47,6 +49,9 @@ def require_memory(
             weights[model] = 0 if engine.kind == "sim" else weight_bytes(engine)
         # The simulated engine has KV pages, and writes to them.
         of_model[model] = of_model.get(model, 0) + weights[model] + engine.kv_bytes
+    if models_at_once is not None:
+        largest = sorted(of_model, key=lambda model: -of_model[model])[:models_at_once]
+        of_model = {model: of_model[model] for model in largest}
     needed, there = sum(of_model.values()) + store_bytes, allowed()
     if needed > there:
         raise CommandError(

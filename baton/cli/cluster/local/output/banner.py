@@ -10,6 +10,7 @@ from textwrap import wrap
 from rich.text import Text
 
 from baton.cli.cluster.local.cluster import RunningCluster
+from baton.cli.cluster.local.on_demand.room import OnDemandRoom
 from baton.cli.cluster.local.scaling.bounds import PoolBounds
 from baton.cli.cluster.local.spec import LocalPool, pools_of, summary
 from baton.internal.v1.cluster_pb2 import (
@@ -49,6 +50,7 @@ def banner(cluster: RunningCluster, key: str, width: int | None) -> list[Text]:
         f"  cluster  {cluster.name}",
         *_models(cluster, width),
         *_wrapped("scaling", scaling(cluster.bounds, pools_of(cluster.specs)), width),
+        *_wrapped("turns", turns(cluster.room, len(cluster.models)), width),
         f"  OpenAI   {cluster.scheme}://{cluster.http}/v1",
         f"  gRPC     {cluster.grpc}",
         f"  etcd     {', '.join(cluster.etcd)}",
@@ -111,6 +113,16 @@ def scaling(bounds: PoolBounds | None, pools: Iterable[LocalPool]) -> str:
     roles = dict.fromkeys(pool.role for pool in pools)
     ranges = ", ".join(f"{role} {bounds.least} to {bounds.most}" for role in roles)
     return f"{ranges}, as many as the router needs"
+
+
+def turns(room: OnDemandRoom | None, models: int) -> str:
+    """Return how many models have workers at the same time; empty: all have."""
+    if room is None:
+        return ""
+    return (
+        f"{room.models} of {models} models have workers at the same time; a request starts another "
+        f"model, after {room.min_stay:g} s with the one before"
+    )
 
 
 def metrics(addresses: Mapping[str, str]) -> str:

@@ -149,6 +149,12 @@ class Supervisor:
             EXIT_FAILED,
         )
 
+    async def wait_removed(self, names: Iterable[str]) -> None:
+        """Wait until processes that were removed have ended."""
+        stopping = [task for name, task in self._stop_tasks.items() if name in set(names)]
+        if stopping:
+            await asyncio.wait(stopping)
+
     def add(self, name: str) -> bool:
         """Start a process that does not run; False: it is still being stopped."""
         if name in self._stop_tasks:

@@ -61,8 +61,11 @@ def router_settings(bounds: PoolBounds | None, given: Collection[str]) -> dict[s
 
 def worker_settings(bounds: PoolBounds | None, given: Collection[str]) -> dict[str, str]:
     """Return settings of workers of such a pool, except those given."""
-    if bounds is None or bounds.least:
-        return {}
+    return {} if bounds is None or bounds.least else kept_models(given)
+
+
+def kept_models(given: Collection[str]) -> dict[str, str]:
+    """Return settings of workers whose models stay known without them, except those given."""
     return _without({"BATON_CLUSTER_MODEL_KEEP_SECONDS": str(KEEP_SECONDS)}, given)
 
 

@@ -13,9 +13,10 @@ import pytest
 from rich.console import Console
 
 from baton.cli.cluster.local.files.rundir import RunDirectory
-from baton.cli.cluster.local.models.changes import ModelChanges, WorkerBase, streams_of
+from baton.cli.cluster.local.models.changes import ModelChanges, WorkerBase
 from baton.cli.cluster.local.models.control import ModelChange, ask, reachable, serve_changes
 from baton.cli.cluster.local.models.find import find_models
+from baton.cli.cluster.local.models.streams import streams_of
 from baton.cli.cluster.local.output.report import Reporter
 from baton.cli.cluster.local.plan import inner_settings, plan
 from baton.cli.cluster.local.preparation import Preparation

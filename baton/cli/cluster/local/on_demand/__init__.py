@@ -1,0 +1,1 @@
+"""`baton up --on-demand`: models whose workers start when a request comes, and end for others'."""

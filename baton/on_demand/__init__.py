@@ -1,0 +1,1 @@
+"""Models whose workers start on demand: which ones are up, decided on plain values."""
