@@ -6,7 +6,7 @@ from pathlib import Path
 from baton.engine.lora.adapter import Adapter, read_adapter
 from baton.engine.lora.config import AdapterError
 from baton.engine.lora.limits import AdapterLimits
-from baton.errors import invalid_field
+from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1.cluster_pb2 import ModelCard
 from baton.tenancy.admin.adapters import AdapterAdministration
 from baton.tenancy.records.adapters import AdapterRecord, check_location
@@ -26,7 +26,8 @@ async def register(
         replace: replace the adapter of this name, if there is one.
 
     Raises:
-        BatonError: INVALID_FIELD: the adapter cannot be used, and nothing was changed; ABORTED.
+        BatonError: INVALID_FIELD: the adapter cannot be used, and nothing was changed;
+            FAILED_PRECONDITION: a library is not installed; ABORTED.
         EtcdError: etcd is unavailable.
     """
     try:
@@ -38,6 +39,11 @@ async def register(
         found = [await asyncio.to_thread(read_adapter, name, Path(location), one) for one in limits]
     except AdapterError as error:
         raise invalid_field("location", str(error)) from error
+    except ImportError as error:
+        raise BatonError(
+            Reason.FAILED_PRECONDITION,
+            f"reading adapters needs {error.name}: install baton-serving[models]",
+        ) from error
     return await admin.add(_record(found[0], base, location), replace=replace)
 
 

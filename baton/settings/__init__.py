@@ -6,6 +6,7 @@ with a message that names the setting, its allowed values and where to change it
 
 from baton.settings.describe import Setting, describe
 from baton.settings.groups import (
+    AdapterSettings,
     AuthSettings,
     EngineSettings,
     EtcdSettings,
@@ -59,6 +60,7 @@ from baton.settings.sources import StartupError, misspelled
 
 __all__ = [
     "SERVICE_SETTINGS",
+    "AdapterSettings",
     "AuthSettings",
     "DecodeSettings",
     "EngineSettings",

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from baton.settings.groups import (
+    AdapterSettings,
     AuthSettings,
     ClusterSettings,
     EngineSettings,
@@ -92,6 +93,7 @@ class FrontendSettings(ProcessSettings):
     placement: FrontendPlacement = FrontendPlacement()
     workers: WorkerConnectionSettings = WorkerConnectionSettings()
     providers: ProviderSettings = ProviderSettings()
+    adapters: AdapterSettings = AdapterSettings()
     usage: UsageSettings = UsageSettings()
     state: StateSettings = StateSettings()
     history: KeepSettings = KeepSettings()

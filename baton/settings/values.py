@@ -5,7 +5,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 from pydantic import (
@@ -45,6 +45,14 @@ def _bytes(value: object) -> int:
 def _comma_list(value: object) -> object:
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+def _directories(value: tuple[str, ...]) -> tuple[str, ...]:
+    for one in value:
+        path = PurePosixPath(one)
+        if not path.is_absolute() or ".." in path.parts:
+            raise ValueError(f"{one!r} is not an absolute path without `..`")
     return value
 
 
@@ -261,6 +269,9 @@ Origins = Annotated[tuple[str, ...], BeforeValidator(_comma_list), AfterValidato
 
 Networks = Annotated[tuple[str, ...], BeforeValidator(_comma_list), AfterValidator(_networks)]
 """IP networks, and `public`, separated by commas."""
+
+Directories = Annotated[tuple[str, ...], BeforeValidator(_comma_list), AfterValidator(_directories)]
+"""Absolute paths of directories, separated by commas, or none."""
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_comma_list)]
 """Texts separated by commas, or none."""

@@ -200,7 +200,10 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         partial(inference_pb2_grpc.add_InferenceServiceServicer_to_server, servicer), SERVICE
     )
     usage = UsageReader(database, settings.usage.provider_prices, settings.state.connections)
-    organizations = None if watch is None else Organizations(etcd, cluster, watch, usage)
+    organizations = None
+    if watch is not None:
+        locations = settings.adapters.allowed_locations
+        organizations = Organizations(etcd, cluster, watch, usage, locations)
     table = route_table(
         Handlers(inference, settings.http, limits),
         ResponsesHandlers(inference, settings.http, limits),

@@ -13,6 +13,7 @@ from baton.settings.groups.common import (
 )
 from baton.settings.groups.engine import EngineSettings
 from baton.settings.groups.frontend import (
+    AdapterSettings,
     AuthSettings,
     FrontendLimits,
     FrontendPlacement,
@@ -41,6 +42,7 @@ from baton.settings.groups.usage import UsageSettings
 from baton.settings.groups.worker import KvSettings, LoadSettings, WorkerLimits
 
 __all__ = [
+    "AdapterSettings",
     "AuthSettings",
     "ClusterSettings",
     "EngineSettings",

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from baton.request.limits import MAX_CHOICES, MAX_PICTURE_PIXELS
 from baton.settings.groups.base import MIB, SettingsGroup
-from baton.settings.values import PUBLIC, Bytes, Networks, Origins, Port
+from baton.settings.values import PUBLIC, Bytes, Directories, Networks, Origins, Port
 
 
 class HttpSettings(SettingsGroup):
@@ -325,6 +325,16 @@ class ProviderSettings(SettingsGroup):
         (PUBLIC,),
         description="networks that upstreams may be in, checked at each connect; public: all "
         "public addresses; http:// is possible in the other ones",
+    )
+
+
+class AdapterSettings(SettingsGroup):
+    """Adapters that administrators load over HTTP."""
+
+    allowed_locations: Directories = Field(
+        (),
+        description="directories below which `lora_path` of `/v1/load_lora_adapter` may be; "
+        "empty: adapters can be added by `baton adapters` only",
     )
 
 

@@ -44,6 +44,16 @@ class AdapterAdministration(ClusterAdministration):
             f"adapter {shown!r} is not registered: list adapters with `baton adapters ls`"
         )
 
+    async def bases(self) -> list[str]:
+        """Return the names of the models whose workers load adapters, sorted.
+
+        Raises:
+            EtcdError: etcd is unavailable.
+        """
+        found, _ = await self._etcd.list(keys.models(self._cluster))
+        cards = [keys.decode(ModelCard, value) for _, value in found]
+        return sorted({card.name for card in cards if card.HasField("adapter_limits")})
+
     async def cards(self, base: str) -> list[ModelCard]:
         """Return the cards of a model's workers, at least one.
 

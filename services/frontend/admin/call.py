@@ -9,6 +9,7 @@ from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.errors import BatonError, Reason
 from baton.telemetry.context import request_id
 from baton.telemetry.logs import get_logger
+from baton.tenancy.admin.adapters import AdapterAdministration
 from baton.tenancy.admin.tenants import Administration
 from baton.tenancy.directory.directory import Directory
 from baton.tenancy.directory.principal import Principal
@@ -33,15 +34,24 @@ class Organizations:
         cluster: the cluster's name.
         watch: keeps the directory current.
         usage: reads usage records.
+        adapter_locations: directories below which adapters may be.
     """
 
-    def __init__(self, etcd: Etcd, cluster: str, watch: DirectoryWatch, usage: UsageReader) -> None:
+    def __init__(
+        self,
+        etcd: Etcd,
+        cluster: str,
+        watch: DirectoryWatch,
+        usage: UsageReader,
+        adapter_locations: Sequence[str] = (),
+    ) -> None:
         self._etcd = etcd
         self._cluster = cluster
         self._watch = watch
         self._store = RecordStore(etcd, cluster)
         self.audit = AuditLog(etcd, cluster)
         self.usage = usage
+        self.adapter_locations = adapter_locations
 
     @property
     def known(self) -> Directory:
@@ -76,6 +86,11 @@ class Organizations:
             actor=actor,
             list_projects=self._projects,
         )
+
+    def adapters(self, who: Principal) -> AdapterAdministration:
+        """Return the writer of adapters' records in a caller's name."""
+        actor = Actor(who.key.id, who.key.service_account, request_id.get())
+        return AdapterAdministration(self._etcd, self._cluster, actor=actor)
 
     async def _projects(self, tenant: str) -> list[Project]:
         directory = await self.directory(tenant)

@@ -10,7 +10,7 @@ from baton.errors import BatonError, Reason
 from baton.settings import HttpSettings
 from baton.telemetry.logs import get_logger
 from baton.tenancy.records.tenants import Scope as KeyScope
-from services.frontend.admin import accounts, audit, keys, projects, rate_limits, spend
+from services.frontend.admin import accounts, adapters, audit, keys, projects, rate_limits, spend
 from services.frontend.admin.call import AdminCall, Organizations
 from services.frontend.admin.objects import Object, RawBody
 from services.frontend.admin.usage import completions, costs, teams
@@ -89,7 +89,12 @@ _OF_PROJECT = f"{PREFIX}projects/{{project_id}}"
 _USAGE = ("usage/{kind}", "costs")
 """Paths that a key with the scope `usage` may also use."""
 TEAM_USAGE = "/v1/usage"
-"""The only path that is not OpenAI's."""
+"""The only path that is neither OpenAI's nor vLLM's."""
+_ADAPTERS: dict[str, Handler] = {
+    "/v1/load_lora_adapter": adapters.load_adapter,
+    "/v1/unload_lora_adapter": adapters.unload_adapter,
+}
+"""vLLM's paths."""
 _READS = (KeyScope.USAGE, KeyScope.ADMIN)
 
 
@@ -110,6 +115,8 @@ def actions() -> Iterator[Action]:
         needs = _READS if template in _USAGE else (KeyScope.ADMIN,)
         for method, handler in handlers.items():
             yield Action(PREFIX + template, method, handler, needs)
+    for path, change in _ADAPTERS.items():
+        yield Action(path, "POST", change, (KeyScope.ADMIN,))
     yield Action(TEAM_USAGE, "GET", teams.team_usage, _READS)
 
 
