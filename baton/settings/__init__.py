@@ -8,6 +8,7 @@ from baton.settings.describe import Setting, describe
 from baton.settings.groups import (
     AdapterSettings,
     AuthSettings,
+    AutoSettings,
     EngineSettings,
     EtcdSettings,
     EventSettings,
@@ -62,6 +63,7 @@ __all__ = [
     "SERVICE_SETTINGS",
     "AdapterSettings",
     "AuthSettings",
+    "AutoSettings",
     "DecodeSettings",
     "EngineSettings",
     "EtcdSettings",

@@ -7,6 +7,7 @@ from pydantic import Field
 from baton.settings.groups import (
     AdapterSettings,
     AuthSettings,
+    AutoSettings,
     ClusterSettings,
     EngineSettings,
     EtcdSettings,
@@ -98,6 +99,7 @@ class FrontendSettings(ProcessSettings):
     state: StateSettings = StateSettings()
     history: KeepSettings = KeepSettings()
     teams: TeamSettings = TeamSettings()
+    auto: AutoSettings = AutoSettings()
 
 
 class RouterSettings(ProcessSettings):

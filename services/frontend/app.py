@@ -1,8 +1,10 @@
 """The frontend's composition: its parts, and the order in which they start and stop."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from functools import partial
 
+from baton.auto.classifier import Classifier, load_classifier
 from baton.cluster import keys
 from baton.cluster.etcd.certificate import connect
 from baton.cluster.etcd.client import Etcd
@@ -22,7 +24,7 @@ from baton.rpc.tls.public import public_tls
 from baton.rpc.transport.client_addresses import ClientAddresses
 from baton.rpc.transport.links import links
 from baton.rpc.transport.unfinished import Unfinished
-from baton.settings import AuthSettings, FrontendSettings
+from baton.settings import AuthSettings, AutoSettings, FrontendSettings, StartupError
 from baton.telemetry.logs import get_logger
 from baton.tenancy.directory.uses import LastUses
 from baton.tenancy.directory.watch import DirectoryWatch
@@ -56,6 +58,7 @@ from services.frontend.models.providers import ProvidedModels
 from services.frontend.models.registry import Registry
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.handler import ResponsesHandlers
+from services.frontend.placement.model_waits import ModelWaits
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.router_client import RouterClient
 from services.frontend.placement.waiting import WorkerWaitQueue
@@ -170,8 +173,20 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         upstreams,
     )
     prices = PriceTable(settings.usage.prices)
+    waits = ModelWaits(router_client.wait_seconds)
+    stack.push_async_callback(waits.close)
     inference = Inference(
-        registry, factory, waiting, suspects, threads, settings, metering, request_limits, prices
+        registry,
+        factory,
+        waiting,
+        suspects,
+        threads,
+        settings,
+        metering,
+        request_limits,
+        prices,
+        waits.of,
+        _classifier(stack, settings.auto),
     )
     addresses = ClientAddresses(settings.public.max_connections_per_address)
     unfinished = Unfinished(settings.public.max_unfinished_bytes)
@@ -291,6 +306,23 @@ async def _authenticator(
     process.ready_when(KEYS_PART, watch.wait_synced())
     uses = await process.stack.enter_async_context(LastUses(etcd, cluster))
     return KeyAuthentication(watch.directory, uses), watch
+
+
+def _classifier(stack: AsyncExitStack, settings: AutoSettings) -> Classifier | None:
+    """Return the classifier of requests for `auto`; None: there is none.
+
+    Raises:
+        StartupError: it cannot be imported.
+    """
+    if not settings.classifier:
+        return None
+    try:
+        classify = load_classifier(settings.classifier)
+    except ValueError as error:
+        raise StartupError(f"auto.classifier: {error}.") from error
+    classifier = Classifier(classify)
+    stack.callback(classifier.close)
+    return classifier
 
 
 def _health_server(process: Process, settings: FrontendSettings, tls: MutualTls | None) -> Server:

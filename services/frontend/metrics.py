@@ -142,6 +142,11 @@ SLOW_CLIENTS = Counter(
     "Clients disconnected because they did not read.",
     ["surface"],
 )
+AUTO_CHOICES = Counter(
+    "baton_frontend_auto_choices_total",
+    "Requests for `auto` that a model was found for, by rule (empty: none matched) and model.",
+    ["rule", "model"],
+)
 MODELS = Gauge("baton_frontend_models", "Models available to clients.")
 TOKENIZER_LOADS = Counter(
     "baton_frontend_tokenizer_loads_total",

@@ -15,6 +15,7 @@ from baton.settings.groups.engine import EngineSettings
 from baton.settings.groups.frontend import (
     AdapterSettings,
     AuthSettings,
+    AutoSettings,
     FrontendLimits,
     FrontendPlacement,
     HttpSettings,
@@ -44,6 +45,7 @@ from baton.settings.groups.worker import KvSettings, LoadSettings, WorkerLimits
 __all__ = [
     "AdapterSettings",
     "AuthSettings",
+    "AutoSettings",
     "ClusterSettings",
     "EngineSettings",
     "EtcdSettings",

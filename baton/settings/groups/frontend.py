@@ -349,6 +349,17 @@ class KeepSettings(SettingsGroup):
     )
 
 
+class AutoSettings(SettingsGroup):
+    """Requests for the model `auto`."""
+
+    classifier: str = Field(
+        "",
+        pattern=r"^([A-Za-z_][\w.]*:[A-Za-z_]\w*)?$",
+        description="function that labels requests for rules with `labels`, as "
+        "package.module:function; called on a thread, with a deadline of 5 ms; empty: none",
+    )
+
+
 class TeamSettings(SettingsGroup):
     """Metrics per team: a tenant's project."""
 

@@ -1,12 +1,13 @@
 """The interface of every API to the frontend: admits requests and starts them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import monotonic
 
+from baton.auto.classifier import Classifier
 from baton.request.prices import PriceTable
 from baton.settings import FrontendSettings
 from baton.tenancy.limits.limit_set import LimitReservation
@@ -53,6 +54,8 @@ class Inference:
         metering: Metering | None = None,
         request_limits: RequestLimits | None = None,
         prices: PriceTable | None = None,
+        wait_of: Callable[[str], float] = lambda _: 0.0,
+        classifier: Classifier | None = None,
     ) -> None:
         """Connect the parts.
 
@@ -66,6 +69,8 @@ class Inference:
             metering: records the usage of requests; None: usage is not recorded.
             request_limits: limits of keys, projects and tenants; None: there are no keys.
             prices: prices of requests, in force when they begin; None: there are none.
+            wait_of: returns the predicted seconds that a new request for a model waits.
+            classifier: labels requests for `auto`; None: there is none.
         """
         self.registry = registry
         self._factory = factory
@@ -88,7 +93,8 @@ class Inference:
         models = ModelFinder(registry, waiting)
         self.tokenization = Tokenization(registry, models, prompts, threads, settings.limits)
         """Serves tokenize and detokenize requests."""
-        auto = AutoModels(registry, self._prices)
+        starting = settings.cluster.model_start_seconds
+        auto = AutoModels(registry, self._prices, wait_of, starting, classifier)
         answers = Answers(settings.text)
         self._resolver = RequestResolver(models, prompts, answers, settings.limits, auto)
 

@@ -148,6 +148,16 @@ class RouterClient:
             return PlacementReply(placement, ticket, session.instance.id, waited)
         raise refused or RouterUnavailableError
 
+    async def wait_seconds(self, model: str) -> float:
+        """Return the predicted seconds that a new request for a model would wait; 0: no router is
+        connected.
+
+        Raises:
+            BatonError: the router does not answer in time.
+        """
+        session = self._session
+        return 0.0 if session is None or session.closed else await session.wait_seconds(model)
+
     def keep(self, ended: router_pb2.KeepRequest, router_id: str) -> bool:
         """Have a router keep an ended request: the one that placed it, or else the current one.
 

@@ -22,6 +22,7 @@ _MAX_FRAMES = 64
 _MAX_KEY_BYTES = 1024 * 1024
 """Frames of a message after the first, in bytes of keys or limit requests: well within the 4 MiB
 that a server accepts."""
+_OUTLOOK_SECONDS = 0.1
 _RETURN_SECONDS = 0.005
 """Returned tickets wait this long for queries to share a message with."""
 
@@ -119,6 +120,17 @@ class RouterSession:
     @property
     def closed(self) -> bool:
         return self._call.closed
+
+    async def wait_seconds(self, model: str) -> float:
+        """Return the predicted seconds that a new request for a model would wait in the router.
+
+        Raises:
+            BatonError: the router does not answer in time.
+        """
+        stub = self._channel.stub(router_pb2_grpc.RouterServiceStub)
+        asked = router_pb2.OutlookRequest(model=model)
+        found: router_pb2.OutlookResponse = await stub.Outlook(asked, timeout=_OUTLOOK_SECONDS)
+        return found.wait_seconds if found.waits else 0.0
 
     async def place(self, query: router_pb2.PlaceQuery) -> tuple[router_pb2.FrameFromRouter, float]:
         """Send a query, with its `correlation_id` filled in, and return the answer.

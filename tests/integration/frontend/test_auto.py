@@ -6,6 +6,7 @@ import httpx
 import openai
 import pytest
 
+from baton.auto.features import RequestFeatures
 from baton.client import AsyncClient, BatonClientError, NotFoundError
 from baton.errors import BatonError
 from baton.internal.v1 import cluster_pb2
@@ -180,3 +181,40 @@ async def test_a_model_of_the_name_comes_first(two: Any) -> None:
         await eventually(served)
     with pytest.raises(BatonError, match="auto: is a model, adapter or alias of this cluster"):
         await AutoAdministration(two.client, two.cluster).set(rules_of(two), missing=True)
+
+
+async def test_a_model_whose_queue_is_long_comes_last(two: Any) -> None:
+    await apply(two, AutoRules(models=(two.model, OTHER), max_wait_seconds=2))
+    async with httpx.AsyncClient(base_url=two.http_url) as http:
+
+        async def chooses(model: str) -> bool:
+            return bool((await http.post("/v1/completions", json=body())).json()["model"] == model)
+
+        assert await chooses(two.model)
+        two.router.waits = {two.model: 2.5, OTHER: 1.0}
+        await eventually(lambda: chooses(OTHER))
+        two.router.waits[OTHER] = 9.0  # both are busy
+        await eventually(lambda: chooses(two.model))
+
+
+def by_length(features: RequestFeatures) -> str:
+    """Label requests; what a test names as its classifier."""
+    if "fail" in features.text:
+        raise ValueError("failed")
+    return "long" if len(features.text) > 5 else ""
+
+
+async def test_a_classifier_labels_requests_for_rules(empty_stage: Any) -> None:
+    await empty_stage.set({"auto.classifier": f"{__name__}:by_length"})
+    await two_models(empty_stage)
+    rule = AutoRule(name="long", models=(OTHER,), labels=("long",))
+    await apply(empty_stage, AutoRules(models=(empty_stage.model,), rules=(rule,)))
+    async with httpx.AsyncClient(base_url=empty_stage.http_url) as http:
+
+        async def chooses(prompt: str, model: str) -> bool:
+            answer = await http.post("/v1/completions", json=body(prompt))
+            return bool(answer.json()["model"] == model)
+
+        await eventually(lambda: chooses("long enough", OTHER))  # it may be late on a busy machine
+        assert await chooses("abc", empty_stage.model)
+        assert await chooses("it is to fail", empty_stage.model)

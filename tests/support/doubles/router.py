@@ -43,6 +43,8 @@ class ScriptedRouter(RouterServiceServicer):
         self._ledger = Ledger(incarnation, self.limits)
         self.answers_limits = True
         """Whether requests for limits are answered; otherwise they are lost."""
+        self.waits: dict[str, float] = {}
+        """Predicted seconds that new requests wait, by model."""
         self._contexts: list[Any] = []
         self.hello = hello()
         """The first message that it sends."""
@@ -56,6 +58,10 @@ class ScriptedRouter(RouterServiceServicer):
 
     def register(self, server: Any) -> None:
         add_RouterServiceServicer_to_server(self, server)
+
+    async def Outlook(self, request: Any, context: Any) -> router_pb2.OutlookResponse:  # noqa: N802
+        seconds = self.waits.get(request.model, 0.0)
+        return router_pb2.OutlookResponse(waits=seconds > 0, wait_seconds=seconds)
 
     async def Place(self, requests: Any, context: Any) -> None:  # noqa: N802
         mine: set[str] = set()

@@ -1,5 +1,9 @@
 """Requests for `auto`: the models that they may run as, by the rules."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
+from baton.auto.classifier import Classifier
 from baton.auto.features import RequestFeatures, tokens_of
 from baton.auto.rules import AutoChoice
 from baton.errors import BatonError, Reason, invalid_field
@@ -42,17 +46,30 @@ class AutoModels:
     Args:
         registry: the models, and the rules.
         prices: of the models.
+        wait_of: returns the predicted seconds that a new request for a model waits.
+        start_seconds: the longest wait for a model that is to be started.
+        classifier: labels requests; None: there is none.
     """
 
-    def __init__(self, registry: Registry, prices: PriceTable) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        prices: PriceTable,
+        wait_of: Callable[[str], float] = lambda _: 0.0,
+        start_seconds: float = 0.0,
+        classifier: Classifier | None = None,
+    ) -> None:
         self._registry = registry
         self._prices = prices
+        self._wait_of = wait_of
+        self._start_seconds = start_seconds
+        self._classifier = classifier
 
     def means(self, name: str) -> bool:
         """Return whether a name means that rules choose the model."""
         return self._registry.is_auto(name)
 
-    def choose(self, request: GenerationRequest, who: Principal) -> AutoChoice:
+    async def choose(self, request: GenerationRequest, who: Principal) -> AutoChoice:
         """Return the models that a checked request for `auto` may run as, best first.
 
         Those are left out that the caller may not use, and those without workers if another one has
@@ -76,7 +93,9 @@ class AutoModels:
         def cost_of(name: str) -> int:
             return self._cost(name, features, who)
 
-        choice = rules.choose(features, cost_of=cost_of)
+        if rules.uses_labels and self._classifier is not None:
+            features = replace(features, label=await self._classifier.label(features))
+        choice = rules.choose(features, self._wait, cost_of)
         permitted = self._registry.aliases.permitted
         allowed = [name for name in choice.models if permitted(who, name)]
         if not allowed:
@@ -88,6 +107,17 @@ class AutoModels:
             )
         expected = [name for name in allowed if self._registry.expects(name)]
         return AutoChoice(choice.rule, tuple(expected or allowed[:1]))
+
+    def _wait(self, name: str) -> float:
+        try:
+            found = self._registry.get(name).model
+        except BatonError:  # it cannot serve, and is left out
+            return 0.0
+        if found.provided is not None:
+            return 0.0
+        if self._registry.is_starting(found.name):
+            return self._start_seconds
+        return self._wait_of(found.name)
 
     def _cost(self, name: str, features: RequestFeatures, who: Principal) -> int:
         try:

@@ -11,6 +11,7 @@ from services.frontend.generation.resolution.answers import Answers
 from services.frontend.generation.resolution.auto import UNSUITABLE, AutoModels, no_model
 from services.frontend.generation.resolution.model_finder import ModelFinder
 from services.frontend.generation.resolution.prompts import PromptEncoder
+from services.frontend.metrics import AUTO_CHOICES
 from services.frontend.requests.context import RequestContextLimit
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import GenerationRequest, ResolvedRequest
@@ -68,16 +69,19 @@ class RequestResolver:
         check(request, self._limits, record.principal, self._models.require)
         if not self._auto.means(request.model):
             return await self._resolve(request, record, deadline, limits)
-        choice = self._auto.choose(request, record.principal)
+        choice = await self._auto.choose(request, record.principal)
         record.rule = choice.rule
         errors: list[BatonError] = []
         for model in choice.models:
             try:
-                return await self._resolve(replace(request, model=model), record, deadline, limits)
+                found = await self._resolve(replace(request, model=model), record, deadline, limits)
             except BatonError as error:
                 if error.reason not in UNSUITABLE:
                     raise
                 errors.append(error)
+            else:
+                AUTO_CHOICES.labels(choice.rule, found.named).inc()
+                return found
         raise no_model(choice, errors)
 
     async def _resolve(
