@@ -97,6 +97,10 @@ class SimulatedCluster:
                 self._loop.at(made, self._report)
             self._loop.at(request.arrival, self._arrive, request)
 
+    def submit(self, request: Request) -> None:
+        """Submit a request now, to the router of `serve`; it may have arrived earlier."""
+        self._arrive(request)
+
     def place(self, request: Request, choice: WorkerChoice) -> None:
         """Send a request that waited in the router to its worker."""
         self._placed += 1

@@ -1,0 +1,1 @@
+"""Models that take turns in simulated time: production's turns, another rule, and the fewest."""
