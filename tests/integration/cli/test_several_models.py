@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
 
+import openai
 import pytest
 
 from baton.client import Answer, BatonClientError, Client
 from tests.integration.cli.conftest import Baton, Starter
 from tests.support.processes.launcher import Launcher
+from tests.support.wait import eventually_blocking
 
 pytestmark = [pytest.mark.xdist_group("several_models"), pytest.mark.timeout(300)]
 
@@ -64,6 +66,27 @@ def test_commands_name_both(two: Baton) -> None:
     unnamed = two.call("chat", "Hello")
     assert unnamed.returncode == 2
     assert "choose one of org/second, tiny with --model" in unnamed.stderr
+
+
+def test_auto_chooses_one_of_them(two: Baton, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text(
+        'models = ["tiny", "org/second"]\n'
+        '[[rules]]\nname = "code"\ncode = true\nmodels = ["org/second", "tiny"]\n'
+    )
+    assert two.call("auto", "set", str(rules)).returncode == 0
+    code = "def f(x):\n    return x"
+    with openai.OpenAI(base_url=two.line("OpenAI"), api_key="none") as client:
+        eventually_blocking(lambda: any(one.id == "auto" for one in client.models.list()))
+        for text, model in (("Hello", "tiny"), (code, "org/second")):
+            whole = client.chat.completions.with_raw_response.create(
+                model="auto", messages=[{"role": "user", "content": text}], max_tokens=3
+            )
+            assert (whole.headers["x-baton-model"], whole.parse().model) == (model, model)
+    explained = two.call("route", "explain", "--model", "auto", "--chat", "--prompt", code)
+    assert "auto: rule code matches: org/second, tiny" in explained.stdout, explained.stderr
+    assert "combined-1" in explained.stdout
+    assert two.call("auto", "rm").returncode == 0
 
 
 def test_models_come_change_and_go_under_load(two: Baton, checkpoint: Path) -> None:
