@@ -101,7 +101,12 @@ class EventBuffer:
 
     def put(self, event: StreamEvent) -> None:
         """Deliver any other event, or queue it."""
-        if self._error is None and self._added(self._queue.add(event)):
+        if self._error is not None:
+            return
+        if self._consumer is not None and not (self._paused or self._queue or self._held):
+            self._woken = False
+            self._hand_over([event])
+        elif self._added(self._queue.add(event)):
             self._deliver()
 
     def fail(self, error: BatonError) -> None:
@@ -155,19 +160,24 @@ class EventBuffer:
             raise self._error
 
     def _deliver(self) -> None:
-        consumer = self._consumer
-        if consumer is None or self._paused:
+        if self._consumer is None or self._paused:
             return
         if self._queue or self._woken:
             self._woken = False
-            try:
-                if consumer.take(self.drain()):
-                    self._has_enough()
-            except Exception as error:  # noqa: BLE001 - it is the request's, and reaches it
-                self._consumer_failed(error)
+            self._hand_over(self.drain())
         if self._held and not (self._paused or self._queue):  # taking them may have paused it again
             self._held = False
             self._on_hold(False)
+
+    def _hand_over(self, events: list[StreamEvent]) -> None:
+        consumer = self._consumer
+        if consumer is None:
+            return
+        try:
+            if consumer.take(events):
+                self._has_enough()
+        except Exception as error:  # noqa: BLE001 - it is the request's, and reaches it
+            self._consumer_failed(error)
 
     def _consumer_failed(self, error: Exception) -> None:
         log.error("request.events.failed", exc_info=error)

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from baton.request.stream_events import FinishReason
+from baton.request.stream_events import FinishReason, Text
 from services.frontend.providers.answer import BadAnswerError, ChoiceAnswer, taken
 from services.frontend.providers.refused import stream_failure
 from services.frontend.workers.events import ProviderOutput, ProviderUsage
@@ -99,13 +99,35 @@ class OpenAiStream:
             chunk = _decode(data)
         except msgspec.DecodeError:
             raise BadAnswerError("an event is not a chunk of a chat completion") from None
-        if chunk.error != _NOTHING:
+        if chunk.error is not _NOTHING and chunk.error != _NOTHING:
             raise stream_failure(bytes(chunk.error))
-        if chunk.usage != _NOTHING:
+        if chunk.usage is not _NOTHING and chunk.usage != _NOTHING:
             self._count(chunk.usage)
+        if len(chunk.choices) == 1 and (output := self._only_text(chunk.choices[0])) is not None:
+            return [output]
         for choice in chunk.choices:
             self._add(choice)
         return taken(self._choices) if chunk.choices else []
+
+    def _only_text(self, choice: _ChunkChoice) -> ProviderOutput | None:
+        """Return the output of an event that has only text, as nearly all; None: it has more.
+
+        Nothing waits in a choice between two events.
+        """
+        delta = choice.delta
+        if (
+            delta is None
+            or not delta.content
+            or choice.finish_reason
+            or delta.reasoning_content
+            or delta.reasoning
+            or delta.refusal
+            or delta.tool_calls
+            or not 0 <= choice.index < len(self._choices)
+            or self._choices[choice.index].reason is not None
+        ):
+            return None
+        return ProviderOutput(choice.index, (Text(delta.content),), len(delta.content))
 
     def _add(self, choice: _ChunkChoice) -> None:
         if not 0 <= choice.index < len(self._choices):
