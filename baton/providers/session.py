@@ -65,6 +65,15 @@ class UpstreamSession:
             allow_redirects=False,
         )
 
+    async def get(self, path: str, headers: dict[str, str]) -> aiohttp.ClientResponse:
+        """Ask for what is at a path; return the response once its head is there.
+
+        Args and raises: as of `post`.
+        """
+        return await self._session.get(
+            self._provider.url + path, headers=headers, allow_redirects=False
+        )
+
     async def close(self) -> None:
         """Close all connections."""
         await self._session.close()

@@ -11,10 +11,11 @@ from baton.settings.values import MODEL_NAME
 
 APIS = ("openai", "anthropic")
 """OpenAI's chat completions, as many others serve them too, and Anthropic's Messages."""
+OLD_ANTHROPIC = "2023-06-01"
 QUIRKS = {
     "max_tokens": "takes `max_tokens`, not `max_completion_tokens`",
     "no_stream_options": "does not take `stream_options`, and reports no usage",
-    "2023-06-01": "has that version of Anthropic's API, with `temperature`, `top_p` and `top_k`",
+    OLD_ANTHROPIC: "has that version of Anthropic's API, with `temperature`, `top_p` and `top_k`",
 }
 """Differences of an upstream, by name. `drop:FIELD` leaves out a parameter that it does not take,
 `takes:FIELD` sends one that its API does not have."""

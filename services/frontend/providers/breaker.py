@@ -6,6 +6,8 @@ OPEN_AFTER = 5
 """Failures in a row."""
 PROBE_SECONDS = 1.0
 """Between two probes of an upstream that failed."""
+MAX_CLIENT_SECONDS = 10.0
+"""The longest wait that clients are asked for while it is open."""
 
 
 class BreakerState(Enum):
@@ -29,6 +31,7 @@ class Breaker:
         self._next_probe = 0.0
         self._probing = False
         self._blocked_until = 0.0
+        self._opened = 0.0
 
     @property
     def state(self) -> BreakerState:
@@ -43,6 +46,16 @@ class Breaker:
         if self._failures >= OPEN_AFTER:
             wait = max(wait, self._next_probe - now, PROBE_SECONDS if self._probing else 0.0)
         return max(0.0, wait)
+
+    def client_seconds(self, now: float) -> float:
+        """Return the seconds for which a client is asked to wait: the longer it is open, the more.
+
+        Clients of an upstream that is away for long would otherwise all ask once per second.
+        """
+        wait = self.wait_seconds(now)
+        if self._failures < OPEN_AFTER:
+            return wait
+        return max(wait, min(MAX_CLIENT_SECONDS, now - self._opened))
 
     def try_begin(self, now: float) -> bool:
         """Begin an attempt if one may begin now; return whether."""
@@ -68,7 +81,7 @@ class Breaker:
         self._failures += 1
         self._probing = False
         if self._failures == OPEN_AFTER:
-            self._next_probe = now + PROBE_SECONDS
+            self._opened, self._next_probe = now, now + PROBE_SECONDS
 
     def abandoned(self) -> None:
         """An attempt ended before the upstream answered: its client left."""

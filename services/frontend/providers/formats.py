@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from baton.tenancy.records.providers import Provider
 from services.frontend.models.model import ProvidedBy
 from services.frontend.providers.anthropic import request as anthropic
 from services.frontend.providers.anthropic.stream import AnthropicStream
@@ -47,8 +46,6 @@ class UpstreamFormat(NamedTuple):
     """Returns the field of that maximum."""
     stream: Callable[[int, str], UpstreamStream]
     """Returns the reader of an answer, of choices and the request's id."""
-    headers_of: Callable[[Provider, str], dict[str, str]]
-    """Returns the headers of a request with a key; empty: without."""
     added_tokens: Callable[[dict[str, Any]], int]
     """Returns the most tokens that the upstream adds to the prompt of a body."""
 
@@ -59,7 +56,6 @@ FORMATS = {
         openai.body_of,
         openai.limit_field,
         OpenAiStream,
-        openai.headers_of,
         openai.added_tokens,
     ),
     "anthropic": UpstreamFormat(
@@ -67,7 +63,6 @@ FORMATS = {
         anthropic.body_of,
         anthropic.limit_field,
         AnthropicStream,
-        anthropic.headers_of,
         anthropic.added_tokens,
     ),
 }

@@ -1,6 +1,7 @@
 """One provider's upstream: its keys and breakers, and requests with their retries."""
 
 import asyncio
+import random
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
@@ -10,6 +11,7 @@ import aiohttp
 
 from baton.errors import BatonError, Reason
 from baton.process.background import start_background
+from baton.providers.api_headers import api_headers
 from baton.providers.key_file import KeyUnreadableError, ProviderKey
 from baton.providers.networks import NOT_ALLOWED, AllowedNetworks
 from baton.providers.session import UpstreamSession
@@ -32,6 +34,8 @@ from services.frontend.workers.events import ProviderOutput
 MAX_RETRIES = 2
 """Per request, within the budget of all."""
 _FIRST_PAUSE_SECONDS = 0.05
+_SPREAD = 2.0
+"""Most times the wait that clients are asked for: drawn for each."""
 _ERROR_BYTES = 16 * 1024
 _ERROR_SECONDS = 2.0
 _LINGER_SECONDS = 1.0
@@ -133,7 +137,8 @@ class Upstream:
                 raise
             outcome, before = "failed", breaker.state
             breaker.failed(now)
-            log.warning("provider.attempt.failed", provider=name, reason=failure.what)
+            if before is not BreakerState.OPEN:  # else many that began before it opened
+                log.warning("provider.attempt.failed", provider=name, reason=failure.what)
             if before is BreakerState.CLOSED and breaker.state is BreakerState.OPEN:
                 UPSTREAM_BREAKER_OPENED.labels(name).inc()
                 log.error("provider.breaker.opened", provider=name, reason=failure.what)
@@ -159,7 +164,9 @@ class Upstream:
             Reason.OVERLOADED,
             f"provider {self.provider.id} failed repeatedly, or asked for a pause, and gets no "
             "requests for a moment",
-            retry_after=self._wait_seconds(now),
+            # Not all at once, or they would come back at once, too.
+            retry_after=random.uniform(1, _SPREAD)
+            * min(one.breaker.client_seconds(now) for one in self._keys),
         )
 
     def _wait_seconds(self, now: float) -> float:
@@ -179,7 +186,7 @@ class Upstream:
                 response = await self._session.post(
                     self._format.path,
                     attempt.call.body,
-                    self._format.headers_of(self.provider, secret),
+                    api_headers(self.provider, secret),
                 )
                 await self._read(attempt, response, timer)
         except TimeoutError:

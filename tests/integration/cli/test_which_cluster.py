@@ -78,6 +78,7 @@ READS = {
     "aliases ls": (),
     "auto ls": (),
     "providers ls": (),
+    "providers check": ("gone",),
     "adapters ls": (),
     "classes ls": (),
     "audit ls": (),

@@ -7,6 +7,7 @@ import typer
 from baton.cli.admin.tenancy.app import Json, console
 from baton.cli.admin.tenancy.provider_options import ProviderOptions
 from baton.cli.shared.options import ChangeOptions, EtcdOptions, expand_options, list_command
+from baton.settings.values import PUBLIC
 
 providers_app = typer.Typer(
     help="Manage providers: models of other operators under names of this cluster.",
@@ -33,6 +34,31 @@ def providers_rm(options: ChangeOptions, name: ProviderName, json: Json = False)
     from baton.cli.admin.tenancy import commands, provider_commands
 
     provider_commands.remove_provider(commands.reach(options, console(), json), name)
+
+
+@providers_app.command("check")
+@expand_options
+def providers_check(
+    options: EtcdOptions,
+    name: ProviderName,
+    allowed_networks: Annotated[
+        str,
+        typer.Option(
+            envvar="BATON_PROVIDERS_ALLOWED_NETWORKS",
+            help="Networks that upstreams may be in, as frontends have them, separated by commas.",
+        ),
+    ] = PUBLIC,
+    timeout_seconds: Annotated[float, typer.Option(help="Longest time of each part.")] = 10.0,
+    json: Json = False,
+) -> None:
+    """Check a provider from this machine: DNS, TLS, each key, and its models.
+
+    The models are listed, or asked for one token each if the upstream has no list.
+    """
+    from baton.cli.admin.tenancy import commands, provider_commands
+
+    target = commands.reach(options, console(), json)
+    provider_commands.check(target, name, allowed_networks, timeout_seconds)
 
 
 @list_command(providers_app)

@@ -1,13 +1,16 @@
 """Implementation of `baton providers`: changes or lists the records of providers."""
 
+import asyncio
 from typing import Any
 
 import msgspec
+from pydantic import TypeAdapter, ValidationError
 
 from baton.cli.admin.tenancy.commands import Target
 from baton.cli.admin.tenancy.provider_options import ProviderOptions
-from baton.cli.shared.errors import CommandError
+from baton.cli.shared.errors import EXIT_FAILED, CommandError
 from baton.cli.shared.table import TextTable
+from baton.settings.values import Networks
 from baton.tenancy.admin.providers import ProviderAdministration
 from baton.tenancy.records.providers import Provider, ProviderModel
 
@@ -47,6 +50,31 @@ def list_providers(target: Target) -> None:
     for one in found:
         table.add(one.id, one.api, one.url, ", ".join(one.keys), ", ".join(map(_shown, one.models)))
     target.list(table, [_fields(one) for one in found])
+
+
+def check(target: Target, name: str, networks: str, seconds: float) -> None:
+    """Check a provider, and print what was found.
+
+    Raises:
+        CommandError: a part failed.
+    """
+    from baton.providers.check import check_upstream
+    from baton.providers.networks import AllowedNetworks
+
+    try:
+        allowed = AllowedNetworks(TypeAdapter[tuple[str, ...]](Networks).validate_python(networks))
+    except ValidationError as error:
+        raise CommandError(f"--allowed-networks: {error.errors()[0]['msg']}.") from None
+    record = target.read(lambda etcd: ProviderAdministration(etcd, target.cluster).get(name))
+    found = asyncio.run(check_upstream(record, allowed, seconds))
+    table = TextTable(("part", "ok", "result"))
+    for one in found:
+        table.add(one.part, "yes" if one.ok else "no", one.result)
+    target.list(table, [one._asdict() for one in found])
+    failed = sum(not one.ok for one in found)
+    if failed:
+        at = f"provider {name} of cluster {target.cluster}"
+        raise CommandError(f"{failed} of {len(found)} parts of {at} failed.", EXIT_FAILED)
 
 
 def _model(text: str) -> ProviderModel:

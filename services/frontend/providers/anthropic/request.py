@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from baton.errors import BatonError, invalid_field
-from baton.tenancy.records.providers import Provider
+from baton.tenancy.records.providers import OLD_ANTHROPIC
 from services.frontend.models.model import ProvidedBy
 from services.frontend.output.definitions import CallMode, ToolUse
 from services.frontend.providers.output_schema import output_schema
@@ -15,9 +15,6 @@ from services.frontend.requests.request import ChatPrompt, GenerationRequest
 from services.frontend.text.chat_template import ChatMessage, ChatToolCall
 
 PATH = "/messages"
-VERSION = "2026-10-21"
-OLD_VERSION = "2023-06-01"
-"""The one before; the name of the quirk, too."""
 _EFFORT = "reasoning_effort"
 _EFFORTS = frozenset(("low", "medium", "high", "xhigh", "max"))
 _NO_THINKING = "none"
@@ -27,13 +24,6 @@ _TAKEN_BEFORE = _TAKEN | {"temperature", "top_p", "top_k"}
 """Those of the old version: the current one rejects requests that have them."""
 _INSTRUCTION_TOKENS = 1024
 """More than the prompt that the API itself adds for tools (up to 530 tokens) or a schema."""
-
-
-def headers_of(provider: Provider, key: str) -> dict[str, str]:
-    """Return the headers of a request, with a key; empty: none. As the clients of each version."""
-    if OLD_VERSION in provider.quirks:
-        return {"anthropic-version": OLD_VERSION} | ({"x-api-key": key} if key else {})
-    return {"anthropic-version": VERSION} | ({"authorization": f"Bearer {key}"} if key else {})
 
 
 def limit_field(_: ProvidedBy) -> str:
@@ -57,7 +47,7 @@ def body_of(request: GenerationRequest, prompt: ChatPrompt, at: ProvidedBy) -> d
     Raises:
         BatonError: the upstream does not take a field, or a value of it.
     """
-    taken = _TAKEN_BEFORE if OLD_VERSION in at.provider.quirks else _TAKEN
+    taken = _TAKEN_BEFORE if OLD_ANTHROPIC in at.provider.quirks else _TAKEN
     given = given_parameters(request, prompt, at, taken)
     body: dict[str, Any] = {
         "model": at.model.upstream_name,

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from baton.tenancy.records.providers import Provider
 from services.frontend.models.model import ProvidedBy
 from services.frontend.output.definitions import CallMode, ToolUse
 from services.frontend.providers.output_schema import output_schema
@@ -53,11 +52,6 @@ def body_of(request: GenerationRequest, prompt: ChatPrompt, at: ProvidedBy) -> d
             case _:
                 body[name] = value
     return body
-
-
-def headers_of(_: Provider, key: str) -> dict[str, str]:
-    """Return the headers of a request, with a key; empty: none."""
-    return {"authorization": f"Bearer {key}"} if key else {}
 
 
 def added_tokens(_: dict[str, Any]) -> int:

@@ -173,10 +173,32 @@ async def test_bad(provided: Provided, name: str) -> None:
         cost = used["prompt_tokens"] * 1000 + used["completion_tokens"] * 2000
         assert cost > 0
         assert row.cost in (-1, cost)
+    (record,) = await provided.recorded()
+    assert record["provider"] == "acme"
+    charged = record["cost_nanodollars"]
+    assert charged > 0 if row.cost < 0 else charged == row.cost
     if name == "429 with retry-after":
         assert answer.headers["retry-after"] == "20"
         again = await provided.ask()
         assert (again.status_code, len(provided.upstream.exchanges)) == (503, 1)
+
+
+async def test_tls_that_hangs(provided: Provided) -> None:
+    hold = asyncio.Event()
+
+    async def silent(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await hold.wait()
+        writer.close()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        await provided.replace(url=f"https://127.0.0.1:{port}/v1", **SHORT)
+        answer = await provided.ask()
+        hold.set()
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable")
+    assert "took too long before the first token" in answer.text
+    (record,) = await provided.recorded()
+    assert record["cost_nanodollars"] == 0
 
 
 async def test_a_redirect_is_not_followed(provided: Provided) -> None:

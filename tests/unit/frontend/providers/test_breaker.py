@@ -42,6 +42,15 @@ def test_one_probe_a_second_until_one_succeeds() -> None:
     assert (breaker.state, breaker.try_begin(30.0)) == (BreakerState.CLOSED, True)
 
 
+def test_clients_wait_longer_the_longer_it_is_open() -> None:
+    breaker = opened(0.0)
+    waits = [breaker.client_seconds(now) for now in (0.0, 0.5, 4.0, 60.0)]
+    assert waits == [1.0, 0.5, 4.0, 10.0]
+    assert breaker.try_begin(60.0)
+    breaker.answered()
+    assert breaker.client_seconds(60.0) == 0.0
+
+
 def test_a_probe_whose_client_left_makes_room_for_another() -> None:
     breaker = opened(0.0)
     assert breaker.try_begin(1.0)
