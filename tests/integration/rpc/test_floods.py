@@ -6,6 +6,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import UInt64Value
 
 from baton.settings import GrpcSettings
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.grpc.echo_service import COLLECT, EMPTY, FLOOD, HOLD, STALL, serving
 from tests.support.http2.flood import IDS, MIB, cheap, flood, per_stream, repeated
 from tests.support.http2.frames import (
@@ -91,7 +92,7 @@ async def test_a_flood_is_calmed(few_streams, name):
     service, address = few_streams
     began = service.began
     async with connect(address) as peer:
-        cost = await flood(address, peer, CALMED[name](), linger=5)
+        cost = await flood(address, peer, CALMED[name](), linger=DEADLINE_SECONDS)
     cheap(cost)
     assert cost.closed, cost
     assert cost.code is Code.ENHANCE_YOUR_CALM, cost
@@ -150,7 +151,7 @@ async def test_settings_beside_many_streams_cost_little(echo):
             peer.send(headers(stream_id, call_fields(STALL)))
         await eventually(lambda: service.active == 1000)
         some = settings(*[(WINDOW, 1), (WINDOW, 60_000)] * 8)
-        cost = await flood(address, peer, repeated(some, MIB), linger=5)
+        cost = await flood(address, peer, repeated(some, MIB), linger=DEADLINE_SECONDS)
         assert cost.closed and cost.code is Code.ENHANCE_YOUR_CALM, cost
         cheap(cost, cpu=4)
     await eventually(lambda: service.active == 0)

@@ -10,7 +10,7 @@ from baton.rpc.transport import socket_protocol
 from baton.rpc.transport.unfinished import Unfinished
 from baton.settings import GrpcSettings
 from bench.harness.machine import rss_bytes
-from tests.support.clock import Stopwatch, within
+from tests.support.clock import DEADLINE_SECONDS, Stopwatch, within
 from tests.support.grpc.echo_service import EMPTY, FLOOD, HOLD, UNARY, serving
 from tests.support.http2.flood import IDS, MIB, cheap, flood, repeated
 from tests.support.http2.frames import (
@@ -51,7 +51,7 @@ async def test_a_window_that_is_opened_byte_by_byte(echo):
         peer.start((WINDOW, 1))
         before = call(1, FLOOD, UInt64Value(value=1000).SerializeToString())
         updates = repeated(window_update(1, 1), MIB, before)
-        cost = await flood(address, peer, updates, linger=5)
+        cost = await flood(address, peer, updates, linger=DEADLINE_SECONDS)
         assert cost.code is Code.ENHANCE_YOUR_CALM, cost
         cheap(cost)
     await eventually(lambda: service.active == 0)
