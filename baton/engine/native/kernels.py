@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from baton.engine.checkpoint.model_options import Activation
+from baton.engine.native.low_rank import NativeLowRank
 from baton.engine.sampling.masks import MaskLogits, Words
 from baton.engine.torch.attention import AttentionStep, KvPool
 from baton.engine.torch.kernels import Heads, Kernels
 from baton.engine.torch.linear import Linear, make_linear
+from baton.engine.torch.lora.product import LowRankProduct
 
 _MAX_GROUP = 32
 _HEAD_SIZE_STEP = 8
@@ -140,6 +142,9 @@ class NativeKernels(Kernels):
             self._threads,
         )
         return found
+
+    def low_rank(self) -> LowRankProduct:
+        return NativeLowRank(self._threads)
 
     def mask_logits(self, logits: Tensor, rows: Sequence[int], words: Words) -> None:
         _mask_logits(logits, rows, words, self._threads)

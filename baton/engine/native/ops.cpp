@@ -8,6 +8,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include "lora.h"
 #include "masks.h"
 #ifdef BATON_TILES
 #include "amx/attention.h"
@@ -82,6 +83,66 @@ Tensor attend_op(Tensor& qkv, const Tensor& cosines, const Tensor& sines,
   return out;
 }
 
+void add_low_op(Tensor& y, const Tensor& x, const Tensor& rows, const Tensor& ends, at::TensorList a,
+                at::TensorList scales, at::TensorList b, at::IntArrayRef parts, int64_t threads) {
+  Threads::use(threads);
+  const int64_t adapters = a.size(), pieces = b.size();
+  TORCH_CHECK(x.dim() == 2 && y.dim() == 2 && x.is_contiguous() && y.is_contiguous() && x.size(0) == y.size(0) &&
+                  x.scalar_type() == y.scalar_type() && x.size(1) % 2 == 0 &&
+                  rows.scalar_type() == at::kLong && rows.is_contiguous() && ends.scalar_type() == at::kLong &&
+                  ends.is_contiguous() && ends.numel() == adapters &&
+                  static_cast<int64_t>(scales.size()) == adapters && static_cast<int64_t>(parts.size()) == 3 * pieces,
+              "add_low: x is [rows, inputs], inputs even, y [rows, outputs] of its type; ends and scales are one "
+              "per adapter, parts three numbers per matrix b");
+  by_type(x, [&](auto t) {
+    using T = decltype(t);
+    using M = Multiply<T>;
+    int64_t last = 0;
+    const int64_t* const row_of = rows.const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < rows.numel(); ++i)
+      TORCH_CHECK(row_of[i] >= 0 && row_of[i] < x.size(0), "add_low: there is no row ", row_of[i]);
+    for (int64_t i = 0; i < adapters; ++i) {
+      const int64_t end = ends.const_data_ptr<int64_t>()[i];
+      TORCH_CHECK(end >= last && end <= rows.numel(), "add_low: ends go up, to the number of rows at most");
+      TORCH_CHECK(!a[i].numel() ||
+                      (a[i].is_contiguous() && a[i].scalar_type() == (M::P == 2 ? at::kInt : x.scalar_type()) &&
+                       a[i].dim() == 2 && a[i].size(0) * M::P == x.size(1) && a[i].size(1) % M::N == 0 &&
+                       scales[i].is_contiguous() && scales[i].numel() == a[i].size(1) &&
+                       scales[i].scalar_type() == at::CppTypeToScalarType<Computed<T>>::value),
+                  "add_low: a is what `pack_low` made of matrices of so many inputs, with a scale per lane");
+      last = end;
+    }
+    std::vector<LowPart> found;
+    for (int64_t i = 0; i < pieces; ++i) {
+      const auto at = [&](int n) { return parts[3 * i + n]; };
+      const LowPart part{at(0), at(1), b[i].size(0), at(2), b[i].size(1)};
+      TORCH_CHECK(b[i].is_contiguous() && b[i].scalar_type() == x.scalar_type() && part.adapter >= 0 &&
+                      part.adapter < adapters && part.lane >= 0 &&
+                      part.lane + part.rank <= a[part.adapter].size(1) && part.first >= 0 &&
+                      part.first + part.outputs <= y.size(1),
+                  "add_low: b is [rank, outputs] of an adapter's lanes and of y's columns");
+      found.push_back(part);
+    }
+    add_low<T>(x, y, rows, ends, a, scales, b, found);
+  });
+}
+
+Tensor pack_low_op(const Tensor& matrix) {
+  TORCH_CHECK(matrix.dim() == 2 && matrix.is_contiguous() && matrix.size(1) % 2 == 0,
+              "pack_low: matrix is [rank, inputs], inputs even");
+  Tensor out;
+  by_type(matrix, [&](auto t) {
+    using T = decltype(t);
+    using M = Multiply<T>;
+    const int64_t rank = matrix.size(0), inputs = matrix.size(1), lanes = (rank + M::N - 1) / M::N * M::N;
+    const auto type = M::P == 2 ? at::kInt : matrix.scalar_type();
+    out = at::empty({inputs / M::P, lanes}, matrix.options().dtype(type));
+    pack_low<T>(matrix.const_data_ptr<T>(), rank, inputs, lanes,
+                reinterpret_cast<typename M::E*>(out.mutable_data_ptr()));
+  });
+  return out;
+}
+
 Tensor pack_op(const Tensor& weight) {
   TORCH_CHECK(weight.dim() == 2 && weight.is_contiguous() && weight.scalar_type() == at::kBFloat16,
               "pack: weight is [outputs, inputs] in bfloat16");
@@ -145,6 +206,9 @@ TORCH_LIBRARY(baton_native, library) {
   library.def("arithmetic() -> str", arithmetic_op);
   library.def("pack(Tensor weight) -> Tensor");
   library.def("linear(Tensor x, Tensor panels, Tensor? bias, int outputs, int threads) -> Tensor");
+  library.def("pack_low(Tensor matrix) -> Tensor");
+  library.def("add_low(Tensor(a!) y, Tensor x, Tensor rows, Tensor ends, Tensor[] a, Tensor[] scales, Tensor[] b, "
+              "int[] places, int threads) -> ()");
   library.def("gate(Tensor both, int activation, int threads) -> Tensor");
   library.def(
       "attend(Tensor(a!) qkv, Tensor cosines, Tensor sines, Tensor? q_norm, Tensor? k_norm, "
@@ -157,6 +221,8 @@ TORCH_LIBRARY_IMPL(baton_native, CPU, library) {
   library.impl("add_norm", add_norm_op);
   library.impl("pack", pack_op);
   library.impl("linear", linear_op);
+  library.impl("pack_low", pack_low_op);
+  library.impl("add_low", add_low_op);
   library.impl("gate", gate_op);
   library.impl("attend", attend_op);
   library.impl("mask_logits", mask_logits_op);

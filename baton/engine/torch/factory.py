@@ -73,7 +73,7 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
     pages = page_count(settings, block_bytes)
     context_tokens, context_limit = context_size(settings, config.context_tokens, pages)
     limits = scheduler_limits(settings)
-    maps = AdaptedMaps(single_rows=kernels.deterministic)
+    maps = AdaptedMaps(kernels.low_rank())
     grammars = read_grammars(settings.model, config.vocab_tokens, config.eos_token_ids)
     info = EngineInfo(
         layout=layout,

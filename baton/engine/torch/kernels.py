@@ -11,6 +11,7 @@ from baton.engine.checkpoint.model_options import Activation
 from baton.engine.sampling.masks import Words, mask_logits
 from baton.engine.torch.attention import PLAIN_SCORES, AttentionStep, KvPool, ScoreOptions
 from baton.engine.torch.linear import Linear, make_linear
+from baton.engine.torch.lora.product import LowRankProduct
 from baton.engine.torch.rope import rotate
 
 _STEEPNESS, _MOST = 1.702, 7.0
@@ -89,6 +90,10 @@ class Kernels(ABC):
         Returns:
             [tokens, heads · head_size]
         """
+
+    def low_rank(self) -> LowRankProduct:
+        """Return what adds adapters to the outputs of linear maps."""
+        return LowRankProduct(single_rows=self.deterministic)
 
     @abstractmethod
     def mask_logits(self, logits: Tensor, rows: Sequence[int], words: Words) -> None:

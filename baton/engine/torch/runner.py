@@ -21,8 +21,7 @@ from baton.engine.torch.attention import AttentionStep
 from baton.engine.torch.kv.groups import ModelKv
 from baton.engine.torch.kv.memory import PoolMemory
 from baton.engine.torch.kv.pages import Query
-from baton.engine.torch.lora.linear import NO_ADAPTER
-from baton.engine.torch.lora.matrices import Matrices, load_matrices
+from baton.engine.torch.lora.linear import NO_ADAPTER, Matrices
 from baton.engine.torch.model import TransformerModel, last_hidden
 from baton.request.stream_events import TokenLogprob
 from baton.structured.masks import Masks
@@ -112,7 +111,7 @@ class TorchRunner(Runner):
         maps = self._model.weights.maps
         assert maps is not None  # limits of adapters would be None
         norm = self._model.weights.norm
-        return load_matrices(files, maps.shapes, norm.dtype, norm.device)
+        return maps.load(files, norm.dtype, norm.device)
 
     def add_adapter(self, key: str, loaded: Matrices) -> None:
         self._adapters[key] = loaded

@@ -2,17 +2,22 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from torch import Tensor, split
-from torch.nn.functional import linear
+from torch import Tensor
 
+from baton.engine.lora.adapter import AdapterFiles
 from baton.engine.lora.limits import Shape
 from baton.engine.torch.linear import Linear
-from baton.engine.torch.lora.matrices import MapPart, MapShape, Matrices
+from baton.engine.torch.lora.matrices import MapPart, MapShape, load_matrices
+from baton.engine.torch.lora.product import LowRankProduct
 
 NO_ADAPTER = -1
 """Owner of a row of the model itself."""
+
+Matrices = Sequence[Any]
+"""An adapter's matrices for each map, packed."""
 
 
 @dataclass(slots=True)
@@ -22,14 +27,18 @@ class AdaptedMaps:
     Owned by the engine's thread.
     """
 
-    single_rows: bool = False
-    """Whether each row is computed alone, so that its bits do not depend on the others."""
+    product: LowRankProduct
     shapes: list[MapShape] = field(default_factory=list)
     _adapters: Sequence[Matrices] = ()
+    _joined: list[Any] = field(default_factory=list)
+    """Of each map, the matrices of `_adapters`; None: not joined yet. Steps mostly have those of
+    the step before.
+    """
     _owners: Tensor | None = None
     """[rows] of the step: which adapter each row has; None: none has any."""
-    _rows: list[tuple[Matrices, Tensor]] = field(default_factory=list)
-    """Adapters and their rows."""
+    _rows: Tensor | None = None
+    """Rows with an adapter, in the order of adapters; None: there are none."""
+    _ends: Tensor | None = None
 
     def wrap(self, base: Linear, inputs: int, parts: Iterable[MapPart]) -> "AdaptedLinear":
         """Return a map that also adds adapters."""
@@ -44,6 +53,15 @@ class AdaptedMaps:
             for part in shape.parts
         }
 
+    def load(self, files: AdapterFiles, dtype: torch.dtype, device: torch.device) -> Matrices:
+        """Return an adapter's matrices; any thread may call it.
+
+        Raises:
+            AdapterError: as of `load_matrices`.
+        """
+        found = load_matrices(files, self.shapes, dtype, device)
+        return [self.product.pack(parts) for parts in found]
+
     def begin(self, adapters: Sequence[Matrices], owners: Sequence[int]) -> None:
         """Set the adapters of a step.
 
@@ -51,7 +69,11 @@ class AdaptedMaps:
             adapters: those that occur in it.
             owners: of each row, the number of its adapter, or NO_ADAPTER.
         """
-        self._adapters = adapters
+        known = zip(adapters, self._adapters, strict=False)
+        same = len(adapters) == len(self._adapters) and all(a is b for a, b in known)
+        if not same:
+            self._adapters = adapters
+            self._joined = [None] * len(self.shapes)
         self._owners = torch.tensor(owners) if adapters else None
         self._group()
 
@@ -62,30 +84,30 @@ class AdaptedMaps:
             self._group()
 
     def add(self, number: int, x: Tensor, y: Tensor) -> None:
-        """Add the rows' adapters to the outputs of a map.
+        """Add the rows' adapters to the outputs of a map, in place.
 
         Args:
             number: of the map.
             x: [rows, inputs]
-            y: [rows, outputs], changed in place.
+            y: [rows, outputs]
         """
-        for adapter, rows in self._rows:
-            for part in adapter[number]:
-                outputs = slice(part.first, part.first + part.b.shape[0])
-                for some in split(rows, 1) if self.single_rows else (rows,):
-                    wide = torch.promote_types(x.dtype, torch.float32)
-                    low = linear(x[some].to(wide), part.a.to(wide)) * part.scale
-                    delta = linear(low, part.b.to(wide))
-                    y[some, outputs] = (y[some, outputs].to(wide) + delta).to(y.dtype)
+        if self._rows is None or self._ends is None:
+            return
+        joined = self._joined[number]
+        if joined is None:
+            joined = self.product.join([adapter[number] for adapter in self._adapters])
+            self._joined[number] = joined
+        self.product.add(x, y, joined, self._rows, self._ends)
 
     def _group(self) -> None:
-        self._rows = []
+        self._rows = self._ends = None
         if self._owners is None:
             return
-        for number, adapter in enumerate(self._adapters):
-            rows = (self._owners == number).nonzero().flatten()
-            if rows.numel():
-                self._rows.append((adapter, rows))
+        order = self._owners.argsort(stable=True)
+        counts = torch.bincount(self._owners + 1, minlength=len(self._adapters) + 1)
+        rows = order[counts[0] :]  # rows without an adapter come first
+        if rows.numel():
+            self._rows, self._ends = rows, counts[1:].cumsum(0)
 
 
 @dataclass(frozen=True, slots=True)

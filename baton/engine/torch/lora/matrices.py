@@ -46,14 +46,10 @@ class PartMatrices:
     scale: float
 
 
-Matrices = Sequence[Sequence[PartMatrices]]
-"""Of each map, in the order of the maps."""
-
-
 def load_matrices(
     files: AdapterFiles, maps: Sequence[MapShape], dtype: torch.dtype, device: torch.device
-) -> Matrices:
-    """Return an adapter's matrices; any thread may call it.
+) -> Sequence[Sequence[PartMatrices]]:
+    """Return an adapter's matrices for each map, in the order of the maps; any thread may call it.
 
     Args:
         files: of the adapter.

@@ -131,3 +131,27 @@ def test_layers_that_the_engine_does_not_adapt_are_named(tmp_path: Path) -> None
             add(engine, "a", made)
     finally:
         engine.close_engine()
+
+
+def test_in_bfloat16_an_adapter_alone_has_the_same_tokens_as_in_a_batch(
+    native_library: Path,
+    tmp_path: Path,
+) -> None:
+    model = write_random_checkpoint(tmp_path / "model", seed=5, dtype="bfloat16")
+    options = {"native": "required", "dtype": "bfloat16", "deterministic": "required"}
+    engine = make_engine(model, **options)
+    try:
+        for n, key in enumerate("ab"):
+            add(engine, key, write_random_adapter(tmp_path / key, model, n, modules=LAYERS))
+        alone = {}
+        for key in ("", "a", "b"):
+            for n, tokens in enumerate(PROMPTS):
+                (found,) = run_local(engine, [request(n, tokens, adapter=key, root=b"alone")])
+                alone[key, n] = found.tokens[0]
+                engine.evict_blocks()
+        for keys in (("a", "", "b"), ("b", "a", "a"), ("", "b", "")):
+            expected = [alone[key, n] for n, key in enumerate(keys)]
+            assert outputs(engine, *keys) == expected
+            engine.evict_blocks()
+    finally:
+        engine.close_engine()
