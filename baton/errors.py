@@ -72,8 +72,8 @@ class Reason(Enum):
         "invalid_request_error",
         "context_length_exceeded",
     )
-    """Prompt plus output exceed the model's context, or the limit of the API key, its project or
-    its tenant. Shorten the prompt, or request fewer tokens."""
+    """Prompt plus output exceed the model's context, or the limit of its policy, of the API key,
+    its project or its tenant. Shorten the prompt, or request fewer tokens."""
     UNSUPPORTED_PARAMETER = Code.INVALID_ARGUMENT, "invalid_request_error", "unsupported_parameter"
     """A parameter, or its value, is not supported. Leave it out."""
     MALFORMED_BODY = Code.INVALID_ARGUMENT, "invalid_request_error", "malformed_body"
@@ -114,8 +114,8 @@ class Reason(Enum):
     """The API key does not have the scope, or the request names another tenant or project. Ask the
     operator."""
     MODEL_NOT_ALLOWED = Code.PERMISSION_DENIED, "permission_error", "model_not_allowed"
-    """The API key does not permit this model or adapter, whether it exists or not. Use one that
-    `GET /v1/models` lists."""
+    """The API key does not permit this model or adapter, whether it exists or not, or the model's
+    policy does not permit the tenant or the priority class. Use one that `GET /v1/models` lists."""
     NOT_FOUND = Code.NOT_FOUND, "invalid_request_error", "not_found"
     """The path or the named object does not exist. Correct the name."""
     MODEL_NOT_FOUND = Code.NOT_FOUND, "invalid_request_error", "model_not_found"

@@ -15,6 +15,7 @@ from baton.cli.admin.tenancy.alias_app import aliases_app
 from baton.cli.admin.tenancy.app import audit_app, keys_app, projects_app, tenants_app
 from baton.cli.admin.tenancy.auto_app import auto_app
 from baton.cli.admin.tenancy.class_app import classes_app
+from baton.cli.admin.tenancy.policy_app import policies_app
 from baton.cli.admin.tenancy.provider_app import providers_app
 from baton.cli.admin.usage.options import UsageOptions
 from baton.cli.inspect.route.app import route_app
@@ -57,6 +58,7 @@ app.add_typer(aliases_app, name="aliases")
 app.add_typer(auto_app, name="auto")
 app.add_typer(adapters_app, name="adapters")
 app.add_typer(providers_app, name="providers")
+app.add_typer(policies_app, name="policies")
 app.add_typer(audit_app, name="audit")
 app.add_typer(db_app, name="db")
 

@@ -60,6 +60,8 @@ class Answer:
     """Log probabilities of all prompt tokens but the first, if `prompt_logprobs` requested them."""
     provider: str = ""
     """Provider that generated the output; empty: the cluster's own workers."""
+    requested_model: str = ""
+    """The requested model, if `model` answered instead; empty: it is the requested one."""
 
     @property
     def text(self) -> str:
@@ -145,4 +147,5 @@ def answer_of(
         started.adapter,
         tuple(prompt_logprobs),
         started.provider,
+        started.requested_model,
     )

@@ -58,6 +58,10 @@ class Options(SamplingOptions, total=False):
 
     adapter: str
     """One of the model's adapters. Default: none."""
+    fallback: Literal["allow", "never"]
+    """Whether another model may answer if the requested one would let the request wait too long.
+    Default: as the model's policy says.
+    """
     n: int
     """Independent outputs, 1 to 128."""
     truncate_prompt_tokens: int
@@ -117,6 +121,8 @@ _SIDES = {
     "left": inference_pb2.TRUNCATION_SIDE_LEFT,
     "right": inference_pb2.TRUNCATION_SIDE_RIGHT,
 }
+
+_FALLBACKS = {"allow": common_pb2.FALLBACK_ALLOW, "never": common_pb2.FALLBACK_NEVER}
 
 _NAMES = frozenset(get_type_hints(GenerateOptions))
 _CHAT_NAMES = frozenset(get_type_hints(ChatOptions))
@@ -226,7 +232,15 @@ def _context(model: str, request_id: str, options: Options) -> common_pb2.Reques
         request_id=request_id,
         model=model,
         adapter=options.get("adapter", ""),
+        fallback=_fallback(options),
     )
+
+
+def _fallback(options: Options) -> common_pb2.Fallback.ValueType:
+    said = options.get("fallback")
+    if said is not None and said not in _FALLBACKS:
+        raise ValueError(f"fallback: {said!r} is not allow or never")
+    return common_pb2.FALLBACK_UNSPECIFIED if said is None else _FALLBACKS[said]
 
 
 def check_names(options: Options, *, chat: bool = False) -> None:

@@ -108,6 +108,11 @@ def auto(cluster: str) -> str:
     return f"{tenancy(cluster)}auto/"
 
 
+def policies(cluster: str) -> str:
+    """Return the prefix of `ModelPolicy` records; the model's name follows."""
+    return f"{tenancy(cluster)}policies/"
+
+
 def key_uses(cluster: str) -> str:
     """Return the prefix of the times at which API keys were last used; the key's ID follows."""
     return f"/baton/{cluster}/uses/"

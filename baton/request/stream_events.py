@@ -84,6 +84,8 @@ class Started(msgspec.Struct, frozen=True):
     """The adapter that answers; empty: the model itself."""
     provider: str = ""
     """The provider that it runs at; empty: the cluster's own workers."""
+    requested_model: str = ""
+    """The name that the client sent, if another model answers; empty: this one was requested."""
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -194,6 +196,7 @@ def event_from_proto(response: Response) -> Event | None:
                 started.exact_continuation or not started.HasField("exact_continuation"),
                 started.adapter,
                 started.provider,
+                started.requested_model,
             )
         case "prompt_logprobs":
             told = response.prompt_logprobs
@@ -244,6 +247,7 @@ def event_to_proto(event: Event, response: Response) -> None:
             started.exact_continuation = event.exact_continuation
             started.adapter = event.adapter
             started.provider = event.provider
+            started.requested_model = event.requested_model
         case Finished():
             usage, steps = msgspec.structs.asdict(event.usage), event.steps
             response.finished.usage.CopyFrom(common_pb2.Usage(**usage))

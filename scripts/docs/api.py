@@ -38,7 +38,8 @@ Two headers identify a request:
   `already_exists` ([ADR 50](adr/0050-executions-are-claimed-by-a-field-of-their-own.md)).
 
 The response's header `x-baton-model` names the model or adapter that answers, like `model` in its body: another
-than the request's with an [alias](models.md#aliases) or [`auto`](auto.md).
+than the request's with an [alias](models.md#aliases), [`auto`](auto.md) or a [fallback](models.md#fallbacks). Of a
+fallback, the body and each chunk also have `"baton": {"requested_model": "…"}`.
 
 """
 FIELDS_TEXT = """

@@ -54,6 +54,7 @@ from services.frontend.models.adapters import AdapterRecords
 from services.frontend.models.aliases import Aliases
 from services.frontend.models.auto import CurrentRules
 from services.frontend.models.loader import TokenizerLoader
+from services.frontend.models.policies import Policies
 from services.frontend.models.providers import ProvidedModels
 from services.frontend.models.registry import Registry
 from services.frontend.openai.handlers import Handlers
@@ -103,6 +104,8 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     )
     aliases = Aliases()
     process.spawn(follow(etcd, keys.aliases(cluster), aliases), "follow aliases")
+    policies = Policies()
+    process.spawn(follow(etcd, keys.policies(cluster), policies), "follow policies")
     provided = ProvidedModels()
     upstreams = await stack.enter_async_context(
         Upstreams(AllowedNetworks(settings.providers.allowed_networks))
@@ -185,6 +188,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         metering,
         request_limits,
         prices,
+        policies,
         waits.of,
         _classifier(stack, settings.auto),
     )
@@ -244,6 +248,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     await availability.wait_first()
     await aliases.wait_synced()
     await adapters.wait_synced()
+    await policies.wait_synced()
     await provided.wait_synced()
     await auto.wait_synced()
     if watch is not None:

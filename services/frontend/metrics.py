@@ -168,6 +168,11 @@ UPSTREAM_BREAKER_OPENED = Counter(
     "Times that a provider was no longer asked, after failures in a row.",
     ["provider"],
 )
+FALLBACKS = Counter(
+    "baton_frontend_fallbacks_total",
+    "Requests that another model answered, by the requested model and the one that answered.",
+    ["model", "answered_by"],
+)
 UPSTREAM_USAGE_ESTIMATED = Counter(
     "baton_provider_usage_estimated_total",
     "Responses whose tokens were estimated: the provider reported none, or impossible numbers.",

@@ -14,6 +14,7 @@ from baton.tenancy.records.adapters import AdapterRecord
 from baton.tenancy.records.aliases import ModelAlias
 from baton.tenancy.records.auto import AutoRules
 from baton.tenancy.records.classes import ClassPolicy
+from baton.tenancy.records.policies import ModelPolicy
 from baton.tenancy.records.providers import Provider
 from baton.tenancy.records.tenants import (
     KINDS,
@@ -67,6 +68,8 @@ class Directory:
         """Used by `services.frontend.models.adapters`; kept here for the same reason."""
         self._auto: dict[str, AutoRules] = {}
         """Used by `services.frontend.models.auto`; kept here for the same reason."""
+        self._policies: dict[str, ModelPolicy] = {}
+        """Used by `services.frontend.models.policies`; kept here for the same reason."""
         self._by_digest: dict[bytes, Key] = {}
         self._shared: dict[Hashable, Hashable] = {}
         """Shared objects for values that most keys have in common, including limits."""
@@ -177,6 +180,8 @@ class Directory:
                 self._auto[ident] = record
             case AdapterRecord():
                 self._adapters[ident] = record
+            case ModelPolicy():
+                self._policies[ident] = record
 
     def remove(self, name: str) -> None:
         """Remove a record. Do nothing if it does not exist.
@@ -232,6 +237,7 @@ class Directory:
             "aliases": self._aliases,
             "auto": self._auto,
             "classes": self._classes,
+            "policies": self._policies,
             "providers": self._providers,
             "tenants": self._tenants,
             "projects": self._projects,

@@ -28,6 +28,7 @@ from baton.tenancy.records.audit import (
 )
 from baton.tenancy.records.auto import AutoRules
 from baton.tenancy.records.classes import ClassPolicy
+from baton.tenancy.records.policies import ModelPolicy
 from baton.tenancy.records.providers import Provider
 from baton.tenancy.records.tenants import (
     KIND_OF,
@@ -58,6 +59,7 @@ _NAMES: dict[type, str] = {
     AutoRules: "rules of {} do not exist: set them with `baton auto set`",
     AdapterRecord: "adapter {} is not registered: list adapters with `baton adapters ls`",
     Provider: "provider {} does not exist: list providers with `baton providers ls`",
+    ModelPolicy: "model {} has no policy: list policies with `baton policies ls`",
 }
 
 log = get_logger(__name__)

@@ -24,6 +24,7 @@ from baton.tenancy.records.adapters import AdapterRecord, check_adapter
 from baton.tenancy.records.aliases import ModelAlias, check_alias
 from baton.tenancy.records.auto import AutoRules, check_auto
 from baton.tenancy.records.classes import ClassPolicy, check_class, check_weight
+from baton.tenancy.records.policies import ModelPolicy, check_policy
 from baton.tenancy.records.providers import Provider, check_provider
 from baton.tenancy.records.secret import DIGEST_BYTES
 from baton.v1 import common_pb2
@@ -171,6 +172,7 @@ Record = (
     | Provider
     | AutoRules
     | AdapterRecord
+    | ModelPolicy
 )
 R = TypeVar("R", bound=Record)
 
@@ -181,6 +183,7 @@ KINDS: dict[str, type[Record]] = {
     "auto": AutoRules,
     "classes": ClassPolicy,
     "keys": Key,
+    "policies": ModelPolicy,
     "projects": Project,
     "providers": Provider,
     "tenants": Tenant,
@@ -264,6 +267,9 @@ def check(record: Record) -> None:
         return
     if isinstance(record, AutoRules):
         check_auto(record)
+        return
+    if isinstance(record, ModelPolicy):
+        check_policy(record)
         return
     if isinstance(record, AdapterRecord):
         check_adapter(record)

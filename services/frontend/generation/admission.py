@@ -1,6 +1,7 @@
 """Counts, bounds and ends the running requests."""
 
 import asyncio
+from collections.abc import Callable
 
 from baton.errors import BatonError, Reason
 from services.frontend.generation.generation import Generation
@@ -12,6 +13,21 @@ _RETRY_SECONDS = 1.0
 def stopping() -> BatonError:
     """Return the error of a request that arrives at, or still runs on, a stopping frontend."""
     return BatonError(Reason.DRAINING, "this frontend is shutting down", retry_after=_RETRY_SECONDS)
+
+
+class ActiveRequest:
+    """A request that counts until it leaves."""
+
+    __slots__ = ("_leave",)
+
+    def __init__(self, leave: Callable[[], None]) -> None:
+        self._leave: Callable[[], None] | None = leave
+
+    def leave(self) -> None:
+        """Record that it ended. Idempotent."""
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()
 
 
 class ActiveRequests:
@@ -29,8 +45,8 @@ class ActiveRequests:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def enter(self) -> None:
-        """Count a request.
+    def enter(self) -> ActiveRequest:
+        """Count a request until it leaves.
 
         Raises:
             BatonError: OVERLOADED: the limit is reached.
@@ -44,19 +60,15 @@ class ActiveRequests:
         self._count += 1
         self._idle.clear()
         ACTIVE.set(self._count)
+        return ActiveRequest(self._leave)
 
     def add(self, generation: Generation) -> None:
-        """Record the generation of a request that has entered."""
+        """Record a generation of a request that has entered."""
         self._generations.add(generation)
 
-    def leave(self, generation: Generation | None = None) -> None:
-        """Record that a request ended, with its generation if it has one."""
-        if generation is not None:
-            self._generations.discard(generation)
-        self._count -= 1
-        if not self._count:
-            self._idle.set()
-        ACTIVE.set(self._count)
+    def remove(self, generation: Generation) -> None:
+        """Record that a generation ended."""
+        self._generations.discard(generation)
 
     def end_all(self, error: BatonError) -> None:
         """End the generations with an error."""
@@ -66,3 +78,9 @@ class ActiveRequests:
     async def wait_idle(self) -> None:
         """Return once no request runs."""
         await self._idle.wait()
+
+    def _leave(self) -> None:
+        self._count -= 1
+        if not self._count:
+            self._idle.set()
+        ACTIVE.set(self._count)

@@ -44,6 +44,9 @@ class RunnableRequest(NamedTuple):
     """Of its tokens; None: it has none."""
     arrived: float
     deadline: float
+    max_wait: float | None = None
+    """The longest predicted wait for a worker, in seconds, while it has no output; None: as long as
+    for any request."""
 
 
 class GenerationFactory:
@@ -128,6 +131,7 @@ class GenerationFactory:
             max_placements=self._settings.placement.max_attempts,
             report_seconds=self._settings.workers.report_seconds,
             buffer_bytes=self._settings.limits.buffer_bytes,
+            max_wait=runnable.max_wait,
         )
         return WorkerGeneration(self._setup(runnable, span, on_closed), context)
 

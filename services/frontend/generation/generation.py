@@ -11,7 +11,7 @@ from opentelemetry import trace
 
 from baton.errors import BatonError, Reason
 from baton.request.prices import Price
-from baton.request.stream_events import Event, Finished, Usage
+from baton.request.stream_events import Event, Finished, Started, Usage
 from baton.telemetry import tracing
 from baton.usage.path import RequestPath
 from baton.v1 import common_pb2
@@ -120,6 +120,12 @@ class Generation(ABC):
         self._sink: Sink = _nobody
         self._enough = False
         """Whether the sink has enough for now."""
+        self._holding = False
+        """Whether `hold` has begun, and found no output."""
+        self._held: list[Event] = []
+        """Events that `hold` has received."""
+        self.abandoned = False
+        """Whether another generation answers the request instead."""
         late = BatonError(Reason.DEADLINE, "the request exceeded its deadline")
         left = max(0.0, lifetime.deadline - monotonic())
         if lifetime.claim is not None:
@@ -190,6 +196,9 @@ class Generation(ABC):
             BatonError: the request failed. No further events follow.
         """
         self._sink, self._enough = sink, False
+        if self._held:
+            held, self._held = self._held, []
+            self._enough = sink(held)
         try:
             if self._state is _State.NEW:
                 self._begin()
@@ -202,6 +211,30 @@ class Generation(ABC):
             raise
         if self.finished:
             self._outcome = "ok"
+
+    async def hold(self) -> None:
+        """Run until there is output, which `follow` then passes on first.
+
+        If there is none, the request can still be abandoned: nothing of it was delivered.
+
+        Raises:
+            BatonError: as for `follow`; there is no output.
+        """
+        held: list[Event] = []
+
+        def take(events: list[Event]) -> bool:
+            held.extend(events)
+            return any(type(event) is not Started for event in events)
+
+        self._holding = True
+        await self.follow(take)
+        self._holding, self._held = False, held
+        self._start_meter()
+
+    def abandon(self) -> None:
+        """Release everything and record nothing: another generation answers the request."""
+        self.abandoned, self._begin_meter = True, None
+        self.close()
 
     def end(self, error: BatonError) -> None:
         """Release everything and let `follow` fail, now or when it is called.
@@ -271,6 +304,8 @@ class Generation(ABC):
         self._release()
         self._sink = _nobody
         self.buffer.let_go()
+        if self._holding:
+            self._start_meter()
         on_closed(self)
         if self._meter is not None:
             self._meter.end(self.progress, self._outcome, self.cost, self.path, self._error)
@@ -307,9 +342,14 @@ class Generation(ABC):
 
     def _begin(self) -> None:
         self._state = _State.RUNNING
-        if self._begin_meter is not None:
-            self._meter = self._begin_meter()
+        if not self._holding:
+            self._start_meter()
         self._run()
+
+    def _start_meter(self) -> None:
+        """Begin the record of its usage, unless it has begun or there is none."""
+        if self._begin_meter is not None and self._meter is None:
+            self._meter = self._begin_meter()
 
     @property
     def _running(self) -> bool:
@@ -317,6 +357,7 @@ class Generation(ABC):
 
     def _finish(self, events: list[Event]) -> None:
         """End a request whose outputs have all ended, and report it once its usage is written."""
+        self._start_meter()
         progress, meter = self.progress, self._meter
         recorded = meter is not None and meter.recorded
         self._release(_State.RECORDING if recorded else _State.FINISHED)

@@ -8,6 +8,7 @@ from functools import partial
 from time import monotonic
 
 from baton.auto.classifier import Classifier
+from baton.errors import BatonError
 from baton.request.prices import PriceTable
 from baton.settings import FrontendSettings
 from baton.tenancy.limits.limit_set import LimitReservation
@@ -15,9 +16,10 @@ from baton.tenancy.records.tenants import Scope
 from services.frontend.access.request_limits import RequestLimits
 from services.frontend.generation.accounting.costs import price_of
 from services.frontend.generation.accounting.metering import Metering
-from services.frontend.generation.admission import ActiveRequests, stopping
+from services.frontend.generation.admission import ActiveRequest, ActiveRequests, stopping
 from services.frontend.generation.assigned.suspects import Suspects
 from services.frontend.generation.factory import GenerationFactory, RunnableRequest
+from services.frontend.generation.fallback import Fallbacks, ModelTrial
 from services.frontend.generation.generation import Generation
 from services.frontend.generation.reservations import RequestReservations
 from services.frontend.generation.resolution.answers import Answers
@@ -27,6 +29,8 @@ from services.frontend.generation.resolution.prompts import PromptEncoder
 from services.frontend.generation.resolution.resolver import RequestResolver
 from services.frontend.generation.resolution.tokenization import Tokenization
 from services.frontend.generation.turns import LoopTurns
+from services.frontend.metrics import FALLBACKS
+from services.frontend.models.policies import Policies
 from services.frontend.models.registry import Registry
 from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests.record import RequestRecord
@@ -54,6 +58,7 @@ class Inference:
         metering: Metering | None = None,
         request_limits: RequestLimits | None = None,
         prices: PriceTable | None = None,
+        policies: Policies | None = None,
         wait_of: Callable[[str], float] = lambda _: 0.0,
         classifier: Classifier | None = None,
     ) -> None:
@@ -69,6 +74,7 @@ class Inference:
             metering: records the usage of requests; None: usage is not recorded.
             request_limits: limits of keys, projects and tenants; None: there are no keys.
             prices: prices of requests, in force when they begin; None: there are none.
+            policies: of models; None: there are none.
             wait_of: returns the predicted seconds that a new request for a model waits.
             classifier: labels requests for `auto`; None: there is none.
         """
@@ -90,13 +96,18 @@ class Inference:
         self.turns = LoopTurns(_BEGIN_PER_TURN)
         """Spreads bursts of work over turns of the loop."""
         prompts = PromptEncoder(threads, self.turns, settings.text.special_tokens, settings.limits)
-        models = ModelFinder(registry, waiting)
+        self.policies = policies or Policies()
+        """Policies of models."""
+        models = ModelFinder(registry, waiting, self.policies)
+        self._fallbacks = Fallbacks(self.policies, models)
         self.tokenization = Tokenization(registry, models, prompts, threads, settings.limits)
         """Serves tokenize and detokenize requests."""
         starting = settings.cluster.model_start_seconds
         auto = AutoModels(registry, self._prices, wait_of, starting, classifier)
         answers = Answers(settings.text)
-        self._resolver = RequestResolver(models, prompts, answers, settings.limits, auto)
+        self._resolver = RequestResolver(
+            models, prompts, answers, settings.limits, auto, self.policies
+        )
 
     async def idle(self) -> None:
         """Return once no request runs."""
@@ -172,31 +183,84 @@ class Inference:
         deadline = arrived + min(seconds, self.limits.max_deadline_seconds)
         if self._metering is not None:
             self._metering.check(record.principal)
-        self._active.enter()
-        reservation: LimitReservation | None = None
+        active = self._active.enter()
+        try:
+            *trials, last = self._fallbacks.trials(request, record.principal)
+            for trial in trials:
+                try:
+                    found = await self._run(trial, record, active, arrived, deadline, count)
+                    break
+                except BatonError as error:
+                    if not trial.passes(error):
+                        raise
+            else:
+                found = await self._run(last, record, active, arrived, deadline, count)
+            answers = found[0].request
+            if answers.requested:
+                FALLBACKS.labels(self._fallbacks.model_of(request), answers.named).inc()
+            return found
+        except BaseException:
+            active.leave()
+            raise
+
+    async def _run(
+        self,
+        trial: ModelTrial,
+        record: RequestRecord,
+        active: ActiveRequest,
+        arrived: float,
+        deadline: float,
+        count: int,
+    ) -> tuple[Generation, LimitReservation | None]:
+        """Run a request on one model; if others may follow, return once it has output."""
+        request, reservation = trial.request, None
         try:
             allowed = self.limits_of(record)
-            resolved = await self._resolver.resolve(request, record, deadline, allowed)
+            resolved = await self._resolver.resolve(
+                request, record, deadline, allowed, trial.max_wait
+            )
+            if trial.requested:
+                resolved = replace(resolved, requested=trial.requested)
             suspect = not resolved.body and self._suspects.check(resolved)
             price = price_of(self._prices, resolved, record)
             reservation = await self._reservations.reserve(allowed, resolved, price, count)
             generation = await self._factory.make(
-                RunnableRequest(request, resolved, record, suspect, price, arrived, deadline),
-                partial(self._ended, record, reservation),
+                RunnableRequest(
+                    *(request, resolved, record, suspect, price, arrived, deadline),
+                    trial.max_wait,
+                ),
+                partial(self._ended, record, active, reservation),
             )
-            self._active.add(generation)
-            return generation, reservation
         except BaseException:
             self._reservations.settle(reservation, 0)
-            self._active.leave()
             raise
+        self._active.add(generation)
+        if trial.max_wait is not None:
+            try:
+                await generation.hold()
+            except BaseException as error:
+                if isinstance(error, BatonError) and trial.passes(error):
+                    generation.abandon()
+                else:
+                    generation.close()
+                raise
+        return generation, reservation
 
     def _ended(
-        self, record: RequestRecord, reservation: LimitReservation | None, generation: Generation
+        self,
+        record: RequestRecord,
+        active: ActiveRequest,
+        reservation: LimitReservation | None,
+        generation: Generation,
     ) -> None:
+        self._active.remove(generation)
+        if generation.abandoned:
+            self._reservations.settle(reservation, 0)
+            self._reservations.return_requests(record, reservation)
+            return
         generation.add_to(record)
         self._reservations.settle(reservation, generation.used_tokens, generation.cost or 0)
         if self._teams is not None:
             who = record.principal
             self._teams.count((who.tenant.id, who.project.id), generation.outcome, generation.usage)
-        self._active.leave(generation)
+        active.leave()

@@ -82,7 +82,8 @@ class RequestProgress:
         request, first = self.request, self.outputs[0]
         seed, prompt_tokens = request.sampling.seed, len(request.prompt)
         exact, adapter = request.exact_continuation, request.context.adapter
-        events.append(Started(request.id, request.model.name, seed, prompt_tokens, exact, adapter))
+        of = (request.id, request.model.name, seed, prompt_tokens, exact, adapter)
+        events.append(Started(*of, requested_model=request.requested))
         if request.output_so_far:
             first.push(request.output_so_far)
         if first.reason is not None:  # the resumed output had ended

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from baton.errors import invalid_field
 from baton.sampling import SamplingParams
-from baton.v1 import inference_pb2
+from baton.v1 import common_pb2, inference_pb2
 from services.frontend.grpc.tools import calls_of, tool_use_of, tools_of
 from services.frontend.output.definitions import ToolDefinition
 from services.frontend.pictures.data_url import PictureUrl
@@ -14,6 +14,7 @@ from services.frontend.requests.prompt_fields import template_options, with_suff
 from services.frontend.requests.refusals import check_count
 from services.frontend.requests.request import (
     ChatPrompt,
+    Fallback,
     GenerationRequest,
     Prompt,
     PromptOptions,
@@ -26,6 +27,11 @@ from services.frontend.text.chat_template import ChatMessage
 J = TypeVar("J", dict[str, Any], list[Any])
 
 _SIDES = frozenset(inference_pb2.TruncationSide.values())
+_FALLBACKS: dict[int, Fallback] = {
+    common_pb2.FALLBACK_UNSPECIFIED: Fallback.POLICY,
+    common_pb2.FALLBACK_ALLOW: Fallback.ALLOW,
+    common_pb2.FALLBACK_NEVER: Fallback.NEVER,
+}
 _KINDS: dict[type, str] = {dict: "a JSON object", list: "a JSON array"}
 
 
@@ -66,7 +72,19 @@ def generation_request(
         ttft_target_seconds=context.ttft_target_seconds,
         adapter=context.adapter,
         cache_scope=context.cache_scope,
+        fallback=_fallback(context.fallback),
     )
+
+
+def _fallback(value: int) -> Fallback:
+    """Return whether another model may answer.
+
+    Raises:
+        BatonError: INVALID_FIELD.
+    """
+    if value not in _FALLBACKS:
+        raise invalid_field("fallback", f"{value} is not a value of Fallback")
+    return _FALLBACKS[value]
 
 
 def tokenized(

@@ -127,6 +127,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         who = self._begin("ListModels", context).principal
         registry = self._inference.registry
         may_use = partial(registry.aliases.permitted, who)
+        permitted = partial(self._inference.policies.permitted, who)
         context.send_head(((REQUEST_ID_KEY, identify(request_id.get())),))
         return inference_pb2.ListModelsResponse(
             models=[
@@ -148,8 +149,14 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
                     aliases=filter(may_use, registry.aliases_of(model)),
                 )
                 for model in registry.listed()
-                if (adapters := list(filter(may_use, sorted(model.adapters))))
-                or may_use(model.name)
+                if (
+                    adapters := [
+                        one
+                        for one in sorted(model.adapters)
+                        if may_use(one) and permitted(model.name, one)
+                    ]
+                )
+                or (may_use(model.name) and permitted(model.name))
             ]
         )
 

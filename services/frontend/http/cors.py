@@ -12,6 +12,7 @@ _KEEP_SECONDS = b"600"
 _EXPOSED = b", ".join(
     [
         *(b"x-request-id", b"retry-after", b"retry-after-ms"),
+        b"x-baton-model",
         *(
             b"x-ratelimit-%b-%b" % (what, of)
             for of in (b"requests", b"tokens")

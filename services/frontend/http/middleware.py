@@ -70,8 +70,8 @@ class RequestMiddleware:
 
 
 class _Sender:
-    """Adds the request's id and its key's remaining limits to the response's headers, and records
-    the status."""
+    """Adds the request's id, what answers it and its key's remaining limits to the response's
+    headers, and records the status."""
 
     def __init__(self, send: Send, request_id: str, record: RequestRecord) -> None:
         self.status = 0

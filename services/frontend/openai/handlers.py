@@ -103,16 +103,18 @@ class Handlers:
     async def models(self, _: Scope, __: Receive, send: Send) -> None:
         """List the available models, each followed by its adapters, then the aliases and `auto`."""
         who, registry = record.current().principal, self._inference.registry
+        policies = self._inference.policies
         listed = [
             _model(model, adapter)
             for model in registry.listed()
             for adapter in ("", *sorted(model.adapters))
             if registry.aliases.permitted(who, adapter or model.name)
+            and policies.permitted(who, model.name, adapter)
         ]
         listed += [
             _alias(alias, registry.get(alias.main))
             for alias in registry.usable_aliases()
-            if registry.aliases.permitted(who, alias.id)
+            if registry.aliases.permitted(who, alias.id) and policies.permitted(who, alias.main)
         ]
         if registry.is_auto(AUTO) and (targets := registry.auto_targets(who)):
             listed.append(_auto(targets))
@@ -121,17 +123,20 @@ class Handlers:
     async def model(self, scope: Scope, _: Receive, send: Send) -> None:
         """Describe one model or adapter."""
         (name,) = scope["path_params"]
-        registry = self._inference.registry
-        who = record.current().principal
+        who, registry = record.current().principal, self._inference.registry
+        policies = self._inference.policies
         if registry.is_auto(name) and (targets := registry.auto_targets(who)):
             await send_json(send, _auto(targets))
             return
         registry.aliases.require(who, name)
         alias = registry.alias(name)
         if alias is not None:
-            await send_json(send, _alias(alias, registry.get(alias.main)))
+            found = registry.get(alias.main)
+            policies.require(who, found)
+            await send_json(send, _alias(alias, found))
             return
         found = registry.get(name)
+        policies.require(who, found)
         await send_json(send, _model(found.model, found.adapter))
 
     async def live(self, _: Scope, __: Receive, send: Send) -> None:

@@ -17,6 +17,8 @@ class QueryTimes:
     deadline: float
     ttft_target_seconds: float = 0.0
     """Seconds from arrival to its first token; 0: no target."""
+    max_wait: float | None = None
+    """The longest predicted wait in the router, in seconds from now; None: no bound."""
 
     def fill_in(self, query: router_pb2.PlaceQuery) -> None:
         """Set the age of the request and its remaining times in a query that is sent now."""
@@ -26,3 +28,5 @@ class QueryTimes:
         target = self.ttft_target_seconds
         if target and not query.output_tokens:
             query.ttft_target_seconds = max(_NOW, self.arrived + target - now)
+        if self.max_wait is not None:
+            query.max_wait_seconds = max(_NOW, self.max_wait)

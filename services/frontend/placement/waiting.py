@@ -7,7 +7,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from baton.errors import BatonError
+from baton.errors import BatonError, Reason
 from baton.settings import FrontendLimits
 from baton.telemetry.logs import get_logger
 from services.frontend.metrics import WAITING, WORKER_WAIT
@@ -43,6 +43,7 @@ class WorkerWait:
         on_worker: Callable[[], None],
         on_failed: Callable[[BatonError], None],
         began: float,
+        most: float | None,
     ) -> None:
         self.queue: WorkerWaitQueue | None = queue
         """None once it has left."""
@@ -53,6 +54,8 @@ class WorkerWait:
         self.on_failed = on_failed
         self.began = began
         self.seconds = queue.longest(model)
+        if most is not None:
+            self.seconds = min(self.seconds, most)
         self.timer = queue.loop.call_at(began + self.seconds, self._too_long)
 
     def leave(self) -> None:
@@ -117,6 +120,7 @@ class WorkerWaitQueue:
         on_failed: Callable[[BatonError], None],
         changes: int,
         began: float | None = None,
+        most: float | None = None,
     ) -> WorkerWait:
         """Wait for a worker. Exactly one of the callbacks is called, later, unless it leaves.
 
@@ -129,6 +133,7 @@ class WorkerWaitQueue:
             changes: `self.changes` from before the search for a worker. If it has changed since,
                 the wait ends immediately: a worker may have been missed.
             began: when its wait began, in the loop's time, if it waited before; None: now.
+            most: seconds that it may wait at most; None: `longest`.
 
         Raises:
             BatonError: `error`, with the limit that is reached.
@@ -141,7 +146,7 @@ class WorkerWaitQueue:
         if self._bytes + size > limits.max_waiting_bytes:
             raise _failure(error, "waiting requests have too many bytes (limits.max_waiting_bytes)")
         since = self.loop.time() if began is None else began
-        entry = WorkerWait(self, model, size, error, on_worker, on_failed, since)
+        entry = WorkerWait(self, model, size, error, on_worker, on_failed, since, most)
         if changes != self.changes:
             self._woken.append(entry)
             self._turn_soon()
@@ -156,7 +161,21 @@ class WorkerWaitQueue:
         WAITING.set(self._count)
         return entry
 
-    async def wait(self, model: str, size: int, error: BatonError) -> None:
+    def expects(self, model: str, error: BatonError, seconds: float) -> bool:
+        """Return whether a model is expected within some seconds: a worker of it starts, or its
+        tokenizer loads.
+
+        Args:
+            model: its name.
+            error: why it does not answer now.
+            seconds: from now.
+        """
+        coming = error.reason is Reason.MODEL_LOADING or self.is_starting(model)
+        return coming and seconds > 0
+
+    async def wait(
+        self, model: str, size: int, error: BatonError, most: float | None = None
+    ) -> None:
         """Return once a worker may be available; arguments and errors as for `enter`.
 
         Call it in the turn of the loop in which no worker was found.
@@ -169,6 +188,7 @@ class WorkerWaitQueue:
             lambda: None if ended.done() else ended.set_result(None),
             lambda failure: None if ended.done() else ended.set_exception(failure),
             self.changes,
+            most=most,
         )
         try:
             await ended

@@ -62,9 +62,9 @@ def given_parameters(
     dropped, more = at.provider.fields_of("drop"), at.provider.fields_of("takes")
     sent: dict[str, Any] = {}
     for name, value in given.items():
-        if name in dropped:
+        if name in dropped and not request.whole:
             continue
-        if name not in taken and name not in more:
+        if name in dropped or (name not in taken and name not in more):
             raise unsupported(
                 request.names.get(name, name),
                 why=_by_provider(at),

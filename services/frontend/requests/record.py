@@ -185,6 +185,7 @@ def finish(record: RequestRecord, status: str) -> None:
         model=record.model,
         **({"adapter": adapter} if adapter else {}),
         **({"rule": record.rule} if record.rule else {}),
+        **({"answered_by": record.named} if _another_answered(record) else {}),
         status=status,
         reason=reason,
         field=None if error is None else error.field,
@@ -211,3 +212,8 @@ def _known(path: RequestPath) -> dict[str, str | int | float]:
     return {
         name: value for name in _PATH_FIELDS if (value := getattr(path, name)) not in (None, "")
     }
+
+
+def _another_answered(record: RequestRecord) -> bool:
+    """Return whether what answered has another name than the client sent."""
+    return record.error is None and record.named not in ("", record.model)

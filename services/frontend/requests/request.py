@@ -7,6 +7,7 @@ them.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import ClassVar, NamedTuple
 
 from baton.sampling import SamplingParams
@@ -83,6 +84,15 @@ class Resume:
     seed: int
 
 
+class Fallback(Enum):
+    """Whether another model may answer a request."""
+
+    POLICY = ""
+    """As the policy of the model says."""
+    ALLOW = "allow"
+    NEVER = "never"
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """A client's request, before any check."""
@@ -121,6 +131,10 @@ class GenerationRequest:
     default."""
     adapter: str = ""
     cache_scope: int = common_pb2.CACHE_SCOPE_UNSPECIFIED
+    fallback: Fallback = Fallback.POLICY
+    """Whether another model may answer, if this one would let it wait for too long."""
+    whole: bool = False
+    """Whether a parameter is rejected that the model's provider does not take and would not get."""
     names: Mapping[str, str] = field(default_factory=dict)
     """The client's names for fields that have another name here, for errors."""
 
@@ -163,6 +177,9 @@ class ResolvedRequest:
     meant. Empty: it runs on workers."""
     prompt_bound: int = 0
     """The most tokens that a provider may count for its prompt."""
+
+    requested: str = ""
+    """The name that the client sent, if another model answers; empty: this one was requested."""
 
     @property
     def id(self) -> str:

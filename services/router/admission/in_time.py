@@ -1,5 +1,6 @@
 """Whether a new request would have its first token in time, by the queue's own plan."""
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -37,8 +38,8 @@ def check_in_time(
         factor: ratio of actual to predicted seconds that covers most first tokens.
 
     Raises:
-        BatonError: OVERLOADED, with the missing seconds as the time to retry after; or what
-            planning raises.
+        BatonError: OVERLOADED, with the missing seconds as the time to retry after, also if it
+            would be placed after its `place_by`; or what planning raises.
     """
     queues = planner.queue_seconds(now)
     if not queues:
@@ -68,6 +69,10 @@ def check_in_time(
     place = bisect_left(ordered, (newcomer.key, newcomer.number, newcomer))
     before += sum([other.work for _, _, other in ordered[:place]])
     begin = begins(before)
+    if now + begin > newcomer.place_by:
+        raise waits_too_long(begin, newcomer.place_by - now)
+    if newcomer.due == math.inf:
+        return
     if factor * (begin + newcomer.work) > left:
         raise too_late(factor * (begin + newcomer.work), left)
     behind = [other for _, _, other in ordered[place + 1 :]]
@@ -116,6 +121,20 @@ def _check_behind(
             if seconds > left:
                 raise too_late(seconds, left)
         before += work
+
+
+def waits_too_long(seconds: float, most: float) -> BatonError:
+    """Return the error for a request that would wait for this many seconds.
+
+    Args:
+        seconds: until a worker begins with it.
+        most: seconds that it may wait.
+    """
+    return BatonError(
+        Reason.OVERLOADED,
+        f"the predicted wait is {seconds:.1f} s; the request allows {max(0.0, most):.1f} s",
+        retry_after=min(MAX_RETRY_SECONDS, max(RETRY_SECONDS, seconds - most)),
+    )
 
 
 def too_late(seconds: float, wanted: float) -> BatonError:

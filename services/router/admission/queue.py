@@ -108,7 +108,7 @@ class AdmissionQueue:
         self._tiers.join(waiting.rank[0])
         self._classes.join(waiting.priority_class)
         self._lines.add(waiting)
-        if waiting.due < math.inf:
+        if min(waiting.due, waiting.place_by) < math.inf:
             try:
                 factor = self._lateness.factor
                 check_in_time(waiting, self._lines, self._tiers, planner, now, factor)
@@ -328,7 +328,7 @@ class AdmissionQueue:
         target = waiting.ttft_target if waiting.ttft_target < math.inf else policy.ttft_target
         waiting.due = math.inf if policy.waits else min(waiting.deadline, arrival + target)
         longest = min(settings.max_wait, policy.max_wait)
-        waiting.bound = min(waiting.deadline, arrival + longest)
+        waiting.bound = min(waiting.deadline, arrival + longest, waiting.place_by)
         waiting.key = self._key(waiting)
 
     def _key(self, waiting: WaitingRequest) -> float:

@@ -58,6 +58,8 @@ class WaitingRequest:
     """Time to first token to meet; infinite: the class's target applies."""
     output_tokens: int = 0
     """Expected output tokens."""
+    place_by: float = math.inf
+    """When it is to be placed; one that would be placed later is rejected on arrival."""
     due: float = math.inf
     """Set by the queue: when its first token is due; infinite: at any time."""
     work: float = 0.0

@@ -73,7 +73,8 @@ def waiting_from_proto(
     """
     waited, deadline = query.waited_seconds, query.deadline_seconds
     target, expected = query.ttft_target_seconds, query.expected_output_tokens
-    for value in (waited, deadline, target, expected):
+    longest = query.max_wait_seconds
+    for value in (waited, deadline, target, expected, longest):
         if not 0 <= value < math.inf:
             raise _out_of_range(query)
     if not expected and query.n > 1:
@@ -95,6 +96,7 @@ def waiting_from_proto(
         now + deadline if deadline else math.inf,
         waited + target if target else math.inf,
         expected,
+        now + longest if longest else math.inf,
     )
 
 
@@ -105,6 +107,7 @@ def _out_of_range(query: router_pb2.PlaceQuery) -> BatonError:
         "deadline_seconds",
         "ttft_target_seconds",
         "expected_output_tokens",
+        "max_wait_seconds",
     ):
         value = getattr(query, field)
         if not 0 <= value < math.inf:

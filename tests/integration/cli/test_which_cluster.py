@@ -34,10 +34,12 @@ from baton.tenancy.admin.adapters import AdapterAdministration
 from baton.tenancy.admin.aliases import AliasAdministration
 from baton.tenancy.admin.auto import AutoAdministration
 from baton.tenancy.admin.classes import ClassAdministration
+from baton.tenancy.admin.policies import PolicyAdministration
 from baton.tenancy.admin.providers import ProviderAdministration
 from baton.tenancy.admin.tenants import Administration
 from baton.tenancy.records.aliases import AliasTarget
 from baton.tenancy.records.auto import AutoRules
+from baton.tenancy.records.policies import ModelPolicy
 from baton.tenancy.records.providers import Provider, ProviderModel
 from baton.tenancy.records.tenants import Scope, Tier
 from tests.support.processes.launcher import Launcher
@@ -80,6 +82,7 @@ READS = {
     "providers ls": (),
     "providers check": ("gone",),
     "adapters ls": (),
+    "policies ls": (),
     "classes ls": (),
     "audit ls": (),
     "models add": ("CHECKPOINT",),
@@ -115,6 +118,8 @@ CHANGES = {
     "providers rm": ("gone",),
     "adapters add": ("NEW", "ADAPTER", "--base", "m"),
     "adapters remove": ("gone-adapter",),
+    "policies set": ("m", "--tenant", "TENANT"),
+    "policies rm": ("gone",),
     "classes set": ("batch", "--weight", "2"),
 }
 BY_ETCD = {**READS, **CHANGES}
@@ -215,6 +220,8 @@ async def _cluster(
         model = ProviderModel(name=f"{tenant}-model", context_tokens=9, output_tokens=2)
         gone = Provider(id="gone", url="https://api.example.org/v1", models=(model,))
         await ProviderAdministration(client, name).set(gone)
+        policy = ModelPolicy(id="gone", tenants=(tenant,))
+        await PolicyAdministration(client, name).set(policy, missing=True)
         project = await admin.find_project(tenant, "default")
         seconds = float(database.rpartition(":")[2])
         await ClassAdministration(client, name).update("premium", deadline_seconds=seconds)

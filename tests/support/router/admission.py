@@ -90,11 +90,20 @@ def waiting(
     session: int = 1,
     deadline: float = float("inf"),
     target: float = float("inf"),
+    place_by: float = float("inf"),
     n: int = 1,
 ) -> WaitingRequest:
     request = PlacementRequest("m", tokens, 10, n=n, tenant=tenant, seed=number)
     return WaitingRequest(
-        number, request, session, at, (tier, rank), rank, deadline=deadline, ttft_target=target
+        number,
+        request,
+        session,
+        at,
+        (tier, rank),
+        rank,
+        deadline=deadline,
+        ttft_target=target,
+        place_by=place_by,
     )
 
 

@@ -29,9 +29,9 @@ FIELDS = """
     address certificate expires host method path port role roles route seconds_left signal
     surface target task transport
 
-    actor adapter after alert before change digest etcd_key event_type field key keys model name
-    operation project recipients record resource rule status subject subject_prefix tenant
-    threshold_dollars spent_dollars month trace_id request_id
+    actor adapter after alert answered_by before change digest etcd_key event_type field key keys
+    model name operation project recipients record resource rule status subject subject_prefix
+    tenant threshold_dollars spent_dollars month trace_id request_id
 
     cached_tokens output_tokens prompt_tokens queued_seconds ttft_seconds seconds fetch_seconds
     parse_seconds longest_seconds retry_seconds ttl

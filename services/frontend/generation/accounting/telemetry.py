@@ -28,7 +28,7 @@ def record_generation(
     if span.is_recording():
         span.set_attribute("gen_ai.operation.name", operation)
         span.set_attribute("gen_ai.provider.name", request.model.owner)
-        span.set_attribute("gen_ai.request.model", request.model.name)
+        span.set_attribute("gen_ai.request.model", request.requested or request.model.name)
         span.set_attribute("gen_ai.response.model", request.model.name)
         span.set_attribute("gen_ai.response.id", request.id)
         if request.context.adapter:

@@ -66,6 +66,9 @@ class GenerationContext:
     """Seconds after the last token for workers to end by themselves and report usage."""
     buffer_bytes: int
     """Most bytes of output that wait for the client."""
+    max_wait: float | None = None
+    """The longest predicted wait for a worker, in seconds, until there is output; None: as long as
+    for any request."""
 
 
 class WorkerAssignments:

@@ -211,6 +211,7 @@ class RequestPlacements:
                     context.arrived,
                     context.deadline,
                     self._request.context.ttft_target_seconds,
+                    self._max_wait,
                 ),
             )
             if placement.queued_seconds:
@@ -233,7 +234,7 @@ class RequestPlacements:
         elif not isinstance(error, BatonError):
             log.error("request.placement.failed", exc_info=error)
             self._on_failed(BatonError(Reason.INTERNAL, "internal error"))
-        elif error.reason is Reason.NO_WORKER:
+        elif error.reason is Reason.NO_WORKER and self._may_wait(error):
             self._wait_for_worker(error, attempt.changes)
         elif error.reason is Reason.OVERLOADED and attempt.number:
             self._refused = True  # the request was admitted: it waits for space until its deadline
@@ -253,6 +254,17 @@ class RequestPlacements:
         self._progress.usage.add_placement(placement, attempt.began, monotonic())
         self._on_placed(placement)
 
+    @property
+    def _max_wait(self) -> float | None:
+        """The longest predicted wait, in seconds; None: as long as for any request."""
+        return None if self._progress.output_tokens else self._context.max_wait
+
+    def _may_wait(self, error: BatonError) -> bool:
+        """Return whether the request waits for a worker: a bounded one only for one that starts."""
+        most = self._max_wait
+        name = self._request.model.name
+        return most is None or self._context.waiting.expects(name, error, most)
+
     def _wait_for_worker(self, error: BatonError, changes: int) -> None:
         """Continue with running streams, and search again once a placement may exist."""
         request = self._request
@@ -266,6 +278,7 @@ class RequestPlacements:
                 self._on_failed,
                 changes,
                 self._waiting_since,
+                self._max_wait,
             )
             self._waiting_since = self._worker_wait.began
         except BatonError as full:

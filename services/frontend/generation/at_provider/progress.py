@@ -72,7 +72,8 @@ class ProviderProgress:
         """Report the start to the client."""
         request = self.request
         model, tokens = request.model, len(request.prompt)
-        events.append(Started(request.id, model.name, 0, tokens, False, provider=model.owner))
+        of = (request.id, model.name, 0, tokens, False)
+        events.append(Started(*of, provider=model.owner, requested_model=request.requested))
 
     def add(self, output: ProviderOutput, events: list[Event]) -> None:
         """Add output of a choice."""

@@ -12,6 +12,7 @@ from services.frontend.generation.resolution.auto import UNSUITABLE, AutoModels,
 from services.frontend.generation.resolution.model_finder import ModelFinder
 from services.frontend.generation.resolution.prompts import PromptEncoder
 from services.frontend.metrics import AUTO_CHOICES
+from services.frontend.models.policies import Policies
 from services.frontend.requests.context import RequestContextLimit
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import GenerationRequest, ResolvedRequest
@@ -32,6 +33,7 @@ class RequestResolver:
         answers: knows how models write their outputs.
         limits: bounds of clients' parameters.
         auto: chooses models for requests for `auto`.
+        policies: of the models.
     """
 
     def __init__(
@@ -41,12 +43,14 @@ class RequestResolver:
         answers: Answers,
         limits: FrontendLimits,
         auto: AutoModels,
+        policies: Policies,
     ) -> None:
         self._models = models
         self._prompts = prompts
         self._answers = answers
         self._limits = limits
         self._auto = auto
+        self._policies = policies
 
     async def resolve(
         self,
@@ -54,6 +58,7 @@ class RequestResolver:
         record: RequestRecord,
         deadline: float,
         limits: KeyLimits | None,
+        max_wait: float | None = None,
     ) -> ResolvedRequest:
         """Return the resolved request.
 
@@ -62,13 +67,14 @@ class RequestResolver:
             record: filled in.
             deadline: end of the wait for a model, by `monotonic`.
             limits: the limits of the caller; None: there are no keys.
+            max_wait: as for `ModelFinder.find`.
 
         Raises:
             BatonError: the first error found, or an error of `ModelFinder.find`.
         """
         check(request, self._limits, record.principal, self._models.require)
         if not self._auto.means(request.model):
-            return await self._resolve(request, record, deadline, limits)
+            return await self._resolve(request, record, deadline, limits, max_wait)
         choice = await self._auto.choose(request, record.principal)
         record.rule = choice.rule
         errors: list[BatonError] = []
@@ -90,13 +96,20 @@ class RequestResolver:
         record: RequestRecord,
         deadline: float,
         limits: KeyLimits | None,
+        max_wait: float | None = None,
     ) -> ResolvedRequest:
-        found = await self._models.find(request.model, request.adapter, request.prompt, deadline)
+        who = record.principal
+        found = await self._models.find(
+            who, request.model, request.adapter, request.prompt, deadline, max_wait
+        )
+        self._policies.require_class(found, who.capped(request.priority))
         record.served_model, record.adapter = found.model.name, found.adapter
         allowed, most = (limits.context, limits.most_tokens) if limits else (None, None)
         context = RequestContextLimit.of(found.model, allowed)
+        of_tier = self._policies.context_tokens(who, found)
+        context = context.within(of_tier, who.tenant.tier.value)
         if (at := found.model.provided) is not None:
-            return resolve_at_provider(request, found, at, record.principal, context, most)
+            return resolve_at_provider(request, found, at, who, context, most)
         request = with_defaults(request, found.model)
         check_model(request, found.model)
         options, max_tokens = request.prompt_options, request.sampling.max_tokens
@@ -107,4 +120,4 @@ class RequestResolver:
         if seed is None:
             seed = secrets.randbits(_SEED_BITS)
         request, reader = await self._answers.plan(request, found.model, prompt.ids, seed)
-        return resolve(request, found, prompt, seed, record.principal, context, most, reader)
+        return resolve(request, found, prompt, seed, who, context, most, reader)

@@ -104,6 +104,6 @@ class Tokenization:
             raise invalid_field("model", "auto chooses a model per request: name one of its models")
         self._models.require(record.principal, model_name)
         deadline = monotonic() + self._limits.default_deadline_seconds
-        model = (await self._models.find(model_name, "", prompt, deadline)).model
+        model = (await self._models.find(record.principal, model_name, "", prompt, deadline)).model
         record.served_model = model.name
         return model

@@ -140,6 +140,13 @@ FIELDS = (
         _SERVED,
         "deadline of the whole response; 0: `limits.default_deadline_seconds`; Baton only",
     ),
+    Field(
+        "baton",
+        _BOTH,
+        _SERVED,
+        "an object: `fallback`, `allow` or `never`, is whether "
+        "[another model](models.md#fallbacks) may answer; Baton only",
+    ),
     Field("tenant", _BOTH, _SERVED, "must be the API key's tenant; Baton only"),
     # Tools and structured output.
     Field("tools", _CHAT, _SERVED, "functions, at most 128"),

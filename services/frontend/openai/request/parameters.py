@@ -8,7 +8,7 @@ from baton.errors import invalid_field
 from baton.sampling import PARAMETERS, SamplingParams
 from services.frontend.openai.request.response_format import Form
 from services.frontend.openai.request.schema import Common
-from services.frontend.requests.request import PromptOptions
+from services.frontend.requests.request import Fallback, PromptOptions
 
 _TOKEN_ID = re.compile(r"-?[0-9]{1,18}")
 
@@ -42,6 +42,7 @@ def parameters(body: Common, form: Form, names: Mapping[str, str], **other: Any)
         "given": frozenset(name for name, value in given.items() if value is not None),
         "strict_form": form.strict,
         "names": names,
+        "fallback": Fallback((body.baton and body.baton.fallback) or ""),
         "prompt_options": PromptOptions(
             add_special_tokens=body.add_special_tokens,
             truncate_tokens=body.truncate_prompt_tokens,

@@ -68,6 +68,12 @@ else:
     """The parameters of `baton.sampling` that bodies have in the same shape."""
 
 
+class BatonOptions(msgspec.Struct, forbid_unknown_fields=True):
+    """What only Baton has."""
+
+    fallback: Literal["allow", "never"] | None = None
+
+
 class Common(SharedParameters, kw_only=True):
     """What chat and text completions share."""
 
@@ -90,6 +96,7 @@ class Common(SharedParameters, kw_only=True):
     # Baton's; 0 is as if it were not there.
     timeout_seconds: float | None = None
     ttft_target_seconds: float | None = None
+    baton: BatonOptions | None = None
     # Baton's; it must be the API key's tenant.
     tenant: str | None = None
     # The form of the output: see `response_format`.

@@ -69,6 +69,8 @@ class WholeEncoder:
         }
         if not options.exact_continuation:
             body["exact_continuation"] = False
+        if options.requested_model:
+            body["baton"] = {"requested_model": options.requested_model}
         if options.token_ids and not self._template.prompt_ids_in_choice:
             body["prompt_token_ids"] = self._requests[0].prompt
         if options.prompt_logprobs and not self._template.prompt_ids_in_choice:
@@ -166,6 +168,9 @@ class ChunkEncoder:
         self._prompt_logprobs: list[list[TokenLogprob]] = [[] for _ in requests]
         self._tail = b',"usage":null}\n\n' if options.usage else b"}\n\n"
         beside = b'"system_fingerprint":%b,' % encode_line(options.fingerprint)
+        if options.requested_model:
+            told = encode_line({"requested_model": options.requested_model})
+            beside += b'"baton":%b,' % told
         self._head = b'data: {"id":%b,"object":%b,"created":%d,"model":%b,%b%b"choices":[' % (
             encode_line(options.id),
             encode_line(template.chunk_object),

@@ -59,6 +59,8 @@ class ResponseOptions:
     """Write a call as `function_call`, the predecessor of tools."""
     exact_continuation: bool = True
     """Whether other workers continue the outputs with the same tokens; reported if not."""
+    requested_model: str = ""
+    """The name that the client sent, reported if another model answers; empty: it does not."""
 
 
 def response_options(
@@ -98,6 +100,7 @@ def response_options(
         functions=use is not None and use.functions,
         reasoning=not isinstance(body, ChatBody) or body.include_reasoning is not False,
         exact_continuation=all(request.exact_continuation for request in resolved),
+        requested_model=first.requested,
     )
 
 

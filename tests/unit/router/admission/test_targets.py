@@ -34,6 +34,22 @@ def test_what_would_come_too_late_is_refused_with_a_time_to_retry_after() -> Non
     assert refused(queue, workers, 4, 9_999, target=1.0) == 60.0
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_would_wait_for_longer_than_its_bound_is_refused(waits: bool) -> None:
+    workers = Workers({"a": 4.0, "b": 6.0})
+    queue = made(waiting(1, 200), workers=workers, waits=waits)
+    # Its own 9 s are no wait. Until 6 s both workers compute what they have and the first one.
+    assert queue.add(waiting(2, 900, place_by=6.0), workers, 0) is None
+    with pytest.raises(
+        BatonError, match=r"the predicted wait is 10\.5 s; the request allows 5"
+    ) as error:
+        queue.add(waiting(3, 1000, place_by=5.0), workers, 0)
+    assert (error.value.reason, error.value.retry_after) == (Reason.OVERLOADED, 5.5)
+    assert queue.add(waiting(4, 1000), workers, 0) is None
+    assert [one.number for one in queue.expire(5.9)] == []
+    assert [one.number for one in queue.expire(6.0)] == [2]
+
+
 def test_a_short_prompt_that_would_make_an_admitted_one_late_is_refused() -> None:
     workers = Workers({"a": 5.0})
     queue = made(waiting(1, 300, target=9.0), workers=workers)

@@ -1,0 +1,104 @@
+"""Which models may answer a request, in which order, and when the next one is asked."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from baton.errors import BatonError, Reason
+from baton.sampling import PARAMETERS
+from baton.tenancy.directory.principal import Principal
+from services.frontend.generation.resolution.model_finder import ModelFinder
+from services.frontend.models.policies import Policies, class_name
+from services.frontend.requests.request import Fallback, GenerationRequest, TokenPrompt
+
+_AWAY = (
+    *(Reason.NO_WORKER, Reason.MODEL_LOADING, Reason.OVERLOADED, Reason.WORKER_LOST),
+    *(Reason.UNAVAILABLE, Reason.NO_CAPACITY, Reason.MODEL_NOT_FOUND),
+)
+"""A model does not answer now; another one may."""
+_OF_REQUEST = (
+    *(Reason.DEADLINE, Reason.CANCELLED, Reason.ABORTED, Reason.DRAINING),
+    *(Reason.ALREADY_EXISTS, Reason.SLOW_CONSUMER, Reason.INTERNAL),
+)
+"""The request ends, whatever model it is sent to."""
+_TOKEN_IDS = tuple(each.name for each in PARAMETERS if each.limits.token_ids)
+"""Sampling parameters that name tokens, which differ between models."""
+
+
+class ModelTrial(NamedTuple):
+    """A model that is asked for an answer."""
+
+    request: GenerationRequest
+    max_wait: float | None
+    """The longest predicted wait, in seconds, before the next one is asked; None: the last one."""
+    requested: str = ""
+    """The name that the client sent; empty: this model was requested."""
+
+    def passes(self, error: BatonError) -> bool:
+        """Return whether the next model is asked after an error."""
+        if self.max_wait is None:
+            return False
+        return error.reason not in _OF_REQUEST if self.requested else error.reason in _AWAY
+
+
+class Fallbacks:
+    """Decides which models are asked. Runs on the event loop.
+
+    A model is asked by resolving the request for it like any other, so that one without what the
+    request needs, with too small a context or not permitted is passed over.
+
+    Args:
+        policies: of the models.
+        models: knows what names mean.
+    """
+
+    def __init__(self, policies: Policies, models: ModelFinder) -> None:
+        self._policies = policies
+        self._models = models
+
+    def model_of(self, request: GenerationRequest) -> str:
+        """Return the model or adapter that a request is for."""
+        return request.adapter or self._models.meaning(request.model, request.prompt)
+
+    def trials(self, request: GenerationRequest, who: Principal) -> list[ModelTrial]:
+        """Return the models that are asked, in order; the last one is the requested one.
+
+        Args:
+            request: the client's request, which may be invalid.
+            who: its caller.
+        """
+        last = ModelTrial(request, None)
+        policy = self._policies.get(self.model_of(request))
+        if policy is None or not policy.fallbacks or request.fallback is Fallback.NEVER:
+            return [last]
+        if request.fallback is not Fallback.ALLOW and (
+            policy.fallback == "ask" or class_name(who.capped(request.priority)) in policy.queueing
+        ):
+            return [last]
+        if not _portable(request):
+            return [last]
+        others = [
+            ModelTrial(
+                replace(request, model=other, adapter="", take_over=True, whole=True),
+                policy.wait_seconds,
+                request.adapter or request.model,
+            )
+            for other in policy.fallbacks
+        ]
+        first = ModelTrial(request, policy.wait_seconds)
+        return [first, *others, ModelTrial(replace(request, take_over=True), None)]
+
+
+def _portable(request: GenerationRequest) -> bool:
+    """Return whether a request means the same to any model.
+
+    Token ids, and the length to which a prompt is cut, do not. Prompts of one body have one answer,
+    so that they cannot go to several models.
+    """
+    sampling, options = request.sampling, request.prompt_options
+    return not (
+        isinstance(request.prompt, TokenPrompt)
+        or any(getattr(sampling, name) for name in _TOKEN_IDS)
+        or options.truncate_tokens is not None
+        or request.resume is not None
+        or request.prompt_count > 1
+    )
