@@ -111,6 +111,10 @@ class OnDemandTurns:
         """Return where a model is in its turn."""
         return self._turns[model].phase
 
+    def leaving(self, model: str, now: float) -> None:
+        """Take that a model's workers drain for another reason than its turn's end."""
+        _set(self._turns[model], TurnPhase.STOPPING, now)
+
     def starting(self, model: str, now: float) -> None:
         """Take that a model's workers are started without a request for it."""
         _set(self._turns[model], TurnPhase.STARTING, now)

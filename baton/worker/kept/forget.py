@@ -12,8 +12,9 @@ async def forget_kept(endpoints: Sequence[str], cluster: str, model: str) -> Non
 
     Raises:
         EtcdError: etcd is unavailable.
+        ValueError: the record cannot be read.
     """
     async with Etcd(tuple(endpoints)) as etcd:
         stored = await etcd.get(keys.kept(cluster) + model)
         if stored is not None:
-            await etcd.revoke(KeptModel.FromString(stored).lease)
+            await etcd.revoke(keys.decode(KeptModel, stored).lease)

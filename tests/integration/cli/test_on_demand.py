@@ -62,6 +62,20 @@ def test_each_model_answers_in_its_turn_and_finds_its_kv(turns: Baton) -> None:
     assert workers(turns) == ["tiny"]
 
 
+def test_models_come_change_and_go(turns: Baton, checkpoint: Path) -> None:
+    added = turns.call("models", "add", f"{checkpoint}:name=third,{COMBINED}")
+    assert added.returncode == 0, added.stderr
+    assert "Starting combined-2 once there is room." in added.stdout
+    assert workers(turns) == ["third"]
+    changed = turns.call("models", "set", "second", "decode=1", "combined=0")
+    assert changed.returncode == 0, changed.stderr
+    assert "the change applies from its next turn on" in changed.stdout
+    removed = turns.call("models", "remove", "third")
+    assert removed.returncode == 0, removed.stderr
+    assert json.loads(turns.call("models", "ls", "--json").stdout)[-1]["name"] == "tiny"
+    assert turns.call("models", "remove", "unknown").returncode == 2
+
+
 def test_ctrl_c_in_the_middle_of_a_turn_leaves_no_process(turns: Baton) -> None:
     turns.begin_listening()
 
@@ -71,7 +85,7 @@ def test_ctrl_c_in_the_middle_of_a_turn_leaves_no_process(turns: Baton) -> None:
 
     waiting = Thread(target=ask)
     waiting.start()
-    assert turns.says("Starting combined-1 of second.", 60)
+    assert turns.says("Starting decode-0 of second.", 60)
     pids = turns.children()
     turns.process.send_signal(signal.SIGINT)
     assert turns.ends(60) == 0, turns.stderr

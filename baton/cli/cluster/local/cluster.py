@@ -211,6 +211,7 @@ async def _run(
             await supervisor.start()
             view = supervisor.view
             async with AsyncExitStack() as stack:
+                turns = None
                 if room is not None:
                     workers = ids_of_models(pools)
                     etcd = await stack.enter_async_context(Etcd(endpoints))
@@ -257,6 +258,8 @@ async def _run(
                     WorkerBase(inner_settings(options, endpoints, memory), on_shared_cores, cores),
                     supervisor,
                     lambda name: forget_kept(endpoints, options.cluster, name),
+                    turns=turns,
+                    room=room,
                 )
                 await stack.enter_async_context(serve_changes(directory.control, changes))
                 directory.publish(

@@ -6,6 +6,7 @@ after. One that fails leaves the cluster as it was.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from baton.cli.cluster.local.models.find import MAX_MODELS, require_distinct, resolve
@@ -13,6 +14,8 @@ from baton.cli.cluster.local.models.local_model import ROLES, LocalModel, checke
 from baton.cli.cluster.local.models.memory import machine_memory, require_memory
 from baton.cli.cluster.local.models.streams import streams_of
 from baton.cli.cluster.local.models.workers import share_cores, worker_specs
+from baton.cli.cluster.local.on_demand.models import OnDemandModels
+from baton.cli.cluster.local.on_demand.room import OnDemandRoom, largest
 from baton.cli.cluster.local.output.running_requests import read_metrics
 from baton.cli.cluster.local.preparation import Preparation, PreparedProcess
 from baton.cli.cluster.local.processes.supervisor import Supervisor
@@ -50,6 +53,8 @@ class ModelChanges:
         supervisor: runs its processes.
         forget_kept: removes what etcd keeps of a model without workers.
         memory: returns the bytes that its processes may use.
+        turns: gives models their turns; None: all have workers.
+        room: of the models that take turns.
     """
 
     def __init__(
@@ -62,6 +67,8 @@ class ModelChanges:
         supervisor: Supervisor,
         forget_kept: Callable[[str], Awaitable[None]],
         memory: Callable[[], int] = machine_memory,
+        turns: OnDemandModels | None = None,
+        room: OnDemandRoom | None = None,
     ) -> None:
         self._options = options
         self._models = {model.name: model for model in models}
@@ -71,6 +78,8 @@ class ModelChanges:
         self._supervisor = supervisor
         self._forget_kept = forget_kept
         self._memory = memory
+        self._turns = turns
+        self._room = room
         self._changing: dict[str, str] = {}
         """Models that change now, with how."""
         numbers = [one.spec.id.rpartition("-") for one in prepared if one.spec.model]
@@ -148,14 +157,18 @@ class ModelChanges:
             raise CommandError(
                 f"Model {name!r} is the only one: add another first, or stop the cluster."
             )
+        if self._turns is not None:
+            self._turns.leave(name)
         self._changing[name] = "is being removed"
         try:
             ids = self._ids(name)
             await self._until_idle(ids, wait_seconds, say)
             await asyncio.gather(*map(self._stop, ids))
+            if self._turns is not None:
+                self._turns.remove(name)
             del self._models[name]
             await self._forget_kept(name)
-        except EtcdError as error:
+        except (EtcdError, ValueError) as error:
             raise CommandError(
                 f"The workers of {name!r} have ended, and clients still see the model: {error}.",
                 EXIT_FAILED,
@@ -165,6 +178,8 @@ class ModelChanges:
 
     async def _become(self, model: LocalModel, say: Say, how: str) -> None:
         """Start what a model lacks, then drain what it has too many of."""
+        turns, is_new = self._turns, model.name not in self._models
+        is_up = turns is None or (not is_new and turns.require_settled(model.name))
         started, ended = self._difference(model)
         self._require_memory([*started], ended)
         self._changing[model.name] = how
@@ -172,21 +187,38 @@ class ModelChanges:
             for one in started:
                 self._prepared[one.spec.id] = one
                 self._supervisor.register(one.spec, one.child)
-                self._supervisor.add(one.spec.id)
             ids = [one.spec.id for one in started]
-            if ids:
-                say(f"Starting {', '.join(ids)}.")
             try:
-                await self._supervisor.wait_added(ids)
+                with nullcontext() if turns is None else turns.changing(model.name):
+                    await self._start(model.name, ids, say, is_new=is_new, is_up=is_up)
+                    self._models[model.name] = model
+                    if turns is not None:
+                        kept = [one for one in self._ids(model.name) if one not in ended]
+                        turns.set_workers(model.name, kept)
             except BaseException:
                 await asyncio.gather(*map(self._stop, ids))
                 raise
-            self._models[model.name] = model
-            if ended:
+            if ended and is_up:
                 say(f"Draining {', '.join(ended)}.")
             await asyncio.gather(*map(self._stop, ended))
         finally:
             del self._changing[model.name]
+
+    async def _start(
+        self, model: str, ids: Sequence[str], say: Say, *, is_new: bool, is_up: bool
+    ) -> None:
+        """Start workers, and return once they serve; those of a model that is away wait for it."""
+        if is_up:
+            for name in ids:
+                self._supervisor.add(name)
+            if ids:
+                say(f"Starting {', '.join(ids)}.")
+            await self._supervisor.wait_added(ids)
+        elif is_new and self._turns is not None:
+            say(f"Starting {', '.join(ids)} once there is room.")
+            await self._turns.add(model, ids)
+        else:
+            say(f"Model {model!r} has no workers now: the change applies from its next turn on.")
 
     def _difference(self, model: LocalModel) -> tuple[list[PreparedProcess], list[str]]:
         """Return the workers to start for a model, and the ids of those to end, the youngest."""
@@ -196,7 +228,8 @@ class ModelChanges:
             added[role] = max(0, model.workers(role) - len(running))
             ended += running[model.workers(role) :]
         others = [one for one in self._models.values() if one.name != model.name]
-        threads = share_cores(len(self._base.cores), [*others, model], False)
+        at_once = largest([*others, model], self._room)
+        threads = share_cores(len(self._base.cores), at_once, False)
         missing = replace(
             model, prefill=added["prefill"], decode=added["decode"], combined=added["combined"]
         )
@@ -237,8 +270,6 @@ class ModelChanges:
         reason = "--pin gives each worker cores of its own" if self._options.pin else ""
         if self._options.autoscale:
             reason = "--autoscale sets the numbers of workers"
-        if self._options.on_demand is not None:
-            reason = "--on-demand starts and ends the workers"
         if reason:
             raise CommandError(f"{reason}: stop the cluster, and start it with other models.")
 
@@ -256,7 +287,8 @@ class ModelChanges:
 
     def _require_memory(self, started: Sequence[PreparedProcess], ended: Sequence[str]) -> None:
         stay = [one for name, one in self._prepared.items() if name not in ended]
-        require_memory_of([*stay, *started], self._memory)
+        at_once = None if self._room is None else self._room.models
+        require_memory_of([*stay, *started], self._memory, at_once)
 
 
 def require_memory_of(

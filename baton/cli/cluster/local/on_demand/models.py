@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn, Protocol
 
 from baton.cli.cluster.local.on_demand.room import OnDemandRoom
@@ -10,7 +11,7 @@ from baton.cli.cluster.local.on_demand.uses import UseReader
 from baton.cli.cluster.local.output.report import Reporter
 from baton.cli.shared.errors import EXIT_FAILED, CommandError
 from baton.on_demand.records import TurnWriter
-from baton.on_demand.turns import OnDemandTurns, TurnPhase
+from baton.on_demand.turns import NOT_USED, ModelUse, OnDemandTurns, TurnPhase
 from baton.process.background import start_background
 
 PERIOD_SECONDS = 0.5
@@ -27,6 +28,9 @@ class StartedProcesses(Protocol):
 
     def remove(self, name: str) -> None:
         """Drain a process and stop it, in the background."""
+
+    def is_given_up(self, name: str) -> bool:
+        """Return whether a process died again and again, and is not restarted."""
 
     async def wait_added(self, names: Iterable[str]) -> None:
         """Wait until processes that were added serve, or raise CommandError."""
@@ -74,6 +78,10 @@ class OnDemandModels:
             runs = number >= len(workers) - room.models
             self._turns.add(model, TurnPhase.READY if runs else TurnPhase.AWAY, now)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._added: dict[str, tuple[float, asyncio.Future[None]]] = {}
+        """Models whose first turn is awaited: since when, and what ends then."""
+        self._changing: set[str] = set()
+        """Models whose workers are being changed: their turn does not end meanwhile."""
 
     async def __aenter__(self) -> "OnDemandModels":
         self._in_background(self._writer.keep_written(), "turns-records")
@@ -121,13 +129,93 @@ class OnDemandModels:
         """Give turns until cancelled."""
         while True:
             uses = await self._uses.read(self._up)
+            for model, (since, _) in self._added.items():
+                uses[model] = ModelUse(since)
+            for model in self._changing:
+                uses[model] = uses.get(model, NOT_USED)._replace(running=True)
             changes = self._turns.decide(uses, self._clock())
             self._publish()
+            for model in self._given_up():
+                self._turns.leaving(model, self._clock())
+                self._in_background(self._rest(model), "end-turn")
             for model in changes.stop:
                 self._in_background(self._end(model), "end-turn")
             for model in changes.start:
                 self._in_background(self._try_begin(model), "begin-turn")
             await asyncio.sleep(PERIOD_SECONDS)
+
+    async def add(self, model: str, workers: Sequence[str]) -> None:
+        """Take one more model; return once its workers serve, in its first turn.
+
+        Raises:
+            CommandError: they do not start. The model is forgotten then.
+        """
+        self._workers[model] = workers
+        now, ended = self._clock(), asyncio.get_running_loop().create_future()
+        self._turns.add(model, TurnPhase.AWAY, now)
+        self._added[model] = now, ended
+        try:
+            await ended
+            await self._until_kept(model)
+        except BaseException:
+            self.remove(model)
+            raise
+        finally:
+            del self._added[model]
+
+    def require_settled(self, model: str) -> bool:
+        """Return whether a model has workers.
+
+        Raises:
+            CommandError: its turn begins or ends.
+        """
+        phase = self._turns.phase(model)
+        if phase not in (TurnPhase.AWAY, TurnPhase.READY):
+            raise CommandError(f"The turn of model {model!r} begins or ends: try again after that.")
+        return phase is TurnPhase.READY
+
+    @contextmanager
+    def changing(self, model: str) -> Iterator[None]:
+        """Have a model's turn not end until the exit."""
+        self._changing.add(model)
+        try:
+            yield
+        finally:
+            self._changing.discard(model)
+
+    def set_workers(self, model: str, workers: Sequence[str]) -> None:
+        """Take the ids of a model's workers, which run if it is its turn."""
+        self._workers[model] = workers
+
+    def leave(self, model: str) -> None:
+        """Have a model get no new requests: it is about to be removed.
+
+        Raises:
+            CommandError: its turn begins or ends.
+        """
+        self.require_settled(model)
+        self._turns.leaving(model, self._clock())
+        self._publish()
+
+    def remove(self, model: str) -> None:
+        """Forget a model, whose workers have ended."""
+        self._turns.remove(model)
+        del self._workers[model]
+        self._publish()
+
+    def _given_up(self) -> list[str]:
+        """Return the models in their turns with a worker that is not restarted."""
+        return [
+            model
+            for model, ids in self._workers.items()
+            if self._turns.phase(model) is TurnPhase.READY
+            and any(map(self._processes.is_given_up, ids))
+        ]
+
+    async def _rest(self, model: str) -> None:
+        """End a turn whose workers die; the next one begins after a while."""
+        await self._drain(model)
+        self._turns.failed(model, self._clock())
 
     def _publish(self) -> None:
         self._writer.set({model: self._turns.turn(model) for model in self._workers})
@@ -143,8 +231,12 @@ class OnDemandModels:
             await self._begin(model)
         except CommandError as error:
             self._reporter.warn(f"Model {model} does not start: {error}")
-            await self._drain(model)
-            self._turns.failed(model, self._clock())
+            await self._rest(model)
+            if model in self._added:
+                self._added[model][1].set_exception(error)
+        else:
+            if model in self._added:
+                self._added[model][1].set_result(None)
 
     async def _begin(self, model: str) -> None:
         ids = self._workers[model]

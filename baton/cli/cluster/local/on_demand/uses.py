@@ -46,7 +46,10 @@ class UseReader:
         return {
             model: ModelUse(
                 now - oldest[model] if oldest.get(model) else None,
-                any(streams_of(texts[address]) for address in addresses[model]),
+                # A worker that does not respond is busy, as far as is known.
+                any(
+                    not texts[address] or streams_of(texts[address]) for address in addresses[model]
+                ),
             )
             for model in workers
         }

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from http.client import HTTPException
 from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -44,7 +45,7 @@ async def read_metrics(metrics_address: str) -> str:
     """Return the metrics of an instance in Prometheus' text format; empty: it hangs or is gone."""
     try:
         return await asyncio.to_thread(_read, f"http://{metrics_address}/metrics")
-    except OSError:
+    except (OSError, HTTPException):  # the latter: it ended within its response
         return ""
 
 

@@ -107,6 +107,10 @@ class Supervisor:
         """Return whether a process runs, starts, or will be restarted."""
         return name in self._keep_tasks
 
+    def is_given_up(self, name: str) -> bool:
+        """Return whether a process died again and again, and is not restarted."""
+        return name in self._keep_tasks and self._keep_tasks[name].done()
+
     def register(self, spec: ProcessSpec, child: Child) -> None:
         """Take one more process, which runs only after `add`."""
         self._children[spec.id] = child

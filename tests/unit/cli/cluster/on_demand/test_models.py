@@ -25,6 +25,7 @@ class Processes:
         self.running = set(running)
         self.history: list[str] = []
         self.broken: set[str] = set()
+        self.given_up: set[str] = set()
         self.changed = asyncio.Event()
 
     def add(self, name: str) -> bool:
@@ -45,6 +46,9 @@ class Processes:
     async def wait_removed(self, names: Iterable[str]) -> None:
         await asyncio.sleep(0)
 
+    def is_given_up(self, name: str) -> bool:
+        return name in self.given_up
+
 
 class Uses:
     """How models are used."""
@@ -55,7 +59,7 @@ class Uses:
 
     async def read(self, workers: Mapping[str, Sequence[str]]) -> dict[str, ModelUse]:
         self.up = [model for model, ids in workers.items() if ids]
-        return self.now
+        return dict(self.now)
 
 
 class Records:
@@ -95,6 +99,12 @@ class Turns:
         )
 
 
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decide each millisecond."""
+    monkeypatch.setattr("baton.cli.cluster.local.on_demand.models.PERIOD_SECONDS", 0.001)
+
+
 @pytest.mark.parametrize(
     ("room", "history"),
     [
@@ -118,9 +128,8 @@ async def test_a_model_that_does_not_start_ends_the_start() -> None:
 
 
 async def test_a_request_starts_its_model_and_drains_the_other(
-    monkeypatch: pytest.MonkeyPatch,
+    quick: None,
 ) -> None:
-    monkeypatch.setattr("baton.cli.cluster.local.on_demand.models.PERIOD_SECONDS", 0.001)
     turns = Turns()
     turns.uses.now = {"b": ModelUse(0.0)}
     async with turns.models:
@@ -135,8 +144,7 @@ async def test_a_request_starts_its_model_and_drains_the_other(
     assert "Starting decode-1, prefill-0 of b." in turns.said.getvalue()
 
 
-async def test_another_has_its_turn_if_one_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baton.cli.cluster.local.on_demand.models.PERIOD_SECONDS", 0.001)
+async def test_another_has_its_turn_if_one_does_not_start(quick: None) -> None:
     turns = Turns()
     turns.uses.now = {"b": ModelUse(0.0), "c": ModelUse(1.0)}
     async with turns.models:
@@ -146,3 +154,66 @@ async def test_another_has_its_turn_if_one_does_not_start(monkeypatch: pytest.Mo
         await asyncio.wait_for(turns.processes.changed.wait(), 20)
     assert "decode-2" in turns.processes.running
     assert "Model b does not start: decode-1 does not start." in turns.said.getvalue()
+
+
+async def test_a_model_that_is_added_has_a_turn(quick: None) -> None:
+    turns = Turns()
+    async with turns.models:
+        await turns.models.start()
+        turns.uses.now = {"a": ModelUse(running=True)}
+        added = asyncio.create_task(turns.models.add("d", ["decode-9"]))
+        await asyncio.sleep(0.02)
+        turns.uses.now = {}
+        await asyncio.wait_for(added, 20)
+        assert turns.processes.running == {"decode-9"}
+        turns.uses.now = {"d": ModelUse(running=True)}
+        turns.models.leave("d")
+        assert turns.records.turns["d"].state is ModelState.LEAVING
+        turns.models.remove("d")
+        assert sorted(turns.records.turns) == ["a", "b", "c"]
+
+
+async def test_a_model_that_is_added_and_does_not_start_is_forgotten(quick: None) -> None:
+    turns = Turns()
+    async with turns.models:
+        await turns.models.start()
+        turns.processes.broken = {"decode-9"}
+        with pytest.raises(CommandError, match="decode-9 does not start"):
+            await asyncio.wait_for(turns.models.add("d", ["decode-9"]), 20)
+        assert "decode-9" not in turns.processes.running
+        assert sorted(turns.records.turns) == ["a", "b", "c"]
+
+
+async def test_a_turn_does_not_end_while_workers_change(quick: None) -> None:
+    turns = Turns()
+    turns.uses.now = {"b": ModelUse(0.0)}
+    async with turns.models:
+        with turns.models.changing("a"):
+            await turns.models.start()
+            turns.processes.history.clear()
+            await asyncio.sleep(0.02)
+            assert "-decode-0" not in turns.processes.history
+            turns.models.set_workers("a", ["decode-5"])
+            turns.processes.running.add("decode-5")
+        turns.processes.changed.clear()
+        await asyncio.wait_for(turns.processes.changed.wait(), 20)
+    assert turns.processes.history[:2] == ["-decode-5", "+decode-1"]
+
+
+async def test_what_begins_or_ends_its_turn_is_not_changed() -> None:
+    turns = Turns()
+    turns.models.leave("c")
+    with pytest.raises(CommandError, match="The turn of model 'c' begins or ends"):
+        turns.models.leave("c")
+    assert not turns.models.require_settled("a")
+
+
+async def test_a_turn_whose_workers_die_again_and_again_ends(quick: None) -> None:
+    turns = Turns()
+    async with turns.models:
+        await turns.models.start()
+        turns.processes.given_up = {"decode-0"}
+        turns.uses.now = {"b": ModelUse(0.0)}
+        turns.processes.changed.clear()
+        await asyncio.wait_for(turns.processes.changed.wait(), 20)
+    assert turns.processes.history[-3:] == ["-decode-0", "+decode-1", "+prefill-0"]
