@@ -102,7 +102,10 @@ class WorkerCore:
         self._max_streams = engine.info.max_sequences + self.stats.total_pages
         self._ids = count(1)
         self.on_load_changed: Callable[[], None] = lambda: None
-        """Called after each step of the engine, when a stream ends, and when the worker drains."""
+        """Called after each step of the engine, when a stream ends, when the worker drains, and
+        when other adapters are in memory.
+        """
+        self.resident.on_changed = lambda: self.on_load_changed()
         self._to_flush: list[Flushable] = []
         self._suspects = asyncio.Lock()
         """Lock held while a suspect stream, which may have crashed another worker, is unproven."""

@@ -57,6 +57,9 @@ def load_report(core: WorkerCore, instance_id: str, incarnation: str) -> worker_
         max_sequences=info.max_sequences,
         reserved_pages=reserved_pages(counted, info.layout.block_tokens),
         ticket_sequences=[sequences[ticket] for ticket in tickets],
+        resident_adapters=core.resident.digests,
+        adapter_slots=core.resident.slots,
+        adapter_load_seconds=core.resident.load_seconds,
     )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -16,6 +16,9 @@ from baton.worker import metrics
 from baton.worker.adapters.known import KnownAdapter
 from baton.worker.engine_loop import EngineLoop
 
+_NEWEST = 0.2
+"""Weight of the newest load in their average."""
+
 log = get_logger(__name__)
 
 
@@ -23,6 +26,7 @@ log = get_logger(__name__)
 class _Slot:
     """An adapter that is in memory, or is being loaded."""
 
+    digest: bytes
     ready: asyncio.Future[None]
     uses: int = 0
     dropped: bool = False
@@ -49,6 +53,10 @@ class ResidentAdapters:
         self._slots: OrderedDict[str, _Slot] = OrderedDict()
         """By the adapters' keys, the one used longest ago first."""
         self._freed = asyncio.Condition()
+        self.load_seconds = 0.0
+        """Average of recent loads; 0: there was none."""
+        self.on_changed: Callable[[], None] = lambda: None
+        """Called when other adapters are in memory."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = ThreadPoolExecutor(
             1, thread_name_prefix="adapters", initializer=add_niceness, initargs=(BEHIND_STEPS,)
@@ -60,9 +68,14 @@ class ResidentAdapters:
         return self._thread
 
     @property
-    def keys(self) -> Collection[str]:
-        """Keys of the adapters that are in memory."""
-        return [key for key, slot in self._slots.items() if slot.ready.done()]
+    def digests(self) -> Sequence[bytes]:
+        """Digests of the adapters that are in memory, or being loaded, sorted."""
+        return sorted(slot.digest for slot in self._slots.values())
+
+    @property
+    def slots(self) -> int:
+        """Most adapters in memory at once."""
+        return self._size
 
     def close(self) -> None:
         """Stop the thread. No stream may be open."""
@@ -131,10 +144,16 @@ class ResidentAdapters:
     def _evict(self, key: str) -> None:
         del self._slots[key]
         self._loop.post(lambda engine: engine.remove_adapter(key))
+        self._set_count()
+
+    def _set_count(self) -> None:
         metrics.ADAPTERS.set(len(self._slots))
+        self.on_changed()
 
     def _load(self, adapter: KnownAdapter) -> _Slot:
-        slot = self._slots[adapter.key] = _Slot(asyncio.get_running_loop().create_future())
+        slot = self._slots[adapter.key] = _Slot(
+            adapter.digest, asyncio.get_running_loop().create_future()
+        )
         slot.ready.add_done_callback(_retrieve)
         task = start_background(self._fill(adapter, slot), f"adapter {adapter.name}")
         self._tasks.add(task)
@@ -165,7 +184,9 @@ class ResidentAdapters:
         seconds = loop.time() - began
         metrics.ADAPTER_LOADS.inc()
         metrics.ADAPTER_LOAD_SECONDS.inc(seconds)
-        metrics.ADAPTERS.set(len(self._slots))
+        weight = _NEWEST if self.load_seconds else 1.0
+        self.load_seconds += weight * (seconds - self.load_seconds)
+        self._set_count()
         log.info("worker.adapter.loaded", adapter=adapter.name, seconds=round(seconds, 4))
         await self._leave(adapter.key, slot)  # nothing may want it any more
 

@@ -25,6 +25,7 @@ from services.router.policy.placement import (
     possible,
 )
 from services.router.policy.scores import Scorer
+from services.router.state.adapters import AdapterLoads
 from services.router.state.columns import Booleans, Integers, WorkerColumns
 from services.router.state.fleet import Fleet
 from services.router.state.stream_targets import StreamPlacement
@@ -142,6 +143,7 @@ class PlacementService:
         self.fleet = fleet
         self._policy = policy
         self._scorer = scorer
+        self._adapter_loads = AdapterLoads()
 
     def place(self, request: PlacementRequest, session: int, now: float) -> PlacedRequest:
         """Choose a placement and open its ticket.
@@ -245,6 +247,8 @@ class PlacementService:
         streams = None
         if itl_target is not None:
             streams = StreamPlacement(decision.decode_worker.id, plan.request.n, itl_target)
+        if plan.request.adapter is not None:
+            self._adapter_loads.placed(loads, plan.request.adapter[1], now)
         ticket = self.fleet.issue(session, now, loads, streams)
         return PlacedRequest(ticket, decision, plan)
 
@@ -368,10 +372,29 @@ class PlacementService:
             excluded=request.excluded,
             matches=self.fleet.matches(request.chains, known),
             seed=request.seed,
-            turns=turns or {},
+            turns=self._with_loads(request, now, turns or {}),
             now=now,
             held=held or {},
         )
+
+    def _with_loads(
+        self, request: PlacementRequest, now: float, turns: Mapping[str, PromptTurn]
+    ) -> Mapping[str, PromptTurn]:
+        """Return turns to which the time to load the request's adapter is added.
+
+        So a worker that has the adapter is preferred, until its queue is longer than the load.
+        """
+        if request.adapter is None:
+            return turns
+        _, digest = request.adapter
+        found = dict(turns)
+        for worker_id in self.fleet.columns(request.model).ids:
+            report = self.fleet.report(worker_id)
+            seconds = self._adapter_loads.seconds(report, digest, now)
+            if seconds:
+                turn = found.get(worker_id, PromptTurn())
+                found[worker_id] = turn._replace(seconds=turn.seconds + seconds)
+        return found
 
     def _computing(self, columns: WorkerColumns, fit: Booleans | None) -> Integers:
         """Return the rows that take prompts; stale ones if all are stale."""

@@ -77,7 +77,10 @@ class RecordedFleet(Fleet):
         """Apply a worker's load report."""
         # The fields of a message, which no encoder knows.
         tickets, sequences = list(report.tickets), list(report.ticket_sequences)
-        plain = report._replace(tickets=tickets, ticket_sequences=sequences)
+        adapters = list(report.resident_adapters)
+        plain = report._replace(
+            tickets=tickets, ticket_sequences=sequences, resident_adapters=adapters
+        )
         self._write(ReportApplied(plain, now))
         super().apply_report(report, now)
 

@@ -97,3 +97,9 @@ class LoadReport(NamedTuple):
     ticket_sequences: Sequence[int] = ()
     """Parallel to `tickets`, which are sorted: the number of each one's sequences, running and
     waiting. Empty: unknown."""
+    resident_adapters: Sequence[bytes] = ()
+    """Digests of the registered adapters that are in memory, or being loaded, sorted."""
+    adapter_slots: int = 0
+    """Most of them at once; 0: it loads none."""
+    adapter_load_seconds: float = 0.0
+    """0: not known yet."""

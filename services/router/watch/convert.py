@@ -71,4 +71,7 @@ def report_from_proto(report: worker_pb2.LoadReport) -> LoadReport:
         report.max_sequences,
         report.reserved_pages,
         report.ticket_sequences,
+        report.resident_adapters,
+        report.adapter_slots,
+        report.adapter_load_seconds,
     )

@@ -11,7 +11,9 @@ from baton.client import AsyncClient
 from baton.cluster.etcd.client import Etcd
 from baton.engine.local import run_local
 from baton.engine.testing.random_adapter import write_random_adapter
+from baton.internal.v1 import worker_pb2, worker_pb2_grpc
 from baton.models.adapters import register
+from baton.rpc.channels import open_channel
 from baton.tenancy.admin.adapters import AdapterAdministration
 from tests.support.engine.contract import params, request
 from tests.support.engine.lora import LAYERS, make_engine, merge
@@ -80,6 +82,18 @@ class AdapterCluster:
             return serving.get((name, digest)) == count and name in listed
 
         await eventually(known)
+
+    async def load(self, worker: str) -> worker_pb2.LoadReport:
+        """Return a worker's load."""
+        channel = open_channel(self.services[worker].address)
+        call = worker_pb2_grpc.WorkerServiceStub(channel).WatchLoad(worker_pb2.WatchLoadRequest())
+        try:
+            message = await call.read()
+            assert isinstance(message, worker_pb2.WatchLoadResponse)
+            return message.report
+        finally:
+            call.cancel()
+            await channel.close()
 
     async def ask(self, seed: int, tokens: int = 8, **options: Any) -> list[int]:
         """Return the tokens of an answer to a prompt of its own."""

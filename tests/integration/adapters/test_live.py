@@ -37,6 +37,11 @@ async def test_more_adapters_than_slots_take_turns(adapted: AdapterCluster) -> N
         await adapted.add(name, path)
     found = await asyncio.gather(*(adapted.ask(n, model=name) for n, name in enumerate(made)))
     assert found == [adapted.expected(n, 8, path) for n, path in enumerate(made.values())]
+    load = await adapted.load("decode-0")
+    known = {bytes.fromhex(one.digest) for one in await adapted.admin.adapters()}
+    assert len(load.resident_adapters) == load.adapter_slots == 2
+    assert set(load.resident_adapters) < known
+    assert load.adapter_load_seconds > 0
 
 
 async def test_a_stream_keeps_its_version(adapted: AdapterCluster) -> None:

@@ -157,6 +157,7 @@ class Worker:
             engine=self.engine,
             streams=self.streams,
             store=SimpleNamespace(leases=0, reservations=0),
+            resident=SimpleNamespace(digests=[], slots=0, load_seconds=0.0),
             fetch_bytes_per_second=0.0,
             draining=False,
         )

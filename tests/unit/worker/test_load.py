@@ -29,6 +29,7 @@ STATS = EngineStats(
     decode_step_seconds=0.006,
 )
 STEP = 0.006
+NO_ADAPTERS = SimpleNamespace(digests=[], slots=0, load_seconds=0.0)
 
 
 class World:
@@ -43,6 +44,7 @@ class World:
             fetch_bytes_per_second=0.0,
             model="m",
             store=SimpleNamespace(leases=0, reservations=0),
+            resident=NO_ADAPTERS,
             engine=SimpleNamespace(info=engine_info(16, decode_chunk_tokens=32)),
         )
         self.core = core

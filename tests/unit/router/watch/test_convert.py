@@ -80,9 +80,33 @@ def test_a_report_keeps_every_number() -> None:
         max_sequences=12,
         reserved_pages=13,
         ticket_sequences=[1, 2],
+        resident_adapters=[b"d"],
+        adapter_slots=14,
+        adapter_load_seconds=15,
     )
     report = report_from_proto(message)
-    lists = {"tickets": tuple(report.tickets), "ticket_sequences": tuple(report.ticket_sequences)}
+    names = ("tickets", "ticket_sequences", "resident_adapters")
+    lists = {name: tuple(getattr(report, name)) for name in names}
     assert report._replace(**lists) == LoadReport(
-        "w", "7", 1, 2, 3, 4, 5, 6, 7, 8, ("a", "b"), True, 9, 10, 11, 12, 13, (1, 2)
+        "w",
+        "7",
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+        8,
+        ("a", "b"),
+        True,
+        9,
+        10,
+        11,
+        12,
+        13,
+        (1, 2),
+        (b"d",),
+        14,
+        15,
     )
