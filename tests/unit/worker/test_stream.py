@@ -20,6 +20,7 @@ from baton.request.limits import PROVEN_TOKENS
 from baton.rpc.protocol import hello
 from baton.settings import EngineSettings
 from baton.v1.common_pb2 import RequestContext, SamplingParams
+from baton.worker.adapters.known import KnownAdapters
 from baton.worker.core import WorkerCore
 from baton.worker.engine_loop import EngineLoop
 from baton.worker.session import RunSession
@@ -294,14 +295,14 @@ async def test_another_adapter_has_another_cache(
     core: WorkerCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     adapters = {"poet": b"p" * 16, "cook": b"c" * 16}
-    info = replace(core.engine.info, adapters=adapters)
+    info = core.engine.info
+    core.adapters = KnownAdapters(adapters)
     roots = []
 
     def add(request: SequenceRequest) -> None:
         roots.append(request.root)
         raise UnsupportedFeatureError("adapters")
 
-    monkeypatch.setattr(core.engine, "info", info)
     monkeypatch.setattr(core.engine, "add", add)
     for adapter in ("", "poet", "cook"):
         sink = Sink()
