@@ -163,6 +163,11 @@ UPSTREAM_ATTEMPTS = Counter(
 UPSTREAM_RETRIES = Counter(
     "baton_provider_retries_total", "Attempts after the first of a request.", ["provider"]
 )
+UPSTREAM_HEDGES = Counter(
+    "baton_provider_hedges_total",
+    "Requests that a second upstream was asked, too, as the provider's first token was late.",
+    ["provider"],
+)
 UPSTREAM_BREAKER_OPENED = Counter(
     "baton_provider_breaker_opened_total",
     "Times that a provider was no longer asked, after failures in a row.",

@@ -46,6 +46,10 @@ class ProviderModel(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=Tru
     price: str = ""
     """Dollars per million tokens, as in `usage.prices`, which comes first; empty: none."""
 
+    hedge: str = ""
+    """A model of another provider, which callers that pay ask too if the first token is late;
+    empty: none."""
+
     @property
     def upstream_name(self) -> str:
         """Its name at the provider."""
@@ -140,6 +144,21 @@ def check_provider_with_others(record: Provider, others: Iterable[Provider]) -> 
     for other in others:
         for name in set(record.names) & set(other.names):
             raise ValueError(f"models: {name} is a model of the provider {other.id}")
+    known = {model.name: model for other in others for model in other.models}
+    for model in record.models:
+        if model.hedge:
+            _check_hedge(model, known.get(model.hedge))
+
+
+def _check_hedge(model: ProviderModel, other: ProviderModel | None) -> None:
+    if other is None:
+        raise ValueError(
+            f"models: hedge of {model.name}: {model.hedge[:64]!r} is no model of another provider"
+        )
+    if other.context_tokens < model.context_tokens or other.output_tokens < model.output_tokens:
+        raise ValueError(
+            f"models: hedge of {model.name}: {other.name} has a smaller context or output"
+        )
 
 
 def _check_url(record: Provider) -> None:

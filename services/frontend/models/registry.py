@@ -15,7 +15,7 @@ from baton.tenancy.records.auto import AUTO
 from services.frontend.models.adapters import AdapterRecords
 from services.frontend.models.aliases import Aliases
 from services.frontend.models.auto import CurrentRules
-from services.frontend.models.model import ResolvedModel, ServedModel
+from services.frontend.models.model import ProvidedBy, ResolvedModel, ServedModel
 from services.frontend.models.providers import ProvidedModels
 from services.frontend.text.tokenizer import Tokenizer
 
@@ -240,6 +240,11 @@ class Registry:
         if not self._models:
             return "; ".join(self._not_loaded(name).message for name in self._cards)
         return f"no decode worker of {', '.join(sorted(self._models))} is connected"
+
+    def provided(self, name: str) -> ProvidedBy | None:
+        """Return the provider of a model; None: it is of no provider."""
+        found = self._of_provider(name)
+        return None if found is None else found.provided
 
     def _of_provider(self, name: str) -> ServedModel | None:
         """Return a provider's model; one of the cluster's own of the name comes first."""

@@ -26,6 +26,7 @@ from services.frontend.providers.answer import BadAnswerError
 from services.frontend.providers.breaker import Breaker, BreakerState
 from services.frontend.providers.call import UpstreamCall
 from services.frontend.providers.formats import FORMATS, UpstreamStream
+from services.frontend.providers.hedging import HedgePolicy
 from services.frontend.providers.refused import UpstreamFailure, status_failure
 from services.frontend.providers.retry_budget import RetryBudget
 from services.frontend.providers.sse import EventReader, StreamTooLongError
@@ -71,6 +72,8 @@ class Upstream:
         self._format = FORMATS[provider.api]
         self._session = UpstreamSession(provider, networks)
         self._budget = RetryBudget()
+        self.hedging = HedgePolicy()
+        """When a second upstream is asked, too."""
         self._keys = [_UpstreamKey(ProviderKey(one), Breaker()) for one in provider.keys or ("",)]
         self._turn = 0
         self._endings: set[asyncio.Task[None]] = set()
@@ -91,11 +94,13 @@ class Upstream:
             BatonError: it failed. Output that was passed on before is valid.
         """
         self._budget.add_request()
-        until = self._clock() + self.provider.first_token_seconds
+        self.hedging.add_request()
+        began = self._clock()
+        until = began + self.provider.first_token_seconds
         retries = 0
         while True:
             key = self._next_key()
-            attempt = UpstreamAttempt(call, key.breaker)
+            attempt = UpstreamAttempt(call, key.breaker, began)
             try:
                 await self._attempt(attempt, key, until)
                 return attempt.stream
@@ -243,6 +248,7 @@ class Upstream:
             if found and not attempt.started:
                 attempt.started = True
                 attempt.breaker.answered()
+                self.hedging.add_first_token(self._clock() - attempt.began)
             on_output(found)
             if failure is not None:
                 raise failure
@@ -276,8 +282,10 @@ class Upstream:
 class UpstreamAttempt:
     """The state of one attempt."""
 
-    def __init__(self, call: UpstreamCall, breaker: Breaker) -> None:
+    def __init__(self, call: UpstreamCall, breaker: Breaker, began: float) -> None:
         self.call = call
+        self.began = began
+        """When its request began, maybe with an attempt before this one."""
         self.breaker = breaker
         self.stream = call.stream()
         self.started = False

@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 
 from baton.sampling import SamplingParams
 from baton.v1 import common_pb2
-from services.frontend.models.model import ServedModel
+from services.frontend.models.model import ProvidedBy, ServedModel
 from services.frontend.output.definitions import ToolUse
 from services.frontend.output.formats import AnswerReader
 from services.frontend.pictures.data_url import PictureUrl
@@ -49,6 +49,13 @@ class ChatPrompt:
 
 
 Prompt = TextPrompt | TokenPrompt | ChatPrompt
+
+
+class HedgeRequest(NamedTuple):
+    """What a second provider gets."""
+
+    at: ProvidedBy
+    body: bytes
 
 
 class EncodedPrompt(NamedTuple):
@@ -175,6 +182,8 @@ class ResolvedRequest:
     body: bytes = b""
     """What its provider gets; then the tokens of `prompt` are estimated, and only their number is
     meant. Empty: it runs on workers."""
+    hedge: HedgeRequest | None = None
+    """The same at a second provider, if the first one is late; None: at the first one alone."""
     prompt_bound: int = 0
     """The most tokens that a provider may count for its prompt."""
 

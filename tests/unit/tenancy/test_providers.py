@@ -73,3 +73,14 @@ def test_two_providers_cannot_have_models_of_one_name() -> None:
     check_provider_with_others(provider(), [provider(), provider(id="other", models=())])
     with pytest.raises(ValueError, match="models: gpt is a model of the provider other"):
         check_provider_with_others(provider(), [provider(id="other")])
+
+
+def test_a_hedge_is_a_model_of_another_provider_that_is_as_large() -> None:
+    hedged = provider(models=(model(name="mine", hedge="gpt"),))
+    check_provider_with_others(hedged, [provider(id="other")])
+    with pytest.raises(ValueError, match="hedge of mine: 'gpt' is no model of another provider"):
+        check_provider_with_others(hedged, [provider(id="other", models=(model(name="x"),))])
+    with pytest.raises(ValueError, match="hedge of mine: gpt has a smaller context or output"):
+        check_provider_with_others(
+            hedged, [provider(id="other", models=(model(context_tokens=50),))]
+        )

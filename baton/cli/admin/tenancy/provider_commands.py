@@ -14,7 +14,7 @@ from baton.settings.values import Networks
 from baton.tenancy.admin.providers import ProviderAdministration
 from baton.tenancy.records.providers import Provider, ProviderModel
 
-_FORM = "NAME[=UPSTREAM],context=TOKENS,output=TOKENS[,price=IN/CACHED/OUT]"
+_FORM = "NAME[=UPSTREAM],context=TOKENS,output=TOKENS[,price=IN/CACHED/OUT][,hedge=MODEL]"
 _MAX_DIGITS = 12
 
 
@@ -82,7 +82,7 @@ def _model(text: str) -> ProviderModel:
     name, _, upstream = first.partition("=")
     given = dict(part.partition("=")[::2] for part in rest)
     numbers = {key: given.pop(key, "") for key in ("context", "output")}
-    price = given.pop("price", "")
+    price, hedge = given.pop("price", ""), given.pop("hedge", "")
     valid = all(one.isdecimal() and len(one) <= _MAX_DIGITS for one in numbers.values())
     if given or not valid:
         raise CommandError(f"{text!r} is not {_FORM}.")
@@ -92,6 +92,7 @@ def _model(text: str) -> ProviderModel:
         context_tokens=int(numbers["context"]),
         output_tokens=int(numbers["output"]),
         price=price,
+        hedge=hedge,
     )
 
 

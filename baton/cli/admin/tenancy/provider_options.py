@@ -16,8 +16,9 @@ class ProviderOptions:
     model: Annotated[
         list[str],
         typer.Option(
-            help="A model: NAME[=UPSTREAM],context=N,output=N in tokens, and ,price=IN/CACHED/OUT "
-            "in dollars per million of them. May be repeated."
+            help="A model: NAME[=UPSTREAM],context=N,output=N in tokens, ,price=IN/CACHED/OUT in "
+            "dollars per million of them, and ,hedge=MODEL of another provider, asked "
+            "too if the first token is late. May be repeated."
         ),
     ]
     api: Annotated[

@@ -44,6 +44,8 @@ class ProviderProgress:
 
     def __init__(self, request: ResolvedRequest, arrived: float) -> None:
         self.request = request
+        self.provider = request.model.owner
+        """The provider that answers."""
         self.usage = RequestUsage(len(request.prompt), arrived)
         self._choices = [ProviderChoice() for _ in range(request.n)]
         self._arrived = arrived
@@ -66,14 +68,14 @@ class ProviderProgress:
     def path(self, now: float) -> RequestPath:
         """Return the path of the request, which ends now."""
         path = self.usage.path(self.request.context, now)
-        return replace(path, provider=self.request.model.owner)
+        return replace(path, provider=self.provider)
 
     def begin(self, events: list[Event]) -> None:
         """Report the start to the client."""
         request = self.request
         model, tokens = request.model, len(request.prompt)
         of = (request.id, model.name, 0, tokens, False)
-        events.append(Started(*of, provider=model.owner, requested_model=request.requested))
+        events.append(Started(*of, provider=self.provider, requested_model=request.requested))
 
     def add(self, output: ProviderOutput, events: list[Event]) -> None:
         """Add output of a choice."""
@@ -106,5 +108,5 @@ class ProviderProgress:
             self.usage.count_prompt(usage.prompt_tokens, usage.cached_tokens)
             self._counted = usage.output_tokens
         else:
-            UPSTREAM_USAGE_ESTIMATED.labels(request.model.owner).inc()
-        self.usage.add_upstream(request.model.owner, self._arrived, now, self.output_tokens)
+            UPSTREAM_USAGE_ESTIMATED.labels(self.provider).inc()
+        self.usage.add_upstream(self.provider, self._arrived, now, self.output_tokens)

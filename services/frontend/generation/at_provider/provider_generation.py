@@ -8,10 +8,12 @@ from baton.errors import BatonError, Reason
 from baton.process.background import start_background
 from baton.request.stream_events import Event
 from baton.telemetry.logs import get_logger
+from baton.tenancy.records.providers import Provider
 from services.frontend.generation.at_provider.progress import ProviderProgress
 from services.frontend.generation.generation import Generation, GenerationSetup
 from services.frontend.providers.call import UpstreamCall
 from services.frontend.providers.formats import FORMATS
+from services.frontend.providers.race import UpstreamRun, run_race
 from services.frontend.providers.upstreams import Upstreams
 from services.frontend.requests.claims import RequestClaim
 from services.frontend.workers.events import (
@@ -48,8 +50,8 @@ class ProviderGeneration(Generation):
         super().__init__(setup, context)
         self._upstreams = context.upstreams
         self._progress = ProviderProgress(setup.request, context.arrived)
-        self._upstream: Upstream | None = None
-        """Set while it runs."""
+        self._entered: list[Upstream] = []
+        """Upstreams that it may run at, while it runs."""
         self._task: asyncio.Task[None] | None = None
         self._readable: asyncio.Future[None] | None = None
         """Set while the client does not read."""
@@ -70,28 +72,41 @@ class ProviderGeneration(Generation):
         provided = self.request.model.provided
         if provided is None:
             raise ValueError(f"{self.request.model.name} is of no provider")
+        first, second = self._runner(provided.provider, self.request.body), None
+        if (hedge := self.request.hedge) is None:
+            self._progress.begin(self._begun)
+            self.buffer.wake()
+        else:
+            second = self._runner(hedge.at.provider, hedge.body)
+        self._task = start_background(self._follow_upstream(first, second), "follow an upstream")
+
+    def _runner(self, provider: Provider, body: bytes) -> UpstreamRun:
+        request, new_stream = self.request, FORMATS[provider.api].stream
+        upstream = self._upstreams.enter(provider)
+        self._entered.append(upstream)
+        call = UpstreamCall(
+            body, lambda: new_stream(request.n, request.id), self._put, lambda: self._readable
+        )
+        return UpstreamRun(upstream, call)
+
+    def _won(self, upstream: "Upstream") -> None:
+        """Take which of two upstreams answers: for clients, the request begins here."""
+        self._progress.provider = upstream.provider.id
         self._progress.begin(self._begun)
-        self._upstream = self._upstreams.enter(provided.provider)
-        self._task = start_background(self._follow_upstream(self._upstream), "follow an upstream")
-        self.buffer.wake()
 
     def _go_on(self) -> None:
         """Nothing is to be decided between reports."""
 
-    async def _follow_upstream(self, upstream: "Upstream") -> None:
-        request, new_stream = self.request, FORMATS[upstream.provider.api].stream
-        call = UpstreamCall(
-            request.body,
-            lambda: new_stream(request.n, request.id),
-            self._put,
-            lambda: self._readable,
-        )
+    async def _follow_upstream(self, first: UpstreamRun, second: UpstreamRun | None) -> None:
         try:
-            stream = await upstream.run(call)
+            if second is None:
+                stream = await first.upstream.run(first.call)
+            else:
+                stream = await run_race(first, second, self._won)
         except BatonError as error:
             self.buffer.put(ProviderEnded(error))
         except Exception:
-            log.exception("provider.request.failed", provider=upstream.provider.id)
+            log.exception("provider.request.failed", provider=self._progress.provider)
             self.buffer.put(ProviderEnded(BatonError(Reason.INTERNAL, "internal error")))
         else:
             if stream.usage is not None:
@@ -126,6 +141,6 @@ class ProviderGeneration(Generation):
     def _stop(self, *, finished: bool) -> None:  # noqa: ARG002 - both ways the task has no more to do
         if self._task is not None:
             self._task.cancel()
-        if self._upstream is not None:
-            self._upstreams.leave(self._upstream)
-            self._upstream = None
+        for upstream in self._entered:
+            self._upstreams.leave(upstream)
+        self._entered.clear()

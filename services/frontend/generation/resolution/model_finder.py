@@ -6,7 +6,7 @@ from time import monotonic
 from baton.errors import BatonError, Reason
 from baton.tenancy.directory.principal import Principal
 from services.frontend.generation.resolution.prompts import size_of
-from services.frontend.models.model import ResolvedModel
+from services.frontend.models.model import ProvidedBy, ResolvedModel
 from services.frontend.models.policies import Policies
 from services.frontend.models.registry import Registry
 from services.frontend.placement.waiting import WorkerWaitQueue
@@ -43,6 +43,11 @@ class ModelFinder:
         if not adapter and self._registry.is_auto(name):
             return  # what it chooses is checked
         self._registry.aliases.require(who, name, adapter)
+
+    def hedge_of(self, at: ProvidedBy) -> ProvidedBy | None:
+        """Return the model of another provider that may be asked instead; None: there is none."""
+        found = self._registry.provided(at.model.hedge) if at.model.hedge else None
+        return None if found is None or found.provider.id == at.provider.id else found
 
     def meaning(self, name: str, prompt: Prompt) -> str:
         """Return the model or adapter that a name means in a request: itself, unless it is an

@@ -6,6 +6,7 @@ from dataclasses import replace
 from baton.errors import BatonError
 from baton.settings import FrontendLimits
 from services.frontend.access.key_limits import KeyLimits
+from services.frontend.generation.at_provider.hedge import with_hedge
 from services.frontend.generation.at_provider.resolve import resolve_at_provider
 from services.frontend.generation.resolution.answers import Answers
 from services.frontend.generation.resolution.auto import UNSUITABLE, AutoModels, no_model
@@ -109,7 +110,8 @@ class RequestResolver:
         of_tier = self._policies.context_tokens(who, found)
         context = context.within(of_tier, who.tenant.tier.value)
         if (at := found.model.provided) is not None:
-            return resolve_at_provider(request, found, at, who, context, most)
+            made = resolve_at_provider(request, found, at, who, context, most)
+            return with_hedge(made, request, self._models.hedge_of(at), who)
         request = with_defaults(request, found.model)
         check_model(request, found.model)
         options, max_tokens = request.prompt_options, request.sampling.max_tokens
