@@ -100,6 +100,12 @@ NEEDED_REPLICAS_REASON = Gauge(
     "known: hold_window, hold_first_token, hold_rates, hold_reports, hold_routers.",
     ["role", "model", "reason"],
 )
+MODEL_TURN = Gauge(
+    "baton_router_model_turn",
+    "1 for the state of a model whose workers start on demand: ready, starting, on demand, "
+    "leaving.",
+    ["model", "state"],
+)
 EVENT_GAPS = Counter(
     "baton_router_event_gaps_total", "KV event streams reopened because events were missed."
 )

@@ -102,6 +102,8 @@ class QueryDispatcher:
         self._to_flush: dict[int, Asker] = {}
         self._records: dict[str, PlacementMetrics] = {}
         """Metrics by model, for models that have or had workers."""
+        self._turn_states: set[tuple[str, str]] = set()
+        """Models whose workers start on demand, with their states."""
         self._planning: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._not_before = 0.0
@@ -125,6 +127,12 @@ class QueryDispatcher:
     def set_turns(self, turns: Mapping[str, ModelTurn]) -> None:
         """Apply the states of all models whose workers start on demand."""
         self._controller.set_turns(turns)
+        states = {(name, turn.state.value) for name, turn in turns.items()}
+        for labels in self._turn_states - states:
+            metrics.MODEL_TURN.remove(*labels)
+        for labels in states - self._turn_states:
+            metrics.MODEL_TURN.labels(*labels).set(1)
+        self._turn_states = states
         self.wake()
 
     def open_session(self, asker: Asker) -> None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from prometheus_client import REGISTRY
+
 from baton.errors import Reason
 from baton.on_demand.state import ModelState, ModelTurn
 from services.router.state.instances import InstanceState, Role
@@ -95,6 +97,21 @@ def test_a_stream_that_resumes_waits_for_workers_too(made: Make) -> None:
     hold(world, ModelState.LEAVING)
     resumed = world.ask(output_tokens=5)
     assert resumed in world.placed(), "workers finish what they have"
+
+
+def test_the_state_is_a_metric(made: Make) -> None:
+    world = made()
+    world.dispatcher.set_turns({"m": READY, "n": ModelTurn(ModelState.ON_DEMAND)})
+    hold(world, ModelState.STARTING)
+
+    def shown(model: str, state: str) -> float | None:
+        labels = {"model": model, "state": state}
+        return REGISTRY.get_sample_value("baton_router_model_turn", labels)
+
+    assert shown("m", "starting") == 1
+    assert shown("m", "ready") is None
+    assert shown("n", "on demand") is None
+    world.dispatcher.set_turns({})
 
 
 def test_without_a_record_nothing_waits_for_a_start(made: Make) -> None:
