@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,6 +57,7 @@ from baton.settings import FrontendSettings
 from baton.settings.models import MAX_WORKERS
 from baton.telemetry import logs
 from baton.worker.kept.forget import forget_kept
+from baton.worker.kept.renew import renew_kept
 
 NOTICE_ENV = "BATON_LIMITS_DRAIN_NOTICE_SECONDS"
 NOTICE_SECONDS = 0.3
@@ -222,6 +224,7 @@ async def _run(
                         UseReader(view.instances.values),
                         TurnWriter(etcd, options.cluster),
                         view.is_kept,
+                        partial(renew_kept, etcd, options.cluster),
                         reporter,
                     )
                     await stack.enter_async_context(turns)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, Protocol
 
@@ -10,14 +10,20 @@ from baton.cli.cluster.local.on_demand.room import OnDemandRoom
 from baton.cli.cluster.local.on_demand.uses import UseReader
 from baton.cli.cluster.local.output.report import Reporter
 from baton.cli.shared.errors import EXIT_FAILED, CommandError
+from baton.cluster.etcd.client import EtcdError
 from baton.on_demand.records import TurnWriter
 from baton.on_demand.turns import NOT_USED, ModelUse, OnDemandTurns, TurnPhase
 from baton.process.background import start_background
+from baton.telemetry.logs import get_logger
 
 PERIOD_SECONDS = 0.5
 KEPT_SECONDS = 60.0
 """Longest wait until etcd keeps what clients need to know of a model that serves."""
+RENEW_SECONDS = 600.0
+"""Much less than the time for which models stay known by themselves."""
 _POLL_SECONDS = 0.05
+
+log = get_logger(__name__)
 
 
 class StartedProcesses(Protocol):
@@ -49,6 +55,7 @@ class OnDemandModels:
         uses: reads how models are used.
         writer: tells routers and frontends the models' states.
         is_kept: returns whether a model stays known without workers.
+        renew: renews what is kept of a model.
         reporter: prints what changes.
         clock: a monotonic clock, in seconds.
     """
@@ -61,6 +68,7 @@ class OnDemandModels:
         uses: UseReader,
         writer: TurnWriter,
         is_kept: Callable[[str], bool],
+        renew: Callable[[str], Awaitable[None]],
         reporter: Reporter,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -70,6 +78,7 @@ class OnDemandModels:
         self._uses = uses
         self._writer = writer
         self._is_kept = is_kept
+        self._renew = renew
         self._reporter = reporter
         self._clock = clock
         self._turns = OnDemandTurns(room.models, room.min_stay)
@@ -124,6 +133,7 @@ class OnDemandModels:
             await self._until_kept(name)
         self._publish()
         self._in_background(self.run(), "on-demand")
+        self._in_background(self._keep_known(), "keep-known")
 
     async def run(self) -> NoReturn:
         """Give turns until cancelled."""
@@ -202,6 +212,16 @@ class OnDemandModels:
         self._turns.remove(model)
         del self._workers[model]
         self._publish()
+
+    async def _keep_known(self) -> NoReturn:
+        """Have models stay known for as long as this runs, however seldom they have workers."""
+        while True:
+            for model in list(self._workers):
+                try:
+                    await self._renew(model)
+                except (EtcdError, ValueError) as error:
+                    log.warning("model.kept.not_renewed", model=model, error=str(error))
+            await asyncio.sleep(RENEW_SECONDS)
 
     def _given_up(self) -> list[str]:
         """Return the models in their turns with a worker that is not restarted."""

@@ -12,6 +12,7 @@ from baton.cli.cluster.local.on_demand.models import OnDemandModels
 from baton.cli.cluster.local.on_demand.room import OnDemandRoom
 from baton.cli.cluster.local.output.report import Reporter
 from baton.cli.shared.errors import CommandError
+from baton.cluster.etcd.client import EtcdError
 from baton.on_demand.state import ModelState, ModelTurn
 from baton.on_demand.turns import ModelUse
 
@@ -85,6 +86,7 @@ class Turns:
 
     def __init__(self, room: int = 1) -> None:
         self.said = io.StringIO()
+        self.renewed: list[str] = []
         self.uses = Uses()
         self.records = Records()
         self.processes = Processes(one for ids in list(WORKERS.values())[-room:] for one in ids)
@@ -95,8 +97,14 @@ class Turns:
             self.uses,  # type: ignore[arg-type]
             self.records,  # type: ignore[arg-type]
             lambda _: True,
+            self._renew,
             Reporter(Console(file=self.said, width=200)),
         )
+
+    async def _renew(self, model: str) -> None:
+        self.renewed.append(model)
+        if model == "a":
+            raise EtcdError("away")
 
 
 @pytest.fixture
@@ -138,6 +146,7 @@ async def test_a_request_starts_its_model_and_drains_the_other(
         turns.processes.changed.clear()
         await asyncio.wait_for(turns.processes.changed.wait(), 20)
     assert turns.records.left
+    assert turns.renewed == ["a", "b", "c"], "all, although etcd was away once"
     assert turns.records.turns["b"].state is ModelState.READY
     assert turns.processes.history == ["-decode-0", "+decode-1", "+prefill-0"]
     assert "Draining decode-0 of a." in turns.said.getvalue()
