@@ -1,17 +1,21 @@
 """Requests for `auto`: which model answers, what names it, and what is refused."""
 
+import base64
 from typing import Any
 
+import grpc
 import httpx
 import openai
 import pytest
 
 from baton.auto.features import RequestFeatures
 from baton.client import AsyncClient, BatonClientError, NotFoundError
+from baton.engine.testing.random_vision import random_png
 from baton.errors import BatonError
 from baton.internal.v1 import cluster_pb2
 from baton.tenancy.admin.auto import AutoAdministration
 from baton.tenancy.records.auto import AutoRule, AutoRules
+from baton.v1 import inference_pb2
 from tests.integration.frontend.test_aliases import OTHER, two_models
 from tests.support.wait import eventually
 
@@ -152,6 +156,33 @@ async def test_what_needs_a_model_is_refused(
         assert sentence in str(caught.value)
         refused = await http.post("/v1/tokenize", json={"model": "auto", "prompt": "a"})
         assert "auto chooses a model per request" in refused.json()["error"]["message"]
+    assert all(not worker.starts() for worker in two.workers)
+
+
+async def test_pictures_that_no_model_takes_are_refused_by_name(two: Any) -> None:
+    rule = AutoRule(name="pictures", models=(OTHER, two.model), pictures=True)
+    await apply(two, AutoRules(models=(two.model,), rules=(rule,)))
+    url = "data:image/png;base64," + base64.b64encode(random_png(0)).decode()
+    content = [{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {"url": url}}]
+    messages = [{"role": "user", "content": content}]
+    async with httpx.AsyncClient(base_url=two.http_url) as http:
+        asked = {"model": "auto", "messages": messages}
+        told = (await http.post("/v1/chat/completions", json=asked)).json()["error"]
+    assert (told["code"], told["param"]) == (
+        "unsupported_parameter",
+        "messages[0].content[1].image_url",
+    )
+    assert (
+        "(rule pictures) can serve it: other: messages[0].content[1].image_url" in told["message"]
+    )
+    part = inference_pb2.ContentPart
+    message = inference_pb2.ChatMessage(role="user", parts=[part(text="x"), part(image_url=url)])
+    request = inference_pb2.ChatRequest(messages=[message])
+    request.context.model = "auto"
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await two.stub().Chat(request).read()
+    error = BatonError.from_rpc_error(caught.value)
+    assert error.message == told["message"].replace(".content[", ".parts[")
     assert all(not worker.starts() for worker in two.workers)
 
 
