@@ -16,6 +16,8 @@ class AutoChoice(NamedTuple):
     """Name of the rule that matched; empty: none did."""
     models: tuple[str, ...]
     """In order of preference."""
+    max_wait: float = 0.0
+    """Predicted seconds beyond which the next model is better; 0: waits do not matter."""
 
 
 class CompiledRules:
@@ -64,7 +66,7 @@ class CompiledRules:
                 return bool(most) and wait_of(model) > most, cost_of(model) if cheapest else 0
 
             models = tuple(sorted(models, key=order))  # stable
-        return AutoChoice("" if rule is None else rule.name, models)
+        return AutoChoice("" if rule is None else rule.name, models, most)
 
 
 def _conditions(rule: AutoRule) -> list[Condition]:

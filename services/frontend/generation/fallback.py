@@ -3,11 +3,14 @@
 from dataclasses import replace
 from typing import NamedTuple
 
+from baton.auto.rules import AutoChoice
 from baton.errors import BatonError, Reason
 from baton.sampling import PARAMETERS
 from baton.tenancy.directory.principal import Principal
+from services.frontend.generation.resolution.auto import UNSUITABLE, AutoModels
 from services.frontend.generation.resolution.model_finder import ModelFinder
 from services.frontend.models.policies import Policies, class_name
+from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import Fallback, GenerationRequest, TokenPrompt
 
 _AWAY = (
@@ -32,11 +35,14 @@ class ModelTrial(NamedTuple):
     """The longest predicted wait, in seconds, before the next one is asked; None: the last one."""
     requested: str = ""
     """The name that the client sent; empty: this model was requested."""
+    chosen: bool = False
+    """Whether rules chose it: then the next one is asked also if this one, which may be asked for
+    as long as for any request, cannot serve the request."""
 
     def passes(self, error: BatonError) -> bool:
         """Return whether the next model is asked after an error."""
         if self.max_wait is None:
-            return False
+            return self.chosen and error.reason in UNSUITABLE
         return error.reason not in _OF_REQUEST if self.requested else error.reason in _AWAY
 
 
@@ -49,23 +55,53 @@ class Fallbacks:
     Args:
         policies: of the models.
         models: knows what names mean.
+        auto: chooses models of requests for `auto`.
     """
 
-    def __init__(self, policies: Policies, models: ModelFinder) -> None:
+    def __init__(self, policies: Policies, models: ModelFinder, auto: AutoModels) -> None:
         self._policies = policies
         self._models = models
+        self._auto = auto
 
     def model_of(self, request: GenerationRequest) -> str:
         """Return the model or adapter that a request is for."""
         return request.adapter or self._models.meaning(request.model, request.prompt)
 
-    def trials(self, request: GenerationRequest, who: Principal) -> list[ModelTrial]:
-        """Return the models that are asked, in order; the last one is the requested one.
+    async def trials(self, request: GenerationRequest, record: RequestRecord) -> list[ModelTrial]:
+        """Return the models that are asked, in order.
 
         Args:
             request: the client's request, which may be invalid.
-            who: its caller.
+            record: of the request, with its caller; filled in.
+
+        Raises:
+            BatonError: of `AutoModels.choose`.
         """
+        if not self._auto.means(request.model):
+            return self._by_policy(request, record.principal)
+        choice = await self._auto.choose(request, record.principal)
+        record.rule = choice.rule
+        return self._by_rules(request, choice)
+
+    def _by_rules(self, request: GenerationRequest, choice: AutoChoice) -> list[ModelTrial]:
+        """Return all models with a bound of the wait, if there is one, and then without: the first
+        that can serve the request is waited for."""
+        bounds: list[float | None] = [None]
+        if choice.max_wait and request.fallback is not Fallback.NEVER and _portable(request):
+            bounds = [choice.max_wait, None]
+        wanted = [(model, bound) for bound in bounds for model in choice.models]
+        return [
+            ModelTrial(
+                replace(request, model=model, whole=True, take_over=request.take_over or at > 0),
+                bound,
+                request.model,
+                chosen=True,
+            )
+            for at, (model, bound) in enumerate(wanted)
+        ]
+
+    def _by_policy(self, request: GenerationRequest, who: Principal) -> list[ModelTrial]:
+        """Return the requested model, its fallbacks, and the requested one again."""
         last = ModelTrial(request, None)
         policy = self._policies.get(self.model_of(request))
         if policy is None or not policy.fallbacks or request.fallback is Fallback.NEVER:

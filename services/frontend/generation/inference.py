@@ -23,13 +23,13 @@ from services.frontend.generation.fallback import Fallbacks, ModelTrial
 from services.frontend.generation.generation import Generation
 from services.frontend.generation.reservations import RequestReservations
 from services.frontend.generation.resolution.answers import Answers
-from services.frontend.generation.resolution.auto import AutoModels
+from services.frontend.generation.resolution.auto import AutoModels, no_model
 from services.frontend.generation.resolution.model_finder import ModelFinder
 from services.frontend.generation.resolution.prompts import PromptEncoder
 from services.frontend.generation.resolution.resolver import RequestResolver
 from services.frontend.generation.resolution.tokenization import Tokenization
 from services.frontend.generation.turns import LoopTurns
-from services.frontend.metrics import FALLBACKS
+from services.frontend.metrics import AUTO_CHOICES, FALLBACKS
 from services.frontend.models.policies import Policies
 from services.frontend.models.registry import Registry
 from services.frontend.placement.waiting import WorkerWaitQueue
@@ -99,14 +99,13 @@ class Inference:
         self.policies = policies or Policies()
         """Policies of models."""
         models = ModelFinder(registry, waiting, self.policies)
-        self._fallbacks = Fallbacks(self.policies, models)
-        self.tokenization = Tokenization(registry, models, prompts, threads, settings.limits)
-        """Serves tokenize and detokenize requests."""
         starting = settings.cluster.model_start_seconds
         auto = AutoModels(registry, self._prices, wait_of, starting, classifier)
-        answers = Answers(settings.text)
+        self._fallbacks = Fallbacks(self.policies, models, auto)
+        self.tokenization = Tokenization(registry, models, prompts, threads, settings.limits)
+        """Serves tokenize and detokenize requests."""
         self._resolver = RequestResolver(
-            models, prompts, answers, settings.limits, auto, self.policies
+            models, prompts, Answers(settings.text), settings.limits, self.policies
         )
 
     async def idle(self) -> None:
@@ -185,18 +184,21 @@ class Inference:
             self._metering.check(record.principal)
         active = self._active.enter()
         try:
-            *trials, last = self._fallbacks.trials(request, record.principal)
-            for trial in trials:
+            errors: dict[str, BatonError] = {}
+            for trial in await self._fallbacks.trials(request, record):
                 try:
                     found = await self._run(trial, record, active, arrived, deadline, count)
                     break
                 except BatonError as error:
                     if not trial.passes(error):
                         raise
-            else:
-                found = await self._run(last, record, active, arrived, deadline, count)
+                    errors[trial.request.model] = error
+            else:  # the last one passes only if rules chose it
+                raise no_model(record.rule, errors)
             answers = found[0].request
-            if answers.requested:
+            if self.registry.is_auto(request.model):
+                AUTO_CHOICES.labels(record.rule, answers.named).inc()
+            elif answers.requested:
                 FALLBACKS.labels(self._fallbacks.model_of(request), answers.named).inc()
             return found
         except BaseException:

@@ -116,7 +116,7 @@ class Handlers:
             for alias in registry.usable_aliases()
             if registry.aliases.permitted(who, alias.id) and policies.permitted(who, alias.main)
         ]
-        if registry.is_auto(AUTO) and (targets := registry.auto_targets(who)):
+        if targets := self._auto_targets(AUTO):
             listed.append(_auto(targets))
         await send_json(send, {"object": "list", "data": listed})
 
@@ -125,7 +125,7 @@ class Handlers:
         (name,) = scope["path_params"]
         who, registry = record.current().principal, self._inference.registry
         policies = self._inference.policies
-        if registry.is_auto(name) and (targets := registry.auto_targets(who)):
+        if targets := self._auto_targets(name):
             await send_json(send, _auto(targets))
             return
         registry.aliases.require(who, name)
@@ -180,6 +180,16 @@ class Handlers:
         if metrics:
             found.append(Route("GET", "/metrics", none, self.metrics, (KeyScope.ADMIN,)))
         return found
+
+    def _auto_targets(self, name: str) -> list[ResolvedModel]:
+        """Return the models that `auto` may choose for the caller; empty: the name is another."""
+        who, registry = record.current().principal, self._inference.registry
+        if not registry.is_auto(name):
+            return []
+        permitted = self._inference.policies.permitted
+        return [
+            one for one in registry.auto_targets(who) if permitted(who, one.model.name, one.adapter)
+        ]
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         return await read_body(scope, receive, self._settings, self._limits)

@@ -11,8 +11,8 @@ import pytest
 from baton.auto.features import RequestFeatures
 from baton.client import AsyncClient, BatonClientError, NotFoundError
 from baton.engine.testing.random_vision import random_png
-from baton.errors import BatonError
-from baton.internal.v1 import cluster_pb2
+from baton.errors import BatonError, Reason
+from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.tenancy.admin.auto import AutoAdministration
 from baton.tenancy.records.auto import AutoRule, AutoRules
 from baton.v1 import inference_pb2
@@ -68,11 +68,12 @@ async def test_rules_choose_the_model_and_all_that_names_it_says_so(two: Any) ->
             answer = await http.post("/v1/completions", json=body(prompt))
             assert answer.json()["model"] == model
             assert answer.headers["x-baton-model"] == model
+            assert answer.json()["baton"] == {"requested_model": "auto"}
             streamed = await http.post("/v1/completions", json=body(prompt, stream=True))
             assert streamed.headers["x-baton-model"] == model
             assert f'"model":"{model}"' in streamed.text
             told = await client.generate(prompt, model="auto", max_tokens=2).answer()
-            assert told.model == model
+            assert (told.model, told.requested_model) == (model, "auto")
         many = await http.post("/v1/completions", json=body([CODE, "abc"]))
         assert (many.json()["model"], len(many.json()["choices"])) == (OTHER, 2)
         listed = (await http.get("/v1/models/auto")).json()
@@ -226,6 +227,36 @@ async def test_a_model_whose_queue_is_long_comes_last(two: Any) -> None:
         await eventually(lambda: chooses(OTHER))
         two.router.waits[OTHER] = 9.0  # both are busy
         await eventually(lambda: chooses(two.model))
+
+
+async def test_a_model_that_would_let_a_request_wait_is_passed_over(two: Any) -> None:
+    await apply(two, AutoRules(models=(two.model, OTHER), max_wait_seconds=2))
+    place = two.router.place
+    busy = {two.model}
+
+    def place_other(query: router_pb2.PlaceQuery) -> router_pb2.Placement | BatonError:
+        if query.context.model in busy:
+            return BatonError(Reason.OVERLOADED, "scripted", retry_after=1.0)
+        found: router_pb2.Placement | BatonError = place(query)
+        return found
+
+    two.router.place = place_other
+    async with httpx.AsyncClient(base_url=two.http_url) as http:
+        for _ in range(2):
+            answer = await http.post("/v1/completions", json=body())
+            assert answer.json()["model"] == OTHER, answer.text
+        bounds = {one.context.model: one.max_wait_seconds for one in two.router.queries}
+        assert (bounds[two.model], bounds[OTHER]) == (2, 2)
+        refused = await http.post("/v1/completions", json=body(baton={"fallback": "never"}))
+        assert refused.json()["error"]["code"] == "overloaded", refused.text
+        assert two.router.queries[-1].context.model == two.model
+        busy.add(OTHER)
+        refused = await http.post("/v1/completions", json=body())
+        assert refused.json()["error"]["code"] == "overloaded", refused.text
+        asked = [one.context.model for one in two.router.queries[-3:]]
+        assert asked == [two.model, OTHER, two.model], "the first is waited for, without a bound"
+        assert two.router.queries[-1].max_wait_seconds == 0
+    await two.quiet()
 
 
 def by_length(features: RequestFeatures) -> str:

@@ -1,6 +1,6 @@
 """Requests for `auto`: the models that they may run as, by the rules."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from baton.auto.classifier import Classifier
@@ -102,11 +102,11 @@ class AutoModels:
             raise BatonError(
                 Reason.MODEL_NOT_ALLOWED,
                 f"the API key permits none of the models that auto chooses for this request "
-                f"({_by(choice)}); /v1/models lists permitted models",
+                f"({_by(choice.rule)}); /v1/models lists permitted models",
                 field="model",
             )
         expected = [name for name in allowed if self._registry.expects(name)]
-        return AutoChoice(choice.rule, tuple(expected or allowed[:1]))
+        return choice._replace(models=tuple(expected or allowed[:1]))
 
     def _wait(self, name: str) -> float:
         try:
@@ -156,23 +156,20 @@ def features_of(request: GenerationRequest, who: Principal) -> RequestFeatures:
     )
 
 
-def no_model(choice: AutoChoice, errors: list[BatonError]) -> BatonError:
+def no_model(rule: str, errors: Mapping[str, BatonError]) -> BatonError:
     """Return the error of a request that none of the models can serve.
 
     Args:
-        choice: the models.
-        errors: of each of them.
+        rule: the rule that chose them; empty: none did.
+        errors: by model, in order of preference.
     """
-    first = errors[0]
+    first = next(iter(errors.values()))
     if len(errors) == 1:
         return first
-    each = "; ".join(
-        f"{name}: {error.message}" for name, error in zip(choice.models, errors, strict=True)
-    )
+    each = "; ".join(f"{name}: {error.message}" for name, error in errors.items())
     return BatonError(
         first.reason,
-        f"none of the models that auto chooses for this request ({_by(choice)}) can serve it: "
-        f"{each}",
+        f"none of the models that auto chooses for this request ({_by(rule)}) can serve it: {each}",
         field=first.field,
     )
 
@@ -199,5 +196,5 @@ def _class_of(priority: int) -> str:
     return _CLASS_NAMES.get(common_pb2.PriorityClass.ValueType(priority), "interactive")
 
 
-def _by(choice: AutoChoice) -> str:
-    return f"rule {choice.rule}" if choice.rule else "no rule matches"
+def _by(rule: str) -> str:
+    return f"rule {rule}" if rule else "no rule matches"

@@ -40,8 +40,6 @@ class ModelFinder:
         Raises:
             BatonError: MODEL_NOT_ALLOWED.
         """
-        if not adapter and self._registry.is_auto(name):
-            return  # what it chooses is checked
         self._registry.aliases.require(who, name, adapter)
 
     def hedge_of(self, at: ProvidedBy) -> ProvidedBy | None:

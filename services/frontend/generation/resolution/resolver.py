@@ -1,18 +1,14 @@
 """Resolve a client's request to what runs: the model, its parameters, a grammar and tokens."""
 
 import secrets
-from dataclasses import replace
 
-from baton.errors import BatonError
 from baton.settings import FrontendLimits
 from services.frontend.access.key_limits import KeyLimits
 from services.frontend.generation.at_provider.hedge import with_hedge
 from services.frontend.generation.at_provider.resolve import resolve_at_provider
 from services.frontend.generation.resolution.answers import Answers
-from services.frontend.generation.resolution.auto import UNSUITABLE, AutoModels, no_model
 from services.frontend.generation.resolution.model_finder import ModelFinder
 from services.frontend.generation.resolution.prompts import PromptEncoder
-from services.frontend.metrics import AUTO_CHOICES
 from services.frontend.models.policies import Policies
 from services.frontend.requests.context import RequestContextLimit
 from services.frontend.requests.record import RequestRecord
@@ -33,7 +29,6 @@ class RequestResolver:
         prompts: tokenizes prompts.
         answers: knows how models write their outputs.
         limits: bounds of clients' parameters.
-        auto: chooses models for requests for `auto`.
         policies: of the models.
     """
 
@@ -43,14 +38,12 @@ class RequestResolver:
         prompts: PromptEncoder,
         answers: Answers,
         limits: FrontendLimits,
-        auto: AutoModels,
         policies: Policies,
     ) -> None:
         self._models = models
         self._prompts = prompts
         self._answers = answers
         self._limits = limits
-        self._auto = auto
         self._policies = policies
 
     async def resolve(
@@ -73,33 +66,8 @@ class RequestResolver:
         Raises:
             BatonError: the first error found, or an error of `ModelFinder.find`.
         """
-        check(request, self._limits, record.principal, self._models.require)
-        if not self._auto.means(request.model):
-            return await self._resolve(request, record, deadline, limits, max_wait)
-        choice = await self._auto.choose(request, record.principal)
-        record.rule = choice.rule
-        errors: list[BatonError] = []
-        for model in choice.models:
-            try:
-                found = await self._resolve(replace(request, model=model), record, deadline, limits)
-            except BatonError as error:
-                if error.reason not in UNSUITABLE:
-                    raise
-                errors.append(error)
-            else:
-                AUTO_CHOICES.labels(choice.rule, found.named).inc()
-                return found
-        raise no_model(choice, errors)
-
-    async def _resolve(
-        self,
-        request: GenerationRequest,
-        record: RequestRecord,
-        deadline: float,
-        limits: KeyLimits | None,
-        max_wait: float | None = None,
-    ) -> ResolvedRequest:
         who = record.principal
+        check(request, self._limits, who, self._models.require)
         found = await self._models.find(
             who, request.model, request.adapter, request.prompt, deadline, max_wait
         )
