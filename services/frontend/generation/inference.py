@@ -194,7 +194,7 @@ class Inference:
                         raise
                     errors[trial.request.model] = error
             else:  # the last one passes only if rules chose it
-                raise no_model(record.rule, errors)
+                raise no_model(record.rule or "", errors)
             answers = found[0].request
             if self.registry.is_auto(request.model):
                 AUTO_CHOICES.labels(record.rule, answers.named).inc()

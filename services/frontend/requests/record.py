@@ -83,8 +83,8 @@ class RequestRecord:
         """The name once the model is known to exist: metrics carry only such names."""
         self.adapter = ""
         """The requested adapter, once it is known to exist; empty: the model itself."""
-        self.rule = ""
-        """The rule of `auto` that chose the model; empty: none did."""
+        self.rule: str | None = None
+        """The rule of `auto` that matched; empty: none did; None: the client named the model."""
         self.error: BatonError | None = None
         """The error that the client received, or why it could not receive one; None: the request
         succeeded."""

@@ -8,7 +8,7 @@ from msgspec.structs import asdict, replace
 from baton.errors import BatonError, Reason
 from baton.request.prices import Price
 from baton.tenancy.directory.principal import Principal
-from baton.usage.path import RequestPath
+from baton.usage.path import MAX_REASON, RequestPath
 from baton.usage.record import LOST, RecordIds, UsageRecord
 from baton.usage.spool.spool import Spool
 from baton.v1 import common_pb2
@@ -116,22 +116,29 @@ class Metering:
         spool = self._spool
         if spool is not None and not spool.begin(record):
             spool = None
-        return RequestMeter(spool, self._on_ended, record, arrived)
+        return RequestMeter(spool, self._on_ended, record, arrived, asked.rule)
 
 
 class RequestMeter:
     """The record of one request, from start to end. Owned by its `Generation`."""
 
-    __slots__ = ("_arrived", "_on_ended", "_record", "_spool", "notable")
+    __slots__ = ("_arrived", "_on_ended", "_record", "_rule", "_spool", "notable")
 
     def __init__(
-        self, spool: Spool | None, on_ended: OnEnded, record: UsageRecord, arrived: float
+        self,
+        spool: Spool | None,
+        on_ended: OnEnded,
+        record: UsageRecord,
+        arrived: float,
+        rule: str | None = None,
     ) -> None:
         self._spool = spool
         self._on_ended = on_ended
         self._record: UsageRecord | None = record
         """None once it has ended."""
         self._arrived = arrived
+        self._rule = rule
+        """The rule of `auto` that matched; empty: none did; None: the client named the model."""
         self.notable = False
         """Whether it failed or was slow, once it has ended."""
 
@@ -185,6 +192,14 @@ class RequestMeter:
             cost_nanodollars=cost,
             **asdict(path),
         )
+        if self._rule is not None:
+            ended = replace(ended, placement_reason=_with_rule(self._rule, path.placement_reason))
         if self._spool is not None:
             self._spool.end(ended, on_written)
         self.notable = self._on_ended(ended, error)
+
+
+def _with_rule(rule: str, reason: str) -> str:
+    """Return the reason of a placement, after why rules of `auto` chose the model."""
+    why = f"auto chose the model by rule {rule}" if rule else "auto chose the model, by no rule"
+    return f"{why}; {reason}"[:MAX_REASON] if reason else why

@@ -38,3 +38,8 @@ async def test_records_and_costs_are_of_the_model_that_answers(
         (model, count * dollars * 1000)
         for (_, model, dollars), count in zip(asked, tokens, strict=True)
     ]
+    assert [one.placement_reason for one in records] == [
+        "auto chose the model by rule code; scripted",
+        "auto chose the model by rule dear; scripted",
+        "auto chose the model, by no rule; scripted",
+    ]
