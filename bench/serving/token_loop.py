@@ -1,8 +1,9 @@
 """CPU of a streamed token in the frontend's Python alone: `python -m bench.serving.token_loop`.
 
 Feeds recorded engine steps of 64 streams to a real connection, real requests and the real SSE
-encoder, in one process without sockets; output is created and discarded. Prints the CPU per token.
-Other work of the machine has little influence.
+encoders, in one process without sockets; output is created and discarded. Prints the CPU per token
+of chat completions and of responses, in turn, and the ratio. Other work of the machine has little
+influence.
 """
 
 import argparse
@@ -29,10 +30,13 @@ from services.frontend.generation.generation import GenerationSetup
 from services.frontend.generation.worker_generation import WorkerGeneration
 from services.frontend.models.model import ResolvedModel, ServedModel
 from services.frontend.openai.multi_prompt import GenerationBatch
+from services.frontend.openai.request.parse import RequestNames
 from services.frontend.openai.response.encoder import ChunkEncoder
 from services.frontend.openai.response.options import ResponseOptions
 from services.frontend.openai.response.templates import CHAT
-from services.frontend.openai.stream import answer_stream
+from services.frontend.openai.responses.encoder import ResponseEncoder, ResponseName
+from services.frontend.openai.responses.parse import read_response, response_request
+from services.frontend.openai.stream import EventEncoder, answer_stream
 from services.frontend.placement.placement import Placement
 from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests.request import EncodedPrompt, GenerationRequest, TokenPrompt
@@ -94,8 +98,11 @@ class Wire:
         self.written += 1
 
 
-async def serve(model: ServedModel, anywhere: Any, wire: Any, number: int) -> None:
-    """Stream one response."""
+KINDS = ("chat", "responses")
+
+
+async def serve(kind: str, model: ServedModel, anywhere: Any, wire: Any, number: int) -> None:
+    """Stream one answer of a kind."""
     sampling = SamplingParams(max_tokens=STEPS + 1, ignore_eos=True)
     request = GenerationRequest(
         model.name, TokenPrompt(PROMPT), sampling=sampling, request_id=f"r{number}"
@@ -124,14 +131,21 @@ async def serve(model: ServedModel, anywhere: Any, wire: Any, number: int) -> No
             GenerationSetup(resolved, "chat", trace.INVALID_SPAN, lambda _: None), context
         )
     ]
-    options = ResponseOptions(
-        f"chatcmpl-{number:024}", 1, model.name, "fp", 1, 1, False, False, False
-    )
+    encoder: EventEncoder
+    if kind == "chat":
+        options = ResponseOptions(
+            f"chatcmpl-{number:024}", 1, model.name, "fp", 1, 1, False, False, False
+        )
+        encoder = ChunkEncoder(CHAT, options, [resolved])
+    else:
+        body = read_response(b'{"input":"Hello","stream":true}')
+        asked = response_request(body, RequestNames(f"r{number}"), 1)
+        encoder = ResponseEncoder(ResponseName(f"{number:024}", 1), asked, resolved)
 
     async def send(_: Any) -> None:
         """Discard heads and ends, which are not measured."""
 
-    await answer_stream(batch, ChunkEncoder(CHAT, options, [resolved]), wire, send, 15.0)
+    await answer_stream(batch, encoder, wire, send, 15.0)
 
 
 def message(position: int) -> bytes:
@@ -143,15 +157,15 @@ def message(position: int) -> bytes:
     return worker_pb2.RunResponse(frames=[step.frame(VERSION)]).SerializeToString()
 
 
-async def cost() -> float:
-    """Return microseconds of CPU per token."""
+async def cost(kind: str) -> float:
+    """Return microseconds of CPU per token of a kind of answer."""
     tokenizer = Tokenizer.load(TokenizerFiles.read(tokenizer_only("token-loop")))
     card = cluster_pb2.ModelCard(name="m", context_tokens=4096, vocab_tokens=8192)
     model = ServedModel("m", tokenizer, (card,))
     connection = DetachedConnection()
     wires = [Wire() for _ in range(STREAMS)]
     serving = [
-        asyncio.create_task(serve(model, Anywhere(connection), wire, number))
+        asyncio.create_task(serve(kind, model, Anywhere(connection), wire, number))
         for number, wire in enumerate(wires)
     ]
     messages = [message(position) for position in range(STEPS)]
@@ -174,11 +188,19 @@ async def cost() -> float:
     return seconds / half / STREAMS * 1e6
 
 
-async def measure(options: argparse.Namespace) -> list[float]:
-    costs = []
+async def measure(options: argparse.Namespace) -> dict[str, list[float]]:
+    costs: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for number in range(options.rounds):
-        costs.append(await cost())
-        print(f"round {number + 1}: {costs[-1]:.2f} us of CPU per token", flush=True)
+        for kind in KINDS:
+            costs[kind].append(await cost(kind))
+        chat, responses = (costs[kind][-1] for kind in KINDS)
+        print(
+            f"round {number + 1}: {chat:.2f} us of CPU per token of chat completions, "
+            f"{responses:.2f} of responses ({responses / chat:.2f} x)",
+            flush=True,
+        )
+    chat, responses = (min(costs[kind]) for kind in KINDS)
+    print(f"least: {chat:.2f} and {responses:.2f} us ({responses / chat:.2f} x)")
     return costs
 
 
