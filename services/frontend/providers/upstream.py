@@ -35,8 +35,8 @@ from services.frontend.workers.events import ProviderOutput
 MAX_RETRIES = 2
 """Per request, within the budget of all."""
 _FIRST_PAUSE_SECONDS = 0.05
-_SPREAD = 2.0
-"""Most times the wait that clients are asked for: drawn for each."""
+_SPREAD_SECONDS = 5.0
+"""Drawn for each client and added to its wait: they would else come back at once, as they left."""
 _ERROR_BYTES = 16 * 1024
 _ERROR_SECONDS = 2.0
 _LINGER_SECONDS = 1.0
@@ -116,6 +116,8 @@ class Upstream:
                     and now + pause < until
                     and self._budget.take()
                 ):
+                    if failure.counts and failure.wait is None:
+                        failure.wait = self._client_seconds(now)
                     raise failure.error(self.provider.id) from None
                 retries += 1
                 UPSTREAM_RETRIES.labels(self.provider.id).inc()
@@ -169,10 +171,13 @@ class Upstream:
             Reason.OVERLOADED,
             f"provider {self.provider.id} failed repeatedly, or asked for a pause, and gets no "
             "requests for a moment",
-            # Not all at once, or they would come back at once, too.
-            retry_after=random.uniform(1, _SPREAD)
-            * min(one.breaker.client_seconds(now) for one in self._keys),
+            retry_after=self._client_seconds(now),
         )
+
+    def _client_seconds(self, now: float) -> float | None:
+        """Return the seconds for which a client is asked to wait; None: it need not."""
+        wait = min(one.breaker.client_seconds(now) for one in self._keys)
+        return wait + random.uniform(0, _SPREAD_SECONDS) if wait else None
 
     def _wait_seconds(self, now: float) -> float:
         """Return the seconds until an attempt may begin with any of the keys; 0: now."""
