@@ -14,6 +14,8 @@ from simulator.policies.holdings import block_keys
 from simulator.request import Request
 
 BLOCK_TOKENS = 512
+LONGEST_SECONDS = 20_000.0
+"""A rule under which requests still wait so long after the last one came does not serve them."""
 
 
 @dataclass(slots=True)
@@ -101,7 +103,11 @@ class TurnsRun:
                 self.outcome.turns.append(TurnTaken(model, 0.0, 0.0))
 
     def run(self) -> TurnsOutcome:
-        """Run all requests to their first token; return what came of them."""
+        """Run all requests to their first token; return what came of them.
+
+        Raises:
+            RuntimeError: the rule never serves some.
+        """
         for request in self._requests:
             self._loop.at(request.arrival, self._arrive, request.number)
         self._loop.at(0.0, self._poll)
@@ -117,6 +123,8 @@ class TurnsRun:
 
     def _poll(self) -> None:
         self._decide()
+        if self._loop.now > self._requests[-1].arrival + LONGEST_SECONDS:
+            raise RuntimeError(f"{self._unserved} requests were not served")
         if self._unserved:
             pause = self._rule.poll_seconds or 0.05  # for the ends of streams
             self._loop.at(self._loop.now + pause, self._poll)
@@ -126,13 +134,13 @@ class TurnsRun:
         since: dict[int, float] = {}
         for number in self._waiting:
             since.setdefault(self._of[number], self._requests[number].arrival)
-        changes = rule.decide(
-            {
-                name: ModelUse(since.get(model), self._models[model].runs)
-                for model, name in enumerate(self._names)
-            },
-            now,
-        )
+        # In the order of their oldest requests: rules take the first of several equally old ones.
+        order = dict.fromkeys([*since, *range(len(self._models))])
+        uses = {
+            self._names[model]: ModelUse(since.get(model), self._models[model].runs)
+            for model in order
+        }
+        changes = rule.decide(uses, now)
         self._release()  # to what was opened again
         for name in changes.stop:
             last = next(one for one in reversed(self.outcome.turns) if one.model == int(name))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from baton.on_demand.state import ModelState, ModelTurn
 from baton.on_demand.turns import ModelUse, OnDemandTurns, TurnChanges, TurnPhase
+from tests.support.examples import examples
 
 RUNNING = ModelUse(running=True)
 STAY = 30.0
@@ -147,7 +148,7 @@ arrivals = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(25))
 @given(arrivals, st.integers(1, 3), st.sampled_from([0.0, 10.0, STAY]))
 def test_all_are_served_within_the_room_and_no_turn_ends_early(
     requests: list[tuple[float, str, float]], room: int, stay: float

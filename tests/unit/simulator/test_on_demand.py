@@ -10,6 +10,7 @@ from simulator.on_demand.fewest import fewest_swaps
 from simulator.on_demand.rules import POLL_SECONDS, ProductionTurns, SwapAtOnce, TurnRule
 from simulator.on_demand.run import TurnsOutcome, TurnsRun
 from simulator.on_demand.workload import ModelRequest, zipf_requests
+from tests.support.examples import examples
 
 MODELS, START = 3, 5.0
 STREAM_SECONDS = 20.0
@@ -78,6 +79,13 @@ def test_a_rule_in_order_has_loaded_models_wait() -> None:
     assert outcome.waits[1] > START, "its model was loaded when it came"
 
 
+def test_requests_that_come_at_once_are_served_in_their_order() -> None:
+    requests = [ModelRequest(1.0, 2, 100, 5), ModelRequest(1.0, 1, 100, 5)]
+    outcome = run(requests, SwapAtOnce(NAMES, 1))
+    assert (outcome.failed, outcome.swaps) == (0, 2)
+    assert outcome.waits[0] < outcome.waits[1]
+
+
 @pytest.mark.parametrize(
     ("times", "longest", "fewest"),
     [
@@ -114,7 +122,7 @@ request_lists = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(12))
 @given(request_lists, st.booleans())
 def test_no_rule_takes_fewer_swaps_than_the_fewest(
     requests: list[ModelRequest], at_once: bool
