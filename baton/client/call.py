@@ -49,6 +49,11 @@ class Model:
     """Reason for which they are not, and the remedy for an operator."""
     aliases: tuple[str, ...] = ()
     """Further names to request it by."""
+    state: str = ""
+    """`ready`, `starting`, `on_demand` (a worker starts for the first request) or `away`; empty:
+    not reported."""
+    request_tokens: int = 0
+    """The most tokens of the caller's requests, prompt and output together; 0: not reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +156,8 @@ def models_of(response: inference_pb2.ListModelsResponse) -> tuple[Model, ...]:
             model.deterministic if model.HasField("deterministic") else None,
             model.inexact_reason,
             tuple(model.aliases),
+            model.state,
+            model.request_tokens,
         )
         for model in response.models
     )

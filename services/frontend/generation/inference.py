@@ -6,11 +6,13 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import monotonic
+from typing import Literal
 
 from baton.auto.classifier import Classifier
 from baton.errors import BatonError
 from baton.request.prices import PriceTable
 from baton.settings import FrontendSettings
+from baton.tenancy.directory.principal import Principal
 from baton.tenancy.limits.limit_set import LimitReservation
 from baton.tenancy.records.tenants import Scope
 from services.frontend.access.request_limits import RequestLimits
@@ -30,14 +32,19 @@ from services.frontend.generation.resolution.resolver import RequestResolver
 from services.frontend.generation.resolution.tokenization import Tokenization
 from services.frontend.generation.turns import LoopTurns
 from services.frontend.metrics import AUTO_CHOICES, FALLBACKS
+from services.frontend.models.model import ResolvedModel, ServedModel
 from services.frontend.models.policies import Policies
 from services.frontend.models.registry import Registry
 from services.frontend.placement.waiting import WorkerWaitQueue
+from services.frontend.requests.context import RequestContextLimit
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import GenerationRequest
 from services.frontend.requests.teams import TeamMetrics
 from services.frontend.text.tokenizer import TokenizerThreads
 
+ModelState = Literal["ready", "starting", "on_demand", "away"]
+"""Of a model without workers: one starts for waiting requests, or will for the first one; or none
+is expected."""
 _STOP_SECONDS = 1.0
 _BEGIN_PER_TURN = 32
 """Requests per turn. Fewer would give a burst of 64 its first tokens little earlier, and cost each
@@ -107,6 +114,21 @@ class Inference:
         self._resolver = RequestResolver(
             models, prompts, Answers(settings.text), settings.limits, self.policies
         )
+
+    def state_of(self, model: ServedModel, adapter: str = "") -> ModelState:
+        """Return whether a request for a model, or one of its adapters, could run now."""
+        if model.provided is not None or self.registry.can_serve(adapter or model.name):
+            return "ready"
+        if not self.registry.is_starting(model.name):
+            return "away"
+        return "starting" if self._waiting.waits_for(model.name) else "on_demand"
+
+    def request_tokens(self, model: ServedModel, adapter: str, who: Principal) -> int:
+        """Return the most tokens of a caller's request for a model, prompt and output together."""
+        found = ResolvedModel(model, adapter, b"")
+        limit = RequestContextLimit.of(model, self._reservations.context_of(who))
+        of_tier = self.policies.context_tokens(who, found)
+        return limit.within(of_tier, who.tenant.tier.value).tokens
 
     async def idle(self) -> None:
         """Return once no request runs."""
@@ -197,7 +219,7 @@ class Inference:
                 raise no_model(record.rule or "", errors)
             answers = found[0].request
             if self.registry.is_auto(request.model):
-                AUTO_CHOICES.labels(record.rule, answers.named).inc()
+                AUTO_CHOICES.labels(record.rule or "", answers.named).inc()
             elif answers.requested:
                 FALLBACKS.labels(self._fallbacks.model_of(request), answers.named).inc()
             return found

@@ -1,10 +1,12 @@
 """The parts of keys' limits that requests hold, from before they run until they end."""
 
 from baton.request.prices import Price
+from baton.tenancy.directory.principal import Principal
 from baton.tenancy.limits.limit_set import LimitReservation
 from services.frontend.access.key_limits import KeyLimits
 from services.frontend.access.request_limits import RequestLimits
 from services.frontend.generation.accounting.costs import worst_case
+from services.frontend.requests.context import RequestContextLimit
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import ResolvedRequest
 
@@ -31,6 +33,10 @@ class RequestReservations:
         limits = self._limits.of(record.principal)
         record.limits = limits.counted
         return limits
+
+    def context_of(self, who: Principal) -> RequestContextLimit | None:
+        """Return a caller's limit of the tokens of a request; None: there are no keys."""
+        return None if self._limits is None else self._limits.of(who).context
 
     async def reserve(
         self, allowed: KeyLimits | None, request: ResolvedRequest, price: Price | None, count: int

@@ -147,6 +147,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
                         model.sampling_defaults
                     ).to_proto(),
                     aliases=filter(may_use, registry.aliases_of(model)),
+                    state=self._inference.state_of(model),
+                    request_tokens=self._inference.request_tokens(model, "", who),
                 )
                 for model in registry.listed()
                 if (

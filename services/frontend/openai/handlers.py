@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 from baton import __version__
 from baton.settings import FrontendLimits, HttpSettings
 from baton.telemetry.metrics import render
+from baton.tenancy.directory.principal import Principal
 from baton.tenancy.records.aliases import ModelAlias
 from baton.tenancy.records.auto import AUTO
 from baton.tenancy.records.tenants import Scope as KeyScope
@@ -105,14 +106,14 @@ class Handlers:
         who, registry = record.current().principal, self._inference.registry
         policies = self._inference.policies
         listed = [
-            _model(model, adapter)
+            self._described(model, adapter, who)
             for model in registry.listed()
             for adapter in ("", *sorted(model.adapters))
             if registry.aliases.permitted(who, adapter or model.name)
             and policies.permitted(who, model.name, adapter)
         ]
         listed += [
-            _alias(alias, registry.get(alias.main))
+            self._alias(alias, registry.get(alias.main), who)
             for alias in registry.usable_aliases()
             if registry.aliases.permitted(who, alias.id) and policies.permitted(who, alias.main)
         ]
@@ -133,11 +134,11 @@ class Handlers:
         if alias is not None:
             found = registry.get(alias.main)
             policies.require(who, found)
-            await send_json(send, _alias(alias, found))
+            await send_json(send, self._alias(alias, found, who))
             return
         found = registry.get(name)
         policies.require(who, found)
-        await send_json(send, _model(found.model, found.adapter))
+        await send_json(send, self._described(found.model, found.adapter, who))
 
     async def live(self, _: Scope, __: Receive, send: Send) -> None:
         """Report that the process is alive."""
@@ -190,6 +191,19 @@ class Handlers:
         return [
             one for one in registry.auto_targets(who) if permitted(who, one.model.name, one.adapter)
         ]
+
+    def _described(self, model: ServedModel, adapter: str, who: Principal) -> dict[str, Any]:
+        """Describe a model or adapter to a caller."""
+        return _model(model, adapter) | {
+            "state": self._inference.state_of(model, adapter),
+            "request_tokens": self._inference.request_tokens(model, adapter, who),
+        }
+
+    def _alias(self, alias: ModelAlias, found: ResolvedModel, who: Principal) -> dict[str, Any]:
+        """Describe an alias as its main target, with what it means."""
+        targets = [{"model": one.model, "weight": one.weight} for one in alias.targets]
+        described = self._described(found.model, found.adapter, who)
+        return described | {"id": alias.id, "targets": targets}
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         return await read_body(scope, receive, self._settings, self._limits)
@@ -251,9 +265,3 @@ def _auto(targets: Sequence[ResolvedModel]) -> dict[str, Any]:
         "max_model_len": max(one.model.context_tokens for one in targets),
         "targets": [{"model": one.adapter or one.model.name} for one in targets],
     }
-
-
-def _alias(alias: ModelAlias, found: ResolvedModel) -> dict[str, Any]:
-    """Describe an alias as its main target, with what it means."""
-    targets = [{"model": one.model, "weight": one.weight} for one in alias.targets]
-    return _model(found.model, found.adapter) | {"id": alias.id, "targets": targets}

@@ -106,6 +106,10 @@ class WorkerWaitQueue:
     def __len__(self) -> int:
         return self._count
 
+    def waits_for(self, model: str) -> bool:
+        """Return whether a request waits for a worker of a model."""
+        return model in self._waiting
+
     def longest(self, model: str) -> float:
         """Return the seconds that a request for a model may wait."""
         seconds = self._limits.wait_for_worker_seconds

@@ -108,6 +108,8 @@ class ResponseEncoder:
         told: dict[str, Any] = {"left_out": list(tools.left_out)}
         if not self._resolved.exact_continuation:
             told["exact_continuation"] = False
+        if self._resolved.requested:
+            told["requested_model"] = self._resolved.requested
         return {
             "id": self._name.id,
             "object": "response",

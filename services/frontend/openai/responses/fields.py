@@ -68,6 +68,13 @@ RESPONSE_FIELDS = (
         "target for the time to first token; 0: none; Baton only",
     ),
     Field(
+        "baton",
+        _BODY,
+        _SERVED,
+        "an object: `fallback`, `allow` or `never`, is whether "
+        "[another model](models.md#fallbacks) may answer; Baton only",
+    ),
+    Field(
         "timeout_seconds",
         _BODY,
         _SERVED,

@@ -96,7 +96,7 @@ def response_request(
         model=body.model or "",
         prompt=ChatPrompt(messages, template, "input"),
         **parameters(
-            ChatBody(**shared, stop=body.stop),
+            ChatBody(**shared, stop=body.stop, baton=body.baton),
             _form(body),
             _NAMES,
             logprobs=logprobs,

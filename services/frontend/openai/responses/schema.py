@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from services.frontend.openai.request.schema import SharedParameters
+from services.frontend.openai.request.schema import BatonOptions, SharedParameters
 from services.frontend.openai.request.shape import strict, with_others
 from services.frontend.openai.responses.fields import RESPONSE_FIELDS
 
@@ -40,6 +40,7 @@ class ResponseBody(SharedParameters, kw_only=True):
     # Baton's; 0 is as if it were not there.
     timeout_seconds: float | None = None
     ttft_target_seconds: float | None = None
+    baton: BatonOptions | None = None
     # Baton's; it must be the API key's tenant.
     tenant: str | None = None
 

@@ -55,6 +55,7 @@ def encoder(**fields: Any) -> ResponseEncoder:
     resolved: Any = SimpleNamespace(
         model=model,
         named="m",
+        requested="",
         prompt=[1],
         special_text=False,
         sampling=SimpleNamespace(temperature=1.0, top_p=1.0),
