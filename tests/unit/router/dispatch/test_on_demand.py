@@ -80,6 +80,14 @@ def test_the_start_is_part_of_the_predicted_time_to_first_token(made: Make) -> N
     assert 10.9 < world.dispatcher.outlook("m", "").wait_seconds < 11.1
 
 
+def test_a_request_that_may_not_wait_so_long_is_rejected_at_once(made: Make) -> None:
+    world = made(workers=0)
+    hold(world, ModelState.ON_DEMAND, room=20.0, start=5.0)
+    short, long = world.ask(max_wait_seconds=24.0), world.ask(max_wait_seconds=26.0)
+    assert "the predicted wait is 25.0 s" in world.failed()[short].message
+    assert long not in world.failed()
+
+
 def test_a_wait_for_workers_is_bounded(made: Make) -> None:
     world = made(workers=0, max_wait=60.0)
     hold(world, ModelState.ON_DEMAND)
