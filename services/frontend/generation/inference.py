@@ -25,7 +25,7 @@ from services.frontend.generation.fallback import Fallbacks, ModelTrial
 from services.frontend.generation.generation import Generation
 from services.frontend.generation.reservations import RequestReservations
 from services.frontend.generation.resolution.answers import Answers
-from services.frontend.generation.resolution.auto import AutoModels, no_model
+from services.frontend.generation.resolution.auto import UNSUITABLE, AutoModels, no_model
 from services.frontend.generation.resolution.model_finder import ModelFinder
 from services.frontend.generation.resolution.prompts import PromptEncoder
 from services.frontend.generation.resolution.resolver import RequestResolver
@@ -208,6 +208,9 @@ class Inference:
         try:
             errors: dict[str, BatonError] = {}
             for trial in await self._fallbacks.trials(request, record):
+                known = errors.get(trial.request.model)
+                if trial.chosen and known is not None and known.reason in UNSUITABLE:
+                    continue  # a longer wait does not help it
                 try:
                     found = await self._run(trial, record, active, arrived, deadline, count)
                     break

@@ -119,10 +119,14 @@ async def test_a_model_that_cannot_serve_a_request_is_left_out(two: Any) -> None
         for fields, model in (({}, "plain"), ({"min_p": 0.1}, OTHER)):
             answer = await http.post("/v1/completions", json=body(**fields))
             assert answer.json()["model"] == model, answer.text
-        await apply(two, AutoRules(models=("plain",)))
-        answer = await http.post("/v1/completions", json=body(min_p=0.1))
-        assert answer.status_code == 400
-        assert "min_p: not supported by the workers of model 'plain'" in answer.text
+        for record in (
+            AutoRules(models=("plain",), max_wait_seconds=1),
+            AutoRules(models=("plain",)),
+        ):
+            await apply(two, record)
+            answer = await http.post("/v1/completions", json=body(min_p=0.1))
+            assert answer.status_code == 400
+            assert "min_p: not supported by the workers of model 'plain'" in answer.text
         await apply(two, AutoRules(models=(two.model, OTHER)))
         answer = await http.post("/v1/completions", json=body("a" * 5 * two.context))
         assert answer.json()["error"]["code"] == "context_length_exceeded"
