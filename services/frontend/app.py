@@ -14,6 +14,7 @@ from baton.cluster.members.registration import Registration
 from baton.cluster.refusals import SharedRefusals
 from baton.cluster.tenants import CacheSalts
 from baton.internal.v1 import cluster_pb2
+from baton.on_demand.records import TurnRecords
 from baton.postgres.database import open_database
 from baton.process.process import Process
 from baton.providers.networks import AllowedNetworks
@@ -115,6 +116,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     adapters = AdapterRecords()
     process.spawn(follow(etcd, keys.adapters(cluster), adapters), "follow adapters")
     registry = Registry(pool.usable, aliases, provided, auto, adapters)
+    process.spawn(follow(etcd, keys.turns(cluster), TurnRecords(registry.set_turns)), "turns")
     loader = await stack.enter_async_context(
         TokenizerLoader(
             registry,

@@ -10,6 +10,7 @@ from typing import Literal
 
 from baton.auto.classifier import Classifier
 from baton.errors import BatonError
+from baton.on_demand.state import ModelState as TurnState
 from baton.request.prices import PriceTable
 from baton.settings import FrontendSettings
 from baton.tenancy.directory.principal import Principal
@@ -117,6 +118,9 @@ class Inference:
 
     def state_of(self, model: ServedModel, adapter: str = "") -> ModelState:
         """Return whether a request for a model, or one of its adapters, could run now."""
+        turn = self.registry.turns.get(model.name)
+        if model.provided is None and turn is not None and turn.holds:
+            return "starting" if turn.state is TurnState.STARTING else "on_demand"
         if model.provided is not None or self.registry.can_serve(adapter or model.name):
             return "ready"
         if not self.registry.is_starting(model.name):

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import cluster_pb2
+from baton.on_demand.state import ModelTurn
 from baton.tenancy.directory.principal import Principal
 from baton.tenancy.records.aliases import ModelAlias
 from baton.tenancy.records.auto import AUTO
@@ -65,6 +66,8 @@ class Registry:
         """Cards by name, then by digest of the tokenizer."""
         self._kept: frozenset[str] = frozenset()
         """Names of models that stay known without workers."""
+        self.turns: Mapping[str, ModelTurn] = {}
+        """States of the models whose workers start on demand, by name."""
         self._workers: dict[str, cluster_pb2.Instance] = {}
         """Workers that decode and accept work, by id."""
         self._tokenizers: dict[bytes, Tokenizer] = {}
@@ -99,6 +102,10 @@ class Registry:
         for name in self._cards:
             self._refresh(name, known.get(name))
         self._listed &= self._models.keys()
+
+    def set_turns(self, turns: Mapping[str, ModelTurn]) -> None:
+        """Replace the states of the models whose workers start on demand."""
+        self.turns = turns
 
     def follow(self, instance: cluster_pb2.Instance, *, alive: bool) -> None:
         """Apply that an instance joined, changed or left."""

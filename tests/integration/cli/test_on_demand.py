@@ -49,7 +49,8 @@ def workers(run: Baton) -> list[str]:
 def test_each_model_answers_in_its_turn_and_finds_its_kv(turns: Baton) -> None:
     assert "1 of 2 models have workers at the same time" in turns.stdout
     assert workers(turns) == ["tiny"]
-    assert json.loads(turns.call("models", "ls", "--json").stdout)[0]["name"] == "second"
+    listed = json.loads(turns.call("models", "ls", "--json").stdout)
+    assert {one["name"]: one["state"] for one in listed} == {"second": "on_demand", "tiny": "ready"}
     turns.begin_listening()
     with Client(turns.line("gRPC"), timeout=90.0) as client:
         first = answer(client, "tiny")
