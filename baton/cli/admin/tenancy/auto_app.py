@@ -9,7 +9,7 @@ from baton.cli.admin.tenancy.app import Json, console
 from baton.cli.shared.options import ChangeOptions, EtcdOptions, expand_options, list_command
 
 auto_app = typer.Typer(
-    help="Manage the rules that choose models for requests with the model auto.",
+    help="Manage the rules of the model auto.",
     no_args_is_help=True,
 )
 
