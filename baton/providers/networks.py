@@ -6,7 +6,7 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from baton.settings.values import PUBLIC
+from baton.host.networks import PUBLIC
 
 NOT_ALLOWED = errno.EACCES
 """Error number of a connection to an address that is not allowed."""

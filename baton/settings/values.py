@@ -19,6 +19,7 @@ from pydantic import (
     TypeAdapter,
 )
 
+from baton.host.networks import PUBLIC
 from baton.request.limits import MAX_ADAPTERS
 from baton.request.prices import ANY_MODEL, Price, parse_name
 from baton.settings.transports import GRPC, PEER_TRANSPORTS, TRANSPORTS
@@ -26,8 +27,6 @@ from baton.settings.transports import GRPC, PEER_TRANSPORTS, TRANSPORTS
 HOLDS_SECRET = "holds_secret"
 """Type of the error for a value that must not contain a secret: the value is not shown."""
 MAX_CORE = 4095
-PUBLIC = "public"
-"""All public addresses, among networks."""
 TIERS = ("free", "pro", "enterprise")
 """Service tiers of tenants."""
 MODEL_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9._-]{1,96})?"

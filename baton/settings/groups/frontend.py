@@ -5,9 +5,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from baton.host.networks import PUBLIC
 from baton.request.limits import MAX_CHOICES, MAX_PICTURE_PIXELS
 from baton.settings.groups.base import MIB, SettingsGroup
-from baton.settings.values import PUBLIC, Bytes, Directories, Networks, Origins, Port
+from baton.settings.values import Bytes, Directories, Networks, Origins, Port
 
 
 class HttpSettings(SettingsGroup):

@@ -42,7 +42,7 @@ def adapters_add(
 @adapters_app.command("remove")
 @expand_options
 def adapters_remove(options: ChangeOptions, name: AdapterName, json: Json = False) -> None:
-    """Remove an adapter: new requests for it are rejected, and those that run end."""
+    """Remove an adapter: new requests for it are rejected; others end."""
     from baton.cli.admin.adapters import commands
     from baton.cli.admin.tenancy.commands import reach
 

@@ -7,7 +7,7 @@ import typer
 from baton.cli.admin.tenancy.app import Json, console
 from baton.cli.admin.tenancy.provider_options import ProviderOptions
 from baton.cli.shared.options import ChangeOptions, EtcdOptions, expand_options, list_command
-from baton.settings.values import PUBLIC
+from baton.host.networks import PUBLIC
 
 providers_app = typer.Typer(
     help="Manage providers: models of other operators under names of this cluster.",
@@ -51,7 +51,7 @@ def providers_check(
     timeout_seconds: Annotated[float, typer.Option(help="Longest time of each part.")] = 10.0,
     json: Json = False,
 ) -> None:
-    """Check a provider from this machine: DNS, TLS, each key, and its models.
+    """Check a provider from this machine: DNS, TLS, keys and models.
 
     The models are listed, or asked for one token each if the upstream has no list.
     """

@@ -1,0 +1,4 @@
+"""Names of networks."""
+
+PUBLIC = "public"
+"""All public addresses, among networks."""
