@@ -111,7 +111,10 @@ class Limiter:
         """Handle a router's reply; after one of an earlier term the router is sent the current
         one."""
         share = self._shares.get(answer.limit_id)
-        if share is None or share.owner != router:
+        if share is None:
+            return
+        self.check_owner(share, now)  # one that holds nothing learns of changes when it is used
+        if share.owner != router:
             return
         if share.term != answer.term:
             share.say_again()

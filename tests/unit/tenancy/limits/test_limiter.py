@@ -247,3 +247,28 @@ def test_retry_after_is_when_it_succeeds(seconds: float) -> None:
     assert outcome.retry_after == pytest.approx(seconds)
     pair.wait(seconds)
     assert isinstance(pair.reserve(), LimitReservation)
+
+
+def test_a_late_grant_to_a_share_that_holds_nothing_goes_back() -> None:
+    pair = Pair(AT_ONCE)
+    other = next(
+        name
+        for name in map("router-{}".format, range(1, 100))
+        if choose(pair.share.digest, ("router-0", name)) == name
+    )
+    assert pair.limits.reserve(1, pair.now) is None
+    ((name, ask),) = pair.limiter.take_messages(pair.now)
+    assert name == "router-0"
+    first = pair.routers["router-0"]
+    pair.see("router-0", other)
+    assert pair.share.owner == other
+    pair.wait(0.0)  # the share holds nothing, and is forgotten until it is used
+    pair.see("router-0")
+    assert pair.routers["router-0"] is first
+    pair.now += SETTLE_SECONDS
+    answer = first.answer("frontend", ask, pair.now)
+    assert answer is not None and answer.granted == 1
+    assert pair.held == 1
+    pair.limiter.receive("router-0", answer, pair.now)
+    pair.exchange()
+    assert pair.held == 0
