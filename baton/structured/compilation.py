@@ -40,6 +40,10 @@ class Compilation:
         self._cpu = clock, time.clock_gettime(clock)
         return self._compile()
 
+    def done(self) -> bool:
+        """Return whether it ended, with a grammar or an error."""
+        return self._future.done()
+
     async def wait(self) -> CompiledGrammar:
         """Wait for the compiled grammar.
 

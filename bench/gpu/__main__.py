@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from baton.version import commit
-from bench.families.__main__ import FAMILIES
+from bench.families.family import FAMILIES
 from bench.gpu.check import GpuCheck
 from bench.gpu.references import has_vllm
 from bench.harness import cli

@@ -13,8 +13,7 @@ from dataclasses import asdict
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.families.__main__ import FAMILIES
-from bench.families.family import WAYS
+from bench.families.family import FAMILIES, WAYS
 from bench.gpu.family import Result
 from bench.harness.child import log_path, process
 from bench.harness.table import Table
