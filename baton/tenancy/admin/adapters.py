@@ -6,7 +6,7 @@ from baton.cluster import keys
 from baton.errors import invalid_field
 from baton.internal.v1.cluster_pb2 import Instance, ModelCard
 from baton.tenancy.admin.cluster import ClusterAdministration
-from baton.tenancy.admin.model_names import model_names
+from baton.tenancy.admin.model_names import listed, model_names
 from baton.tenancy.records.adapters import AdapterRecord, check_adapter_with_others
 from baton.tenancy.records.aliases import ModelAlias
 from baton.tenancy.records.audit import CLUSTER
@@ -18,8 +18,6 @@ from baton.tenancy.records.store import (
 )
 
 _CHANGED = ("base", "location", "digest", "rank", "bytes")
-_LISTED = 16
-"""Most names of models in an error."""
 
 
 class AdapterAdministration(ClusterAdministration):
@@ -66,10 +64,9 @@ class AdapterAdministration(ClusterAdministration):
         names = {key: key.removeprefix(prefix).rpartition("/")[0] for key, _ in found}
         cards = [keys.decode(ModelCard, value) for key, value in found if names[key] == base]
         if not cards:
-            listed = ", ".join(sorted(set(names.values()))[:_LISTED]) or "none"
-            shown = base.encode("unicode_escape").decode()[:200]
+            shown, has = base.encode("unicode_escape").decode()[:200], listed(set(names.values()))
             raise invalid_field(
-                "base", f"{shown!r} is no model with workers in this cluster, which has: {listed}"
+                "base", f"{shown!r} is no model with workers in this cluster, which has: {has}"
             )
         return cards
 

@@ -2,7 +2,7 @@
 
 from baton.errors import invalid_field
 from baton.tenancy.admin.cluster import ClusterAdministration
-from baton.tenancy.admin.model_names import model_names
+from baton.tenancy.admin.model_names import model_names, unknown_model
 from baton.tenancy.records.aliases import AliasTarget, ModelAlias, check_with_others
 from baton.tenancy.records.audit import CLUSTER
 from baton.tenancy.records.store import (
@@ -11,9 +11,6 @@ from baton.tenancy.records.store import (
     not_found,
     require_valid,
 )
-
-_LISTED = 16
-"""Most names of models in an error."""
 
 
 class AliasAdministration(ClusterAdministration):
@@ -45,12 +42,7 @@ class AliasAdministration(ClusterAdministration):
             if not missing:
                 for target in targets:
                     if target.model not in known:
-                        listed = ", ".join(sorted(known)[:_LISTED]) or "none"
-                        raise invalid_field(
-                            "targets",
-                            f"{target.model[:200]!r} is no model or adapter of this cluster, which "
-                            f"has: {listed}",
-                        )
+                        raise unknown_model("targets", target.model, known)
             return await self._change(ModelAlias(id=name, targets=targets))
 
         return await self._store.commit(CLUSTER, self._actor, plan)

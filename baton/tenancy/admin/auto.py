@@ -2,14 +2,11 @@
 
 from baton.errors import invalid_field
 from baton.tenancy.admin.cluster import ClusterAdministration
-from baton.tenancy.admin.model_names import model_names
+from baton.tenancy.admin.model_names import model_names, unknown_model
 from baton.tenancy.records.aliases import ModelAlias
 from baton.tenancy.records.audit import CLUSTER
 from baton.tenancy.records.auto import AUTO, AutoRules
 from baton.tenancy.records.store import RecordChange, not_found, require_valid
-
-_LISTED = 16
-"""Most names of models in an error."""
 
 
 class AutoAdministration(ClusterAdministration):
@@ -45,11 +42,7 @@ class AutoAdministration(ClusterAdministration):
                 if name in aliases:
                     raise invalid_field("models", f"{name} is an alias: name a model")
                 if name not in known and not missing:
-                    listed = ", ".join(sorted(known)[:_LISTED]) or "none"
-                    raise invalid_field(
-                        "models",
-                        f"{name!r} is no model or adapter of this cluster, which has: {listed}",
-                    )
+                    raise unknown_model("models", name, known)
             return await self._change(wanted)
 
         return await self._store.commit(CLUSTER, self._actor, plan)

@@ -6,9 +6,13 @@ import msgspec
 
 from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd
+from baton.errors import BatonError, invalid_field
 from baton.internal.v1.cluster_pb2 import Instance
 from baton.tenancy.records.adapters import AdapterRecord
 from baton.tenancy.records.providers import Provider
+
+_LISTED = 16
+"""Most names of models in an error."""
 
 
 async def model_names(etcd: Etcd, cluster: str, besides: Collection[str] = ()) -> set[str]:
@@ -37,3 +41,14 @@ async def model_names(etcd: Etcd, cluster: str, besides: Collection[str] = ()) -
     for _, value in providers:
         names |= set(msgspec.json.decode(value, type=Provider).names)
     return names
+
+
+def unknown_model(field: str, name: str, known: Collection[str]) -> BatonError:
+    """Return the error of a name that is none of the cluster's, which are `known`."""
+    has = f"which has: {listed(known)}"
+    return invalid_field(field, f"{name[:200]!r} is no model or adapter of this cluster, {has}")
+
+
+def listed(names: Collection[str]) -> str:
+    """Return the first names for an error, or `none`."""
+    return ", ".join(sorted(names)[:_LISTED]) or "none"

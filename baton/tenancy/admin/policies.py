@@ -2,7 +2,7 @@
 
 from baton.errors import invalid_field
 from baton.tenancy.admin.cluster import ClusterAdministration
-from baton.tenancy.admin.model_names import model_names
+from baton.tenancy.admin.model_names import model_names, unknown_model
 from baton.tenancy.records.audit import CLUSTER
 from baton.tenancy.records.policies import ModelPolicy, check_policy_with_others
 from baton.tenancy.records.store import (
@@ -14,8 +14,6 @@ from baton.tenancy.records.store import (
 from baton.tenancy.records.tenants import Tenant
 
 _CHANGED = tuple(name for name in ModelPolicy.__struct_fields__ if name not in ("id", "version"))
-_LISTED = 16
-"""Most names of models in an error."""
 
 
 class PolicyAdministration(ClusterAdministration):
@@ -77,11 +75,7 @@ class PolicyAdministration(ClusterAdministration):
             *(("fallbacks", one) for one in wanted.fallbacks),
         ):
             if name not in known:
-                listed = ", ".join(sorted(known)[:_LISTED]) or "none"
-                raise invalid_field(
-                    field,
-                    f"{name!r} is no model or adapter of this cluster, which has: {listed}",
-                )
+                raise unknown_model(field, name, known)
 
     async def _change(self, wanted: ModelPolicy) -> RecordChange[ModelPolicy]:
         if not await self._store.exists(ModelPolicy, wanted.id):

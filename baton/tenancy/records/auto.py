@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from baton.settings.values import MODEL_NAME
+from baton.settings.values import MODEL_NAME, TIERS
 from baton.tenancy.records.classes import CLASSES
 
 AUTO = "auto"
@@ -19,7 +19,6 @@ LANGUAGES = (
     *("und", "zh"),
 )
 """What `baton.auto.languages` tells apart, as in BCP 47; `und`: none of them."""
-TIERS = ("free", "pro", "enterprise")
 _RANGES = ("prompt_tokens", "output_tokens", "questions")
 _ANSWERS = ("code", "tools", "schema", "pictures")
 _SETS = ("languages", "words", "and_words", "tiers", "classes", "labels")

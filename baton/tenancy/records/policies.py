@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from baton.settings.values import MODEL_NAME
+from baton.settings.values import MODEL_NAME, TIERS
 from baton.tenancy.records.classes import CLASSES
 
 MAX_FALLBACKS = 8
@@ -14,8 +14,6 @@ MAX_TENANTS = 256
 MAX_WAIT_SECONDS = 3600.0
 MAX_CONTEXT_TOKENS = 100_000_000
 FALLBACKS = ("allow", "ask")
-TIERS = ("free", "pro", "enterprise")
-"""Service tiers of tenants, `baton.tenancy.records.tenants.Tier`."""
 _MODEL = re.compile(MODEL_NAME)
 _TENANT = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 

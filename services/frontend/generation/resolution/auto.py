@@ -10,8 +10,7 @@ from baton.errors import BatonError, Reason, invalid_field
 from baton.request.prices import PriceTable
 from baton.sampling import PARAMETERS
 from baton.tenancy.directory.principal import Principal
-from baton.tenancy.records.classes import CLASSES
-from baton.v1 import common_pb2
+from services.frontend.models.policies import class_name
 from services.frontend.models.registry import Registry
 from services.frontend.output.definitions import CallMode
 from services.frontend.requests.refusals import unsupported
@@ -37,7 +36,6 @@ _OUTPUT_TOKENS = 256
 """Of a request without `max_tokens`, to compare prices."""
 _UNPRICED = 2**63
 _BY_TOKENIZER = tuple(each for each in PARAMETERS if each.limits.token_ids)
-_CLASS_NAMES = {number: name for name, number in CLASSES.items()}
 
 
 class AutoModels:
@@ -152,7 +150,7 @@ def features_of(request: GenerationRequest, who: Principal) -> RequestFeatures:
         request.sampling.grammar is not None,
         pictures,
         who.tenant.tier.value,
-        _class_of(who.capped(request.priority)),
+        class_name(who.capped(request.priority)),
     )
 
 
@@ -190,10 +188,6 @@ def _check(request: GenerationRequest) -> None:
     for each in _BY_TOKENIZER:
         if getattr(request.sampling, each.name) != each.default:
             raise unsupported(request.names.get(each.name, each.name), why=name)
-
-
-def _class_of(priority: int) -> str:
-    return _CLASS_NAMES.get(common_pb2.PriorityClass.ValueType(priority), "interactive")
 
 
 def _by(rule: str) -> str:

@@ -7,12 +7,11 @@ from baton.errors import BatonError, Reason, invalid_field
 from services.frontend.openai.responses.tools import qualified
 from services.frontend.pictures.data_url import PictureUrl
 from services.frontend.requests.refusals import check_count, unsupported
+from services.frontend.requests.validation.prompts import MAX_CALLED
 from services.frontend.text.chat_template import ChatMessage, ChatToolCall
 
 _ROLES = ("user", "assistant", "system", "developer")
 _TEXT_PARTS = frozenset({"input_text", "output_text", "text"})
-_MAX_CALLED = 256
-"""The most characters of the name in a call, which a model may have made up."""
 _KINDS = "message, reasoning, function_call or function_call_output"
 
 
@@ -105,8 +104,8 @@ class _Turns:
     def _call(self, item: dict[str, Any], where: str) -> None:
         name, call_id = item.get("name"), item.get("call_id")
         arguments, namespace = item.get("arguments"), item.get("namespace")
-        if not isinstance(name, str) or not 0 < len(name) <= _MAX_CALLED:
-            raise invalid_field(f"{where}.name", f"must have 1 to {_MAX_CALLED} characters")
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_CALLED:
+            raise invalid_field(f"{where}.name", f"must have 1 to {MAX_CALLED} characters")
         if namespace is not None and not isinstance(namespace, str):
             raise invalid_field(f"{where}.namespace", "must be a text")
         if not isinstance(call_id, str) or not call_id:

@@ -22,7 +22,7 @@ from services.frontend.text.chat_template import ChatMessage
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _SPEAKER = re.compile(r"[^\s<|\\/>]{0,64}")
 """Pattern of a speaker's name, as in OpenAI's reference."""
-_MAX_CALLED = 256
+MAX_CALLED = 256
 """The most characters of the name in a call, which a model may have made up."""
 
 
@@ -127,8 +127,8 @@ def _check_calls(messages: Sequence[ChatMessage]) -> None:
                 "only messages of the role assistant can have tool calls",
             )
         for index, call in enumerate(message.tool_calls):
-            if len(call.name) > _MAX_CALLED:
+            if len(call.name) > MAX_CALLED:
                 raise invalid_field(
                     f"messages[{at}].tool_calls[{index}].function.name",
-                    f"must have at most {_MAX_CALLED} characters",
+                    f"must have at most {MAX_CALLED} characters",
                 )
