@@ -134,9 +134,5 @@ class AdapterAdministration(ClusterAdministration):
         return found
 
     async def _change(self, wanted: AdapterRecord) -> RecordChange[AdapterRecord]:
-        if not await self._store.exists(AdapterRecord, wanted.id):
-            created = msgspec.structs.replace(wanted, created_seconds=self._store.now())
-            return RecordChange("adapter.created", created)
-        event = "adapter.updated" if wanted.base else "adapter.removed"
-        changes = {name: getattr(wanted, name) for name in _CHANGED}
-        return await self._store.changed(AdapterRecord, wanted.id, event, lambda _: changes)
+        stamped = msgspec.structs.replace(wanted, created_seconds=self._store.now())
+        return await self._replaced(stamped, "adapter", _CHANGED, removed=not wanted.base)

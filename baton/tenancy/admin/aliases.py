@@ -68,8 +68,5 @@ class AliasAdministration(ClusterAdministration):
             check_with_others(wanted, await self.aliases())
         except ValueError as error:
             raise invalid_record(error) from None
-        event = "model_alias.updated" if wanted.targets else "model_alias.removed"
-        if not await self._store.exists(ModelAlias, wanted.id):
-            return RecordChange("model_alias.created", wanted)
-        changes = {"targets": wanted.targets}
-        return await self._store.changed(ModelAlias, wanted.id, event, lambda _: changes)
+        removed = not wanted.targets
+        return await self._replaced(wanted, "model_alias", ("targets",), removed=removed)

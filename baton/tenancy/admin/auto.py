@@ -63,8 +63,5 @@ class AutoAdministration(ClusterAdministration):
         return await self._store.commit(CLUSTER, self._actor, plan)
 
     async def _change(self, wanted: AutoRules) -> RecordChange[AutoRules]:
-        if not await self._store.exists(AutoRules, AUTO):
-            return RecordChange("auto_rules.created", wanted)
-        event = "auto_rules.updated" if wanted.models else "auto_rules.removed"
-        changes = {name: getattr(wanted, name) for name in ("models", "rules", "max_wait_seconds")}
-        return await self._store.changed(AutoRules, AUTO, event, lambda _: changes)
+        fields = ("models", "rules", "max_wait_seconds")
+        return await self._replaced(wanted, "auto_rules", fields, removed=not wanted.models)

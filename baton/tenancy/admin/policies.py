@@ -78,8 +78,4 @@ class PolicyAdministration(ClusterAdministration):
                 raise unknown_model(field, name, known)
 
     async def _change(self, wanted: ModelPolicy) -> RecordChange[ModelPolicy]:
-        if not await self._store.exists(ModelPolicy, wanted.id):
-            return RecordChange("model_policy.created", wanted)
-        event = "model_policy.removed" if wanted.removed else "model_policy.updated"
-        changes = {name: getattr(wanted, name) for name in _CHANGED}
-        return await self._store.changed(ModelPolicy, wanted.id, event, lambda _: changes)
+        return await self._replaced(wanted, "model_policy", _CHANGED, removed=wanted.removed)

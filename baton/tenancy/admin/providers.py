@@ -84,9 +84,5 @@ class ProviderAdministration(ClusterAdministration):
         return await self._store.commit(CLUSTER, self._actor, plan)
 
     async def _change(self, wanted: Provider) -> RecordChange[Provider]:
-        if not await self._store.exists(Provider, wanted.id):
-            created = msgspec.structs.replace(wanted, created_seconds=self._store.now())
-            return RecordChange("provider.created", created)
-        event = "provider.updated" if wanted.models else "provider.removed"
-        changes = {name: getattr(wanted, name) for name in _CHANGED}
-        return await self._store.changed(Provider, wanted.id, event, lambda _: changes)
+        stamped = msgspec.structs.replace(wanted, created_seconds=self._store.now())
+        return await self._replaced(stamped, "provider", _CHANGED, removed=not wanted.models)
