@@ -15,6 +15,7 @@ from baton.cli.shared.errors import CommandError
 from baton.cluster.etcd.client import EtcdError
 from baton.on_demand.state import ModelState, ModelTurn
 from baton.on_demand.turns import ModelUse
+from tests.support.clock import DEADLINE_SECONDS
 
 WORKERS = {"a": ["decode-0"], "b": ["decode-1", "prefill-0"], "c": ["decode-2"]}
 
@@ -173,7 +174,7 @@ async def test_a_model_that_is_added_has_a_turn(quick: None) -> None:
         added = asyncio.create_task(turns.models.add("d", ["decode-9"]))
         await asyncio.sleep(0.02)
         turns.uses.now = {}
-        await asyncio.wait_for(added, 20)
+        await asyncio.wait_for(added, DEADLINE_SECONDS)
         assert turns.processes.running == {"decode-9"}
         turns.uses.now = {"d": ModelUse(running=True)}
         turns.models.leave("d")
