@@ -27,16 +27,16 @@ from baton.cluster.etcd.local import LocalEtcd
 from baton.postgres.local.programs import remove_data
 from baton.postgres.local.server import LocalPostgres
 from baton.telemetry.scope import PROCESS, current
-from tests.support.accepted import close_what_a_closed_server_accepts
 from tests.support.clock import DEADLINE_SECONDS
 from tests.support.environ import change_only_between_agents
 from tests.support.examples import examples
-from tests.support.host import take_own_host
-from tests.support.hung_tests import HungTests
-from tests.support.order import ordered, repeat
-from tests.support.order import round_ as round_
+from tests.support.loops.accepted import close_what_a_closed_server_accepts
 from tests.support.processes.launcher import Launcher
 from tests.support.processes.process import ServiceSpawner
+from tests.support.runs.host import take_own_host
+from tests.support.runs.hung_tests import HungTests
+from tests.support.runs.order import ordered, repeat
+from tests.support.runs.order import round_ as round_
 from tests.support.state.databases import Databases
 
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from baton.cli.admin.adapters.app import adapters_app
+from baton.cli.admin.aliases.app import aliases_app
+from baton.cli.admin.auto.app import auto_app
 from baton.cli.admin.backup.options import RestoreOptions, SealedOptions
+from baton.cli.admin.classes.app import classes_app
 from baton.cli.admin.db.app import db_app
-from baton.cli.admin.tenancy.alias_app import aliases_app
+from baton.cli.admin.policies.app import policies_app
+from baton.cli.admin.providers.app import providers_app
 from baton.cli.admin.tenancy.app import audit_app, keys_app, projects_app, tenants_app
-from baton.cli.admin.tenancy.auto_app import auto_app
-from baton.cli.admin.tenancy.class_app import classes_app
-from baton.cli.admin.tenancy.policy_app import policies_app
-from baton.cli.admin.tenancy.provider_app import providers_app
 from baton.cli.admin.usage.options import UsageOptions
 from baton.cli.inspect.route.app import route_app
 from baton.cli.models.app import models_app

@@ -23,7 +23,7 @@ import msgspec
 
 from baton.auto.features import RequestFeatures
 from baton.auto.rules import CompiledRules
-from baton.cli.admin.tenancy.auto_commands import read_rules
+from baton.cli.admin.auto.commands import read_rules
 from baton.request.prices import Price
 from baton.tenancy.directory.principal import LOCAL
 from bench.auto.held_out import held_out

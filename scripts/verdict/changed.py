@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from scripts.verdict.clone import ROOT
-from tests.support.order import ROUNDS_ENV
+from tests.support.runs.order import ROUNDS_ENV
 
 ALONE = "serial and not soak and not vllm"
 NOTHING_COLLECTED = 5

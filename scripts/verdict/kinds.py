@@ -12,7 +12,7 @@ from scripts.verdict.beside import baton_up
 from scripts.verdict.other_user import other_user
 from scripts.verdict.slowing import Pauser, burners
 from tests.support.clock import PAUSED_ENV
-from tests.support.order import ORDER_ENV
+from tests.support.runs.order import ORDER_ENV
 
 
 @dataclass

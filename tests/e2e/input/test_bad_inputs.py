@@ -15,7 +15,7 @@ from tests.support.bad_inputs.case import Case, load
 from tests.support.bad_inputs.grpc import GrpcPlayer
 from tests.support.bad_inputs.http import HttpPlayer
 from tests.support.clock import DEADLINE_SECONDS
-from tests.support.loop_holds import LoopHolds, holds_loop
+from tests.support.loops.holds import LoopHolds, holds_loop
 
 CASES = load()
 BATCH = 30

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from baton.engine.native.variants import compilable
-from tests.support.compiler import make_compiler
+from tests.support.doubles.compiler import make_compiler
 
 ROOT = Path(__file__).parents[3]
 SERVE = """

@@ -15,7 +15,7 @@ from baton.usage.recording import recording
 from baton.usage.sinks.base import SinkError
 from baton.usage.sinks.kafka.sink import KafkaSink
 from tests.support.clock import Stopwatch, within
-from tests.support.loop_holds import LoopHolds
+from tests.support.loops.holds import LoopHolds
 from tests.support.usage.kafka import (
     TOPIC,
     Broker,

@@ -13,6 +13,8 @@ import yaml
 Object = dict[str, Any]
 
 K8S = Path(__file__).resolve().parents[3] / "k8s"
+OVERLAYS = Path(__file__).resolve().parents[1] / "overlays"
+"""Of tests alone."""
 RENDERINGS = tuple(
     f"{kind}/{path.name}"
     for kind in ("overlays", "components")

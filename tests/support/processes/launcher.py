@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from bench.harness.releases import CHECKOUT, Release
 from tests.support.clock import within
-from tests.support.host import variables
+from tests.support.runs.host import variables
 
 ROOT = Path(__file__).parents[3]
 FORKER = Path(__file__).parent / "forker.py"

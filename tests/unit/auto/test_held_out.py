@@ -1,7 +1,7 @@
 """The example rules on prompts of a generator that they were not tuned on."""
 
 from baton.auto.rules import CompiledRules
-from baton.cli.admin.tenancy.auto_commands import read_rules
+from baton.cli.admin.auto.commands import read_rules
 from baton.tenancy.directory.principal import LOCAL
 from baton.tenancy.records.auto import check_auto
 from bench.auto.agreement import RULES, costs, request_of

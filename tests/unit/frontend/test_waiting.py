@@ -8,7 +8,7 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.settings import FrontendLimits
 from services.frontend.placement.waiting import WorkerWait, WorkerWaitQueue
-from tests.support.manual_loop import ManualLoop
+from tests.support.loops.manual import ManualLoop
 
 MIB = 1024 * 1024
 NONE = BatonError(Reason.NO_WORKER, "no worker", field="model", retry_after=2.0)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from baton.cli.cluster.local.files.rundir import base_directory
-from tests.support.host import ROOT, hear_signals, isolate
 from tests.support.processes.launcher import Launcher
+from tests.support.runs.host import ROOT, hear_signals, isolate
 
 SHOW = "import os, tempfile; print(os.environ['HOME'], tempfile.gettempdir(), os.environ['TZ'])"
 HOSTILE = {

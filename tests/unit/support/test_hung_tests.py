@@ -11,7 +11,7 @@ from tests.support.processes.launcher import ROOT
 
 CONFTEST = """
 from tests.support import clock
-from tests.support.hung_tests import HungTests
+from tests.support.runs.hung_tests import HungTests
 
 clock.LIMIT_SECONDS = 1.0  # a busy machine makes a hang last for up to that
 

@@ -14,7 +14,7 @@ from baton.worker.load import LoadReporter, misleads
 from baton.worker.stream.reserved import StreamPages, reserved_pages
 from tests.support.clock import within
 from tests.support.engine.info import engine_info
-from tests.support.manual_loop import ManualLoop
+from tests.support.loops.manual import ManualLoop
 
 STATS = EngineStats(
     running=4,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from baton.cli.admin.tenancy.app import Json, console
+from baton.cli.admin.output import Json, console
 from baton.cli.shared.options import ChangeOptions, EtcdOptions, expand_options, list_command
 
 adapters_app = typer.Typer(
@@ -33,7 +33,7 @@ def adapters_add(
 ) -> None:
     """Register an adapter: workers of its model serve it within seconds."""
     from baton.cli.admin.adapters import commands
-    from baton.cli.admin.tenancy.commands import reach
+    from baton.cli.admin.target import reach
 
     target = reach(options, console(), json)
     commands.add_adapter(target, name, base, location, replace=replace)
@@ -44,7 +44,7 @@ def adapters_add(
 def adapters_remove(options: ChangeOptions, name: AdapterName, json: Json = False) -> None:
     """Remove an adapter: new requests for it are rejected; others end."""
     from baton.cli.admin.adapters import commands
-    from baton.cli.admin.tenancy.commands import reach
+    from baton.cli.admin.target import reach
 
     commands.remove_adapter(reach(options, console(), json), name)
 
@@ -54,6 +54,6 @@ def adapters_remove(options: ChangeOptions, name: AdapterName, json: Json = Fals
 def adapters_ls(options: EtcdOptions, json: Json = False) -> None:
     """List adapters, and how many workers have verified them."""
     from baton.cli.admin.adapters import commands
-    from baton.cli.admin.tenancy.commands import reach
+    from baton.cli.admin.target import reach
 
     commands.list_adapters(reach(options, console(), json))

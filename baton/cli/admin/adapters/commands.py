@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from baton.cli.admin.tenancy.commands import Target
+from baton.cli.admin.target import Target
 from baton.cli.shared.render import size
 from baton.cli.shared.table import TextTable
 from baton.cluster.etcd.client import Etcd

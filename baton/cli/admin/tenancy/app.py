@@ -1,17 +1,13 @@
 """The commands, as the command line has them."""
 
-import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from baton.cli.admin.output import Json, console
 from baton.cli.shared.options import ChangeOptions, EtcdOptions, expand_options, list_command
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 TenantName = Annotated[str, typer.Argument(help="Tenant name.")]
 TierName = Literal["free", "pro", "enterprise"]
 _WEIGHT = (
@@ -77,9 +73,10 @@ def tenants_create(
     json: Json = False,
 ) -> None:
     """Create a tenant with the project `default`."""
+    from baton.cli.admin.target import reach
     from baton.cli.admin.tenancy import commands
 
-    target = commands.reach(options, console(), json)
+    target = reach(options, console(), json)
     commands.create_tenant(target, name, tier, kv_bytes, weight, limits.given())
 
 
@@ -100,9 +97,10 @@ def tenants_set(
     json: Json = False,
 ) -> None:
     """Change a tenant, effective within a second."""
+    from baton.cli.admin.target import reach
     from baton.cli.admin.tenancy import commands
 
-    target = commands.reach(options, console(), json)
+    target = reach(options, console(), json)
     commands.set_tenant(target, name, tier, kv_bytes, weight, limits.given())
 
 
@@ -110,27 +108,30 @@ def tenants_set(
 @expand_options
 def tenants_disable(options: ChangeOptions, name: TenantName, json: Json = False) -> None:
     """Disable a tenant: reject all its keys."""
+    from baton.cli.admin.target import reach
     from baton.cli.admin.tenancy import commands
 
-    commands.disable_tenant(commands.reach(options, console(), json), name, disabled=True)
+    commands.disable_tenant(reach(options, console(), json), name, disabled=True)
 
 
 @tenants_app.command("enable")
 @expand_options
 def tenants_enable(options: ChangeOptions, name: TenantName, json: Json = False) -> None:
     """Enable a disabled tenant: accept its keys again."""
+    from baton.cli.admin.target import reach
     from baton.cli.admin.tenancy import commands
 
-    commands.disable_tenant(commands.reach(options, console(), json), name, disabled=False)
+    commands.disable_tenant(reach(options, console(), json), name, disabled=False)
 
 
 @list_command(tenants_app)
 @expand_options
 def tenants_ls(options: EtcdOptions, json: Json = False) -> None:
     """List tenants."""
+    from baton.cli.admin.target import reach
     from baton.cli.admin.tenancy import commands
 
-    commands.list_tenants(commands.reach(options, console(), json))
+    commands.list_tenants(reach(options, console(), json))
 
 
 @projects_app.command("create")
@@ -143,9 +144,10 @@ def projects_create(
     json: Json = False,
 ) -> None:
     """Create a project."""
+    from baton.cli.admin.target import reach
     from baton.cli.admin.tenancy import commands
 
-    target = commands.reach(options, console(), json)
+    target = reach(options, console(), json)
     commands.create_project(target, tenant, name, limits.given())
 
 
@@ -159,9 +161,10 @@ def projects_set(
     json: Json = False,
 ) -> None:
     """Change the limits of a project, effective within a second."""
+    from baton.cli.admin.target import reach
     from baton.cli.admin.tenancy import commands
 
-    target = commands.reach(options, console(), json)
+    target = reach(options, console(), json)
     commands.set_project(target, tenant, name, limits.given())
 
 
@@ -174,9 +177,10 @@ def projects_archive(
     json: Json = False,
 ) -> None:
     """Archive a project: reject all its keys, permanently."""
+    from baton.cli.admin.target import reach
     from baton.cli.admin.tenancy import commands
 
-    commands.archive_project(commands.reach(options, console(), json), tenant, name)
+    commands.archive_project(reach(options, console(), json), tenant, name)
 
 
 @list_command(projects_app)
@@ -187,9 +191,10 @@ def projects_ls(
     json: Json = False,
 ) -> None:
     """List projects."""
+    from baton.cli.admin.target import reach
     from baton.cli.admin.tenancy import commands
 
-    commands.list_projects(commands.reach(options, console(), json), tenant)
+    commands.list_projects(reach(options, console(), json), tenant)
 
 
 @keys_app.command("create")
@@ -223,11 +228,12 @@ def keys_create(
 
     The command creates the tenant `default` if it does not exist.
     """
+    from baton.cli.admin.target import reach
     from baton.cli.admin.tenancy import commands
 
     scopes = [*(scope or ()), *(("admin",) if admin else ())] or ["inference"]
     commands.create_key(
-        commands.reach(options, console(), json),
+        reach(options, console(), json),
         tenant,
         project,
         scopes,
@@ -247,9 +253,10 @@ def keys_set(
     json: Json = False,
 ) -> None:
     """Change the limits of a key, effective within a second."""
+    from baton.cli.admin.target import reach
     from baton.cli.admin.tenancy import commands
 
-    commands.set_key(commands.reach(options, console(), json), key, limits.given())
+    commands.set_key(reach(options, console(), json), key, limits.given())
 
 
 @keys_app.command("rotate")
@@ -263,9 +270,10 @@ def keys_rotate(
     json: Json = False,
 ) -> None:
     """Create a new secret for a key and print it, once."""
+    from baton.cli.admin.target import reach
     from baton.cli.admin.tenancy import commands
 
-    commands.rotate_key(commands.reach(options, console(), json), key, keep)
+    commands.rotate_key(reach(options, console(), json), key, keep)
 
 
 @keys_app.command("revoke")
@@ -276,9 +284,10 @@ def keys_revoke(
     json: Json = False,
 ) -> None:
     """Revoke a key, permanently, effective within a second."""
+    from baton.cli.admin.target import reach
     from baton.cli.admin.tenancy import commands
 
-    commands.revoke_key(commands.reach(options, console(), json), key)
+    commands.revoke_key(reach(options, console(), json), key)
 
 
 @list_command(keys_app)
@@ -289,9 +298,10 @@ def keys_ls(
     json: Json = False,
 ) -> None:
     """List keys with the time of their last use, without secrets."""
+    from baton.cli.admin.target import reach
     from baton.cli.admin.tenancy import commands
 
-    commands.list_keys(commands.reach(options, console(), json), tenant)
+    commands.list_keys(reach(options, console(), json), tenant)
 
 
 @list_command(audit_app)
@@ -311,14 +321,8 @@ def audit_ls(
     json: Json = False,
 ) -> None:
     """List changes of tenants, projects, keys and classes, newest first."""
-    from baton.cli.admin.tenancy import audit, commands
+    from baton.cli.admin.target import reach
+    from baton.cli.admin.tenancy import audit
 
-    target = commands.reach(options, console(), json)
+    target = reach(options, console(), json)
     audit.list_changes(target, tenant, event or (), limit)
-
-
-def console() -> "Console":
-    """Return the console that commands print to."""
-    from rich.console import Console
-
-    return Console(soft_wrap=not sys.stdout.isatty())

@@ -5,7 +5,8 @@ from contextlib import aclosing
 
 import msgspec
 
-from baton.cli.admin.tenancy.commands import Target, minute
+from baton.cli.admin.target import Target
+from baton.cli.admin.tenancy.commands import minute
 from baton.cli.shared.table import TextTable
 from baton.cluster.etcd.client import Etcd
 from baton.tenancy.admin.tenants import Administration

@@ -14,7 +14,7 @@ from baton.rpc.channels import open_channel
 from baton.v1 import common_pb2, inference_pb2
 from services.frontend.text.tokenizer import LONG_CHARACTERS, Tokenizer
 from tests.support.doubles.letters import CONTEXT
-from tests.support.loop_holds import holds_loop
+from tests.support.loops.holds import holds_loop
 
 MIB = 1024 * 1024
 HOLD_SECONDS = 1.0

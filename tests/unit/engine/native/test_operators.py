@@ -23,7 +23,7 @@ from baton.engine.torch.kernels import Heads, Kernels, PlainKernels
 from baton.engine.torch.kv.pages import PagedKv, Query
 from baton.engine.torch.linear import make_linear, packs
 from baton.settings import EngineSettings, StartupError
-from tests.support.compiler import make_compiler
+from tests.support.doubles.compiler import make_compiler
 
 CPU = torch.device("cpu")
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2}

@@ -14,7 +14,7 @@ from baton.engine.native import build as native_build
 from baton.engine.native import tried, variants
 from baton.engine.native.kernels import NativeKernels
 from baton.engine.native.trial import documented
-from tests.support.compiler import make_compiler
+from tests.support.doubles.compiler import make_compiler
 
 AMX = variants.VARIANTS[0]
 NEXT = variants.VARIANTS[1]

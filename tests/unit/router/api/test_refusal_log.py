@@ -4,7 +4,7 @@ from structlog.testing import capture_logs
 
 from baton.errors import BatonError, Reason
 from services.router.api.refusal_log import MAX_KINDS, RefusalKind, RefusalLog
-from tests.support.manual_loop import ManualLoop
+from tests.support.loops.manual import ManualLoop
 
 ERROR = BatonError(Reason.OVERLOADED, "too late")
 

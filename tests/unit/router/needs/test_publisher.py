@@ -16,7 +16,7 @@ from services.router.state.fleet import Fleet
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
 from services.router.state.tickets import TicketTable
 from tests.support.doubles.asker import Asker
-from tests.support.manual_loop import ManualLoop
+from tests.support.loops.manual import ManualLoop
 
 LAYOUT = b"L" * 16
 

@@ -23,7 +23,7 @@ from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.state.fleet import Fleet
 from services.router.state.instances import LoadReport
 from tests.support.doubles.asker import Asker
-from tests.support.manual_loop import ManualLoop
+from tests.support.loops.manual import ManualLoop
 from tests.unit.router.policy.test_placer import CARD, CHAIN, ask, make_fleet
 
 NOW = 50.0

@@ -19,7 +19,7 @@ from services.router.state.instances import InstanceState, LoadReport, ModelLayo
 from services.router.state.tickets import NOTHING, InFlightLoad, TicketTable
 from tests.support.doubles.asker import Asker
 from tests.support.examples import examples
-from tests.support.manual_loop import ManualLoop
+from tests.support.loops.manual import ManualLoop
 
 LAYOUT = b"L" * 16
 CHAIN = [i.to_bytes(16, "little") for i in range(64)]

@@ -12,7 +12,7 @@ from baton.rpc.streams.client import messages
 from baton.rpc.timing import loop_watch
 from baton.rpc.timing.loop_watch import LoopStopwatch, Timer, timeout
 from tests.support.clock import within
-from tests.support.manual_loop import ManualLoop
+from tests.support.loops.manual import ManualLoop
 
 
 def stand_still(seconds: float) -> None:

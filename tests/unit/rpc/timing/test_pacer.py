@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from baton.rpc.timing.pacer import Pacer
-from tests.support.manual_loop import ManualLoop
+from tests.support.loops.manual import ManualLoop
 
 URGENT, STEADY = 0.01, 0.1
 

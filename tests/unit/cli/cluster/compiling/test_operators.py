@@ -16,7 +16,7 @@ from baton.engine.native import build as native_build
 from baton.engine.native import variants
 from baton.engine.native.variants import VARIANTS, Variant
 from baton.settings import EngineSettings
-from tests.support.compiler import make_compiler
+from tests.support.doubles.compiler import make_compiler
 
 CPU = EngineSettings()
 

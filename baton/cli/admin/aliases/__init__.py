@@ -1,0 +1,1 @@
+"""`baton aliases`: further names of models."""

@@ -1,0 +1,1 @@
+"""`baton auto`: which models may answer requests for `auto`."""

@@ -1,0 +1,1 @@
+"""`baton classes`: the classes of requests in the queue."""

@@ -1,0 +1,1 @@
+"""`baton policies`: who may ask a model, and what answers in its place."""

@@ -1,0 +1,1 @@
+"""`baton providers`: upstreams that serve models in the cluster's place."""

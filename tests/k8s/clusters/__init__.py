@@ -1,0 +1,1 @@
+"""Pods of what is rendered: they start, serve, and are replaced under load."""

@@ -1,0 +1,1 @@
+"""What Kustomize renders: valid, complete, and by the rules."""

@@ -1,0 +1,1 @@
+"""Event loops of tests: advanced by hand, and measured."""

@@ -1,0 +1,1 @@
+"""How tests run: their environment and order, and tests that hang."""
