@@ -5,6 +5,18 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from baton.request.grammar import Grammar
+
+
+@dataclass(frozen=True, slots=True)
+class TextInput:
+    """The input of a custom tool, which is a text."""
+
+    form: Grammar | None = None
+    """What it must match, a Lark grammar or a regular expression; None: any text."""
+    field: str = ""
+    """The client's name for the grammar."""
+
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
@@ -17,6 +29,8 @@ class ToolDefinition:
     """JSON Schema of its arguments; None: there is none."""
     strict: bool = False
     """Whether its calls must match the schema; if that cannot be enforced, the request fails."""
+    text: TextInput | None = None
+    """The input, if it is a custom tool: the function's one argument; None: it is a function."""
 
 
 class CallMode(Enum):
@@ -58,6 +72,11 @@ class ToolUse:
         if self.places:
             return self.places[index]
         return f"{self.field}[{index}]" + ("" if self.functions else ".function")
+
+    @property
+    def custom(self) -> frozenset[str]:
+        """The names of the custom tools."""
+        return frozenset(tool.name for tool in self.tools if tool.text is not None)
 
     @property
     def callable_tools(self) -> tuple[ToolDefinition, ...]:

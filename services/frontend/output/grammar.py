@@ -12,9 +12,11 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
+from baton.errors import invalid_field
 from baton.request.grammar import Grammar
 from baton.structured.json_schema.bounds import Bounds
-from services.frontend.output.definitions import CallMode, ToolDefinition
+from services.frontend.output.custom.rules import input_rule
+from services.frontend.output.definitions import CallMode, TextInput, ToolDefinition
 from services.frontend.output.families.family import CallForm
 from services.frontend.output.lexer import QUOTES
 from services.frontend.output.xml_grammar import write_parameters
@@ -97,11 +99,17 @@ class AnswerGrammar:
         *,
         parallel: bool,
     ) -> str:
-        """Return a rule for calls, after the first one's tag."""
+        """Return a rule for calls, after the first one's tag.
+
+        Raises:
+            BatonError: INVALID_FIELD: the grammar of a custom tool's input cannot be enforced.
+        """
         for index, tool in enumerate(tools):
             head = self.literal(form.head.replace("{name}", tool.name))
             schema = schemas[tool.name]
-            if form.xml:
+            if tool.text is not None and tool.text.form is not None:
+                body = self._input(tool.text, f"input{index}", xml=form.xml)
+            elif form.xml:
                 body = write_parameters(schema, f"p{index}", self._rules, self._embedded)
             else:
                 body = f"%json {self._embedded(schema)}"
@@ -113,6 +121,13 @@ class AnswerGrammar:
         opening = " | ".join(map(self.literal, form.opening))
         self._rules.append(f"calls: ({opening}) call {more} {self.literal(form.close)}")
         return "calls"
+
+    def _input(self, given: TextInput, name: str, *, xml: bool) -> str:
+        assert given.form is not None
+        try:
+            return input_rule(given.form, name, self._rules, xml=xml)
+        except ValueError as error:
+            raise invalid_field(given.field, str(error)) from None
 
     def answer(self, form: CallForm, calls: CallMode, body: str) -> str:
         """Return a rule for an output that is calls, or may be calls or `body`.

@@ -42,6 +42,9 @@ def given_parameters(
         given["n"] = request.n
     if request.tools is not None:
         given["tools"] = request.tools
+        for tool in request.tools.tools:
+            if tool.text is not None and tool.text.form is not None:
+                raise unsupported(tool.text.field, why=_by_provider(at))
     options = prompt.options
     variables = dict(options.variables)
     if (effort := variables.pop(_EFFORT, None)) is not None:

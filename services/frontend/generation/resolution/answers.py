@@ -102,6 +102,9 @@ def _check(use: ToolUse, found: AnswerFormat, model: ServedModel) -> None:
         asked = use.field if use.functions else "parallel_tool_calls"
     elif any(tool.strict for tool in use.callable_tools):
         asked = "tools.function.strict"
+    else:
+        forms = (tool.text for tool in use.callable_tools if tool.text is not None)
+        asked = next((one.field for one in forms if one.form is not None), "")
     if asked:
         raise _unsupported(
             asked, f"the workers of model {model.name!r} do not support structured output; omit it"

@@ -122,6 +122,8 @@ class OutputGrammars:
         schemas: dict[str, Mapping[str, Any]] = {}
         positions = {tool.name: at for at, tool in enumerate(use.tools)}
         for tool in use.callable_tools:
+            if tool.text is not None and tool.text.form is not None:
+                await check_grammar(tool.text.form, tool.text.field, model.tokenizer)
             field = f"{use.field_of(positions[tool.name])}.parameters"
             schemas[tool.name] = await _schema(tool, field, model)
         return schemas

@@ -13,6 +13,8 @@ import msgspec
 from baton.errors import BatonError, Reason, invalid_field
 from services.frontend.openai.request.schema import ContentPart, FunctionBody, MessageBody
 from services.frontend.openai.request.tools import not_a_function
+from services.frontend.openai.tools.choice import CUSTOM
+from services.frontend.output.custom.function import as_arguments
 from services.frontend.pictures.data_url import PictureUrl
 from services.frontend.requests.refusals import check_count, unsupported
 from services.frontend.requests.request import ChatPrompt
@@ -33,6 +35,14 @@ class ToolCallBody(msgspec.Struct):
     id: str | None = None
     type: str | None = None
     function: FunctionBody | None = None
+    custom: "CustomBody | None" = None
+
+
+class CustomBody(msgspec.Struct):
+    """A call of a custom tool."""
+
+    name: str
+    input: str = ""
 
 
 def conversation(
@@ -143,6 +153,10 @@ def _calls(message: MessageBody, index: int, where: str) -> list[ChatToolCall]:
         raise invalid_field(f"{where}.tool_calls", str(error)) from None
     made = []
     for at, call in enumerate(read):
+        if call.type == CUSTOM and call.custom is not None:
+            arguments = as_arguments(call.custom.input)
+            made.append(ChatToolCall(call.id or "", call.custom.name, arguments))
+            continue
         if call.function is None or call.type not in (None, _FUNCTION):
             raise not_a_function(f"{where}.tool_calls[{at}].type", call.type)
         made.append(ChatToolCall(call.id or "", call.function.name, _arguments(call.function)))

@@ -149,12 +149,12 @@ FIELDS = (
     ),
     Field("tenant", _BOTH, _SERVED, "must be the API key's tenant; Baton only"),
     # Tools and structured output.
-    Field("tools", _CHAT, _SERVED, "functions, at most 128"),
+    Field("tools", _CHAT, _SERVED, "functions and custom tools, at most 128"),
     Field(
         "tool_choice",
         _CHAT,
         _SERVED,
-        "`none`, `auto`, `required`, a function, or `allowed_tools`",
+        "`none`, `auto`, `required`, a tool, or `allowed_tools`",
     ),
     Field("parallel_tool_calls", _CHAT, _SERVED, "false: at most one call"),
     Field(

@@ -5,12 +5,11 @@ from typing import Any
 
 from baton.errors import BatonError, Reason, invalid_field
 from services.frontend.openai.request.functions import ToolFields
-from services.frontend.output.definitions import CallMode, ToolDefinition, ToolUse
+from services.frontend.openai.tools.choice import CHOICES, CUSTOM, FUNCTION, read_choice
+from services.frontend.openai.tools.custom import custom_tool
+from services.frontend.output.definitions import ToolDefinition, ToolUse
 from services.frontend.requests.refusals import check_count, unsupported
 from services.frontend.requests.validation.tools import MAX_TOOLS
-
-_MODES = {mode.value: mode for mode in CallMode}
-_FUNCTION = "function"
 
 
 def read_tool_use(fields: ToolFields) -> ToolUse | None:
@@ -28,8 +27,13 @@ def read_tool_use(fields: ToolFields) -> ToolUse | None:
             if choice not in (None, "none", "auto"):
                 raise invalid_field("tool_choice", "the request has no tools")
             return None
-    calls, allowed, one = _choice(choice, functions=fields.functions)
-    return ToolUse(tools, calls, allowed, fields.parallel and not one, fields.functions)
+    calls, allowed, one = read_choice(choice, _ChatChoice(functions=fields.functions))
+    places: tuple[str, ...] = ()
+    if any(tool.text is not None for tool in tools):
+        kinds = (FUNCTION if tool.text is None else CUSTOM for tool in tools)
+        places = tuple(f"tools[{at}].{kind}" for at, kind in enumerate(kinds))
+    parallel = fields.parallel and not one
+    return ToolUse(tools, calls, allowed, parallel, fields.functions, places)
 
 
 def read_tools(tools: Sequence[Any]) -> tuple[ToolDefinition, ...]:
@@ -48,10 +52,12 @@ def _functions(functions: Sequence[Any]) -> tuple[ToolDefinition, ...]:
 
 
 def _tool(where: str, tool: Any) -> ToolDefinition:
-    if not isinstance(tool, dict) or tool.get("type", _FUNCTION) != _FUNCTION:
+    if isinstance(tool, dict) and tool.get("type") == CUSTOM:
+        return custom_tool(f"{where}.{CUSTOM}", tool.get(CUSTOM), nested=True)
+    if not isinstance(tool, dict) or tool.get("type", FUNCTION) != FUNCTION:
         kind = tool.get("type") if isinstance(tool, dict) else ""
         raise not_a_function(f"{where}.type", kind)
-    return named_tool(f"{where}.function", tool.get(_FUNCTION))
+    return named_tool(f"{where}.function", tool.get(FUNCTION))
 
 
 def named_tool(where: str, function: Any) -> ToolDefinition:
@@ -68,53 +74,41 @@ def named_tool(where: str, function: Any) -> ToolDefinition:
     if strict is not None and not isinstance(strict, bool):
         raise invalid_field(f"{where}.strict", "must be true or false")
     told = {key: value for key, value in function.items() if key != "strict" and value is not None}
-    definition = {"type": _FUNCTION, _FUNCTION: told}
+    definition = {"type": FUNCTION, FUNCTION: told}
     return ToolDefinition(function["name"], definition, parameters, bool(strict))
 
 
-def _choice(choice: Any, *, functions: bool) -> tuple[CallMode, frozenset[str] | None, bool]:
-    """Return whether there are calls, which tools may be called, and whether it is one call."""
-    if choice is None:
-        return CallMode.AUTO, None, False
-    if isinstance(choice, str) and choice in _MODES:
-        return _MODES[choice], None, False
-    if isinstance(choice, dict):
-        match choice.get("type"):
-            case "function":
-                return CallMode.REQUIRED, frozenset({_name("tool_choice", choice)}), True
-            case "allowed_tools":
-                return _allowed(choice.get("allowed_tools", choice))
-    if functions:
-        raise invalid_field(
-            "function_call", "must be none, auto, or an object with the name of a function"
-        )
-    modes = ", ".join(_MODES)
-    raise invalid_field(
-        "tool_choice", f"must be {modes}, or an object of type function or allowed_tools"
-    )
+class _ChatChoice:
+    """How chat completions write a choice.
 
+    Args:
+        functions: whether it is of functions, as the API had them before tools.
+    """
 
-def _allowed(allowed: Any) -> tuple[CallMode, frozenset[str], bool]:
-    field = "tool_choice.allowed_tools"
-    if not isinstance(allowed, dict) or allowed.get("mode") not in ("auto", "required"):
-        raise invalid_field(f"{field}.mode", "must be auto or required")
-    tools = allowed.get("tools")
-    if not isinstance(tools, list) or not tools:
-        raise invalid_field(f"{field}.tools", "must be a list of at least one tool")
-    names = frozenset(_name(f"{field}.tools[{at}]", one) for at, one in enumerate(tools))
-    return _MODES[allowed["mode"]], names, False
+    def __init__(self, *, functions: bool) -> None:
+        self._functions = functions
 
+    def name(self, where: str, named: Any) -> str | None:
+        kind = named.get("type") if isinstance(named, dict) else None
+        kind = CUSTOM if kind == CUSTOM else FUNCTION
+        tool = named.get(kind) if isinstance(named, dict) else None
+        name = tool.get("name") if isinstance(tool, dict) else None
+        if not isinstance(name, str):
+            raise invalid_field(f"{where}.{kind}.name", "must be the name of a tool")
+        return name
 
-def _name(where: str, named: Any) -> str:
-    function = named.get(_FUNCTION) if isinstance(named, dict) else None
-    name = function.get("name") if isinstance(function, dict) else None
-    if not isinstance(name, str):
-        raise invalid_field(f"{where}.function.name", "must be the name of a tool")
-    return name
+    def allowed(self, choice: dict[str, Any]) -> tuple[str, Any]:
+        return "tool_choice.allowed_tools", choice.get("allowed_tools", choice)
+
+    def refusal(self, choice: Any) -> BatonError:  # noqa: ARG002 - all others are malformed
+        if self._functions:
+            why = "must be none, auto, or an object with the name of a function"
+            return invalid_field("function_call", why)
+        return invalid_field("tool_choice", f"must be {CHOICES}")
 
 
 def not_a_function(field: str, kind: Any) -> BatonError:
     """Return the error of a tool, or of a call of one, whose type is another."""
     if isinstance(kind, str) and kind:
-        return unsupported(field, why=f"type {kind[:64]!r}; use function")
+        return unsupported(field, why=f"type {kind[:64]!r}; use function or custom")
     return BatonError(Reason.INVALID_FIELD, f"{field}: must be a function", field=field)

@@ -19,7 +19,7 @@ from baton.request.stream_events import (
 from services.frontend.http.responses import DONE, encode_line, error_event
 from services.frontend.openai.response.logprobs import Logprobs, prompt_logprobs
 from services.frontend.openai.response.options import ResponseOptions
-from services.frontend.openai.response.parts import AnswerParts, deltas_of, reason_of
+from services.frontend.openai.response.parts import AnswerParts, DeltaParts, reason_of
 from services.frontend.openai.response.templates import Template
 from services.frontend.openai.response.usage import UsageSum, usage_body
 from services.frontend.requests.request import ResolvedRequest
@@ -199,6 +199,8 @@ class ChunkEncoder:
                 for _ in range(options.n)
             ]
         self._total = total
+        self._parts: dict[int, DeltaParts] = {}
+        """Of choices that had other parts than text."""
         self._unopened = set(range(total))
         """Choices without a chunk yet, if the first one is special."""
         if template.opening is None and not options.token_ids and not options.echo:
@@ -307,7 +309,9 @@ class ChunkEncoder:
     ) -> bytes:
         """Return a chunk for each part of a delta; the first one has the tokens' data."""
         chunks = [self._opening(index, text=type(delta.parts[0]) is not CallBegun)]
-        for content in deltas_of(delta.parts, self._options):
+        if index not in self._parts:
+            self._parts[index] = DeltaParts(self._options)
+        for content in self._parts[index].take(delta.parts):
             chunks.append(self._chunk(index, {"delta": content}, logprobs=logprobs, more=more))
             logprobs = more = None
         if logprobs or more:

@@ -57,6 +57,8 @@ class ResponseOptions:
     """Include the model's reasoning."""
     functions: bool = False
     """Write a call as `function_call`, the predecessor of tools."""
+    custom: frozenset[str] = frozenset()
+    """Names of tools whose calls have an input, not arguments."""
     exact_continuation: bool = True
     """Whether other workers continue the outputs with the same tokens; reported if not."""
     requested_model: str = ""
@@ -98,6 +100,7 @@ def response_options(
         else (),
         echo_logprobs=bool(body.echo) and first.prompt_logprobs is not None and not is_chat,
         functions=use is not None and use.functions,
+        custom=frozenset() if use is None else use.custom,
         reasoning=not isinstance(body, ChatBody) or body.include_reasoning is not False,
         exact_continuation=all(request.exact_continuation for request in resolved),
         requested_model=first.requested,

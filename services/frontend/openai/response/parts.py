@@ -6,6 +6,7 @@ from typing import Any
 from baton.request.stream_events import (
     CallArguments,
     CallBegun,
+    CallEnded,
     ChoiceFinished,
     FinishReason,
     Part,
@@ -13,6 +14,8 @@ from baton.request.stream_events import (
     Text,
 )
 from services.frontend.openai.response.options import ResponseOptions
+from services.frontend.openai.tools.choice import CUSTOM, FUNCTION
+from services.frontend.output.custom.reader import InputReader
 
 
 class AnswerParts:
@@ -42,16 +45,20 @@ class AnswerParts:
         if not self._calls:
             return
         message["content"] = message["content"] or None
-        functions = [
-            {"name": call.name, "arguments": "".join(arguments)}
-            for call, arguments in zip(self._calls, self._arguments, strict=True)
-        ]
+        calls = list(zip(self._calls, map("".join, self._arguments), strict=True))
         if options.functions:
-            (message["function_call"],) = functions
+            ((call, arguments),) = calls
+            message["function_call"] = {"name": call.name, "arguments": arguments}
             return
         message["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": function}
-            for call, function in zip(self._calls, functions, strict=True)
+            {"id": call.id, "type": CUSTOM, CUSTOM: _custom(call.name, arguments)}
+            if call.name in options.custom
+            else {
+                "id": call.id,
+                "type": FUNCTION,
+                FUNCTION: {"name": call.name, "arguments": arguments},
+            }
+            for call, arguments in calls
         ]
 
 
@@ -62,25 +69,61 @@ def reason_of(finished: ChoiceFinished, options: ResponseOptions) -> str:
     return finished.reason.value
 
 
-def deltas_of(parts: Sequence[Part], options: ResponseOptions) -> Iterator[dict[str, Any]]:
-    """Yield the `delta` of each requested part that has one."""
-    for part in parts:
-        match part:
-            case Text():
-                yield {"content": part.text}
-            case Reasoning():
-                if options.reasoning:
-                    yield {"reasoning_content": part.text}
-            case CallBegun():
-                function = {"name": part.name, "arguments": ""}
-                if options.functions:
-                    yield {"function_call": function}
-                    continue
-                call = {"index": part.index, "id": part.id, "type": "function"}
-                yield {"tool_calls": [{**call, "function": function}]}
-            case CallArguments():
-                if options.functions:
-                    yield {"function_call": {"arguments": part.text}}
-                    continue
-                call = {"index": part.index, "function": {"arguments": part.text}}
-                yield {"tool_calls": [call]}
+def _custom(name: str, arguments: str) -> dict[str, str]:
+    """Return a call of a custom tool."""
+    reader = InputReader()
+    return {"name": name, "input": reader.push(arguments) + reader.end()}
+
+
+class DeltaParts:
+    """The deltas of one output's parts.
+
+    Args:
+        options: of the response.
+    """
+
+    def __init__(self, options: ResponseOptions) -> None:
+        self._options = options
+        self._readers: dict[int, InputReader] = {}
+        """Of calls of custom tools, by their index."""
+
+    def take(self, parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
+        """Yield the `delta` of each requested part that has one."""
+        options = self._options
+        for part in parts:
+            match part:
+                case Text():
+                    yield {"content": part.text}
+                case Reasoning():
+                    if options.reasoning:
+                        yield {"reasoning_content": part.text}
+                case CallBegun():
+                    yield self._begun(part)
+                case CallArguments():
+                    if (reader := self._readers.get(part.index)) is not None:
+                        yield from _input(part.index, reader.push(part.text))
+                    elif options.functions:
+                        yield {"function_call": {"arguments": part.text}}
+                    else:
+                        call = {"index": part.index, "function": {"arguments": part.text}}
+                        yield {"tool_calls": [call]}
+                case CallEnded():
+                    if (reader := self._readers.get(part.index)) is not None:
+                        yield from _input(part.index, reader.end())
+
+    def _begun(self, part: CallBegun) -> dict[str, Any]:
+        function = {"name": part.name, "arguments": ""}
+        if self._options.functions:
+            return {"function_call": function}
+        call: dict[str, Any] = {"index": part.index, "id": part.id}
+        if part.name in self._options.custom:
+            self._readers[part.index] = InputReader()
+            call |= {"type": CUSTOM, CUSTOM: {"name": part.name, "input": ""}}
+        else:
+            call |= {"type": FUNCTION, FUNCTION: function}
+        return {"tool_calls": [call]}
+
+
+def _input(index: int, text: str) -> Iterator[dict[str, Any]]:
+    if text:
+        yield {"tool_calls": [{"index": index, CUSTOM: {"input": text}}]}

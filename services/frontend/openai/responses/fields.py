@@ -15,7 +15,7 @@ RESPONSE_FIELDS = (
         _BODY,
         _SERVED,
         "a text, or items: messages (text, and pictures as data URLs), reasoning, calls of "
-        "functions and their outputs, as responses have them",
+        "functions and custom tools, and their outputs, as responses have them",
     ),
     Field("instructions", _BODY, _SERVED, "a message of the system before the input"),
     Field("stream", _BODY, _SERVED, "server-sent events"),
@@ -38,12 +38,10 @@ RESPONSE_FIELDS = (
         "tools",
         _BODY,
         _SERVED,
-        "functions, also in namespaces, at most 128; tools of other types are left out, and named "
-        "in `baton.left_out` and in the header `x-baton-left-out`",
+        "functions and custom tools, also in namespaces, at most 128; tools of other types are "
+        "left out, and named in `baton.left_out` and in the header `x-baton-left-out`",
     ),
-    Field(
-        "tool_choice", _BODY, _SERVED, "`none`, `auto`, `required`, a function, or `allowed_tools`"
-    ),
+    Field("tool_choice", _BODY, _SERVED, "`none`, `auto`, `required`, a tool, or `allowed_tools`"),
     Field("parallel_tool_calls", _BODY, _SERVED, "false: at most one call"),
     Field(
         "text",

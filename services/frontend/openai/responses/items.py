@@ -5,6 +5,7 @@ from typing import Any
 
 from baton.errors import BatonError, Reason, invalid_field
 from services.frontend.openai.responses.tools import qualified
+from services.frontend.output.custom.function import as_arguments
 from services.frontend.pictures.data_url import PictureUrl
 from services.frontend.requests.refusals import check_count, unsupported
 from services.frontend.requests.validation.prompts import MAX_CALLED
@@ -12,7 +13,10 @@ from services.frontend.text.chat_template import ChatMessage, ChatToolCall
 
 _ROLES = ("user", "assistant", "system", "developer")
 _TEXT_PARTS = frozenset({"input_text", "output_text", "text"})
-_KINDS = "message, reasoning, function_call or function_call_output"
+_KINDS = (
+    "message, reasoning, function_call, function_call_output, custom_tool_call or "
+    "custom_tool_call_output"
+)
 
 
 def messages_of(
@@ -63,8 +67,10 @@ class _Turns:
                     self.end_turn()
                 self._thought += _thought(item, where)
             case "function_call":
-                self._call(item, where)
-            case "function_call_output":
+                self._call(item, where, _arguments(item, where))
+            case "custom_tool_call":
+                self._call(item, where, _input(item, where))
+            case "function_call_output" | "custom_tool_call_output":
                 self._output(item, where)
             case "item_reference":
                 raise unsupported(f"{where}.type", why="nothing is stored; send the item itself")
@@ -101,28 +107,25 @@ class _Turns:
             self.end_turn()
         self._said = text
 
-    def _call(self, item: dict[str, Any], where: str) -> None:
-        name, call_id = item.get("name"), item.get("call_id")
-        arguments, namespace = item.get("arguments"), item.get("namespace")
+    def _call(self, item: dict[str, Any], where: str, arguments: str) -> None:
+        name, call_id, namespace = item.get("name"), item.get("call_id"), item.get("namespace")
         if not isinstance(name, str) or not 0 < len(name) <= MAX_CALLED:
             raise invalid_field(f"{where}.name", f"must have 1 to {MAX_CALLED} characters")
         if namespace is not None and not isinstance(namespace, str):
             raise invalid_field(f"{where}.namespace", "must be a text")
         if not isinstance(call_id, str) or not call_id:
             raise invalid_field(f"{where}.call_id", "must be the id of the call")
-        if not isinstance(arguments, str):
-            raise invalid_field(f"{where}.arguments", "must be JSON as a text")
         self._unanswered.add(call_id)
         self._calls.append(ChatToolCall(call_id, qualified(namespace, name), arguments))
 
     def _output(self, item: dict[str, Any], where: str) -> None:
         call_id = item.get("call_id")
         if not isinstance(call_id, str) or not call_id:
-            raise invalid_field(f"{where}.call_id", "must be the id of a function_call")
+            raise invalid_field(f"{where}.call_id", "must be the id of a call")
         if call_id not in self._unanswered:
             said = "answers a call that is answered already"
             if call_id not in self._answered:
-                said = "no function_call before it has this call_id"
+                said = "no call before it has this call_id"
             raise invalid_field(f"{where}.call_id", said)
         self._unanswered.discard(call_id)
         self._answered.add(call_id)
@@ -131,6 +134,21 @@ class _Turns:
             raise unsupported(f"{where}.output", why="only messages of users can have pictures")
         self.end_turn()
         self.messages.append(ChatMessage("tool", text, tool_call_id=call_id))
+
+
+def _arguments(item: dict[str, Any], where: str) -> str:
+    arguments = item.get("arguments")
+    if not isinstance(arguments, str):
+        raise invalid_field(f"{where}.arguments", "must be JSON as a text")
+    return arguments
+
+
+def _input(item: dict[str, Any], where: str) -> str:
+    """Return the input of a custom tool, as the arguments that the model wrote."""
+    given = item.get("input")
+    if not isinstance(given, str):
+        raise invalid_field(f"{where}.input", "must be a text")
+    return as_arguments(given)
 
 
 def _content(content: Any, where: str) -> tuple[str, Sequence[str | PictureUrl]]:

@@ -4,7 +4,7 @@ One list makes the events of a stream and the whole response: ids, order and con
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from baton.request.stream_events import (
@@ -15,6 +15,7 @@ from baton.request.stream_events import (
     Reasoning,
     Text,
 )
+from services.frontend.output.custom.reader import InputReader
 
 ItemEvent = tuple[str, dict[str, Any]]
 """The type of an event, and its fields besides the type and its number."""
@@ -176,6 +177,10 @@ class CallItem(OutputItem):
     def added(self) -> list[ItemEvent]:
         return [self._added()]
 
+    def arguments(self, text: str) -> list[ItemEvent]:
+        """Add arguments, and return the events of it."""
+        return [self.grown(text)]
+
     def grown(self, text: str, logprobs: Sequence[Any] = ()) -> ItemEvent:  # noqa: ARG002 - text has them
         self.texts.append(text)
         return "response.function_call_arguments.delta", self._in(delta=text)
@@ -185,17 +190,50 @@ class CallItem(OutputItem):
         return [("response.function_call_arguments.done", done)]
 
 
+class CustomCallItem(CallItem):
+    """A call of a custom tool; the arguments are as of `CallItem`."""
+
+    def __init__(self, at: int, item_id: str, call_id: str, name: str, namespace: str) -> None:
+        super().__init__(at, item_id, call_id, name, namespace)
+        self._reader = InputReader()
+
+    def body(self) -> dict[str, Any]:
+        body = super().body()
+        body["input"] = body.pop("arguments")
+        return body | {"type": "custom_tool_call"}
+
+    def arguments(self, text: str) -> list[ItemEvent]:
+        read = self._reader.push(text)
+        return [self.grown(read)] if read else []
+
+    def grown(self, text: str, logprobs: Sequence[Any] = ()) -> ItemEvent:  # noqa: ARG002 - text has them
+        self.texts.append(text)
+        return "response.custom_tool_call_input.delta", self._in(delta=text)
+
+    def ended(self) -> list[ItemEvent]:
+        rest = self._reader.end()
+        events = [self.grown(rest)] if rest else []
+        return [*events, ("response.custom_tool_call_input.done", self._in(input=self.text))]
+
+
 class OutputItems:
     """The items of one output, in order.
 
     Args:
         suffix: of the items' ids, which are unique among responses.
-        names: namespace and name of functions in namespaces, by their names for the model.
+        names: namespace and name of tools in namespaces, by their names for the model.
+        custom: names of custom tools for the model.
     """
 
-    def __init__(self, suffix: str, names: Mapping[str, tuple[str, str]]) -> None:
+    def __init__(
+        self,
+        suffix: str,
+        names: Mapping[str, tuple[str, str]],
+        custom: Set[str] = frozenset(),
+    ) -> None:
         self._suffix = suffix
         self._names = names
+        self._custom = custom
         self._items: list[OutputItem] = []
         self.open: OutputItem | None = None
         """The item that grows."""
@@ -222,11 +260,13 @@ class OutputItems:
                 case CallBegun():
                     events += self._end(COMPLETED)
                     namespace, name = self._names.get(part.name, ("", part.name))
-                    at, item_id = self._next("fc")
-                    events += self._begin(CallItem(at, item_id, part.id, name, namespace))
+                    custom = part.name in self._custom
+                    at, item_id = self._next("ctc" if custom else "fc")
+                    kind = CustomCallItem if custom else CallItem
+                    events += self._begin(kind(at, item_id, part.id, name, namespace))
                 case CallArguments():
-                    assert self.open is not None, "a call begins before its arguments"
-                    events.append(self.open.grown(part.text))
+                    assert isinstance(self.open, CallItem), "a call begins before its arguments"
+                    events += self.open.arguments(part.text)
                 case CallEnded():
                     events += self._end(COMPLETED)
         return events

@@ -1,6 +1,7 @@
 """OpenAI's client asks for responses; what it gets is what chat completions say."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +124,78 @@ async def test_calls_and_their_outputs_come_back_as_items(
     assert second.output[-1].type == "message"
 
 
+EDIT = """
+start: "<<< " /[a-z"]{1,8}/ LF change{1,2} ">>>"
+change: ("+" | "-") /[^\n]{0,6}/ LF
+%import common.LF
+"""
+WRITTEN = re.compile(r'<<< [a-z"]{1,8}\n([+-][^\n]{0,6}\n){1,2}>>>')
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_custom_tool_gets_a_text_that_its_grammar_allows(
+    client: "openai.AsyncOpenAI", stream: bool
+) -> None:
+    asked: Any = {"model": MODEL, "max_output_tokens": 120, "temperature": 0}
+    form: Any = {"type": "grammar", "syntax": "lark", "definition": EDIT}
+    tools: Any = [{"type": "custom", "name": "edit", "description": "Edit", "format": form}]
+    question: Any = [{"role": "user", "content": "Edit it"}]
+    choice: Any = {"type": "custom", "name": "edit"}
+    if stream:
+        events = [
+            event
+            async for event in await client.responses.create(
+                stream=True, input=question, tools=tools, tool_choice=choice, **asked
+            )
+        ]
+        deltas = [
+            one.delta for one in events if one.type == "response.custom_tool_call_input.delta"
+        ]
+        last: Any = events[-1]
+        first = last.response
+        assert "".join(deltas) == first.output[-1].input
+    else:
+        first = await _final(
+            client, stream, input=question, tools=tools, tool_choice=choice, **asked
+        )
+    call = first.output[-1]
+    assert (call.type, call.name) == ("custom_tool_call", "edit")
+    assert WRITTEN.fullmatch(call.input), call.input
+    output: Any = {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "done"}
+    history = [*question, *(item.to_dict() for item in first.output), output]
+    second = await _final(client, stream, input=history, tools=tools, tool_choice="none", **asked)
+    assert second.output[-1].type == "message"
+
+
+async def test_chat_completions_have_custom_tools_too(client: "openai.AsyncOpenAI") -> None:
+    form: Any = {"type": "grammar", "grammar": {"syntax": "regex", "definition": "^ab{2,3}$"}}
+    asked: Any = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "Edit it"}],
+        "tools": [{"type": "custom", "custom": {"name": "edit", "format": form}}],
+        "tool_choice": {"type": "custom", "custom": {"name": "edit"}},
+        "max_tokens": 60,
+        "temperature": 0,
+    }
+    whole: Any = (await client.chat.completions.create(**asked)).choices[0].message.tool_calls[0]
+    assert (whole.type, whole.custom.name) == ("custom", "edit")
+    assert re.fullmatch("ab{2,3}", whole.custom.input)
+    told = ""
+    async for chunk in await client.chat.completions.create(stream=True, **asked):
+        for call in chunk.choices[0].delta.tool_calls or ():
+            told += call.model_extra["custom"]["input"]
+    assert told == whole.custom.input
+    answered = [
+        *asked["messages"],
+        {"role": "assistant", "tool_calls": [whole.to_dict()]},
+        {"role": "tool", "tool_call_id": whole.id, "content": "done"},
+    ]
+    after = await client.chat.completions.create(
+        **{**asked, "messages": answered, "tool_choice": "none"}
+    )
+    assert after.choices[0].message.tool_calls is None
+
+
 async def _final(client: "openai.AsyncOpenAI", stream: bool, **asked: Any) -> Any:
     if not stream:
         return await client.responses.create(**asked)
@@ -147,6 +220,18 @@ REFUSED = [
     ({"previous_response_id": "resp_1"}, "previous_response_id"),
     ({"conversation": "conv_1"}, "conversation"),
     ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+    (
+        {
+            "tools": [
+                {
+                    "type": "custom",
+                    "name": "edit",
+                    "format": {"type": "grammar", "syntax": "lark", "definition": "start: a"},
+                }
+            ]
+        },
+        "tools[0].format.definition",
+    ),
     ({"input": None}, "input"),
     ({"input": "hi " * 5000}, "input"),
     ({"metadata": {"k": 7}}, "metadata"),

@@ -39,8 +39,9 @@ TOOLS: list[Any] = [
         "type": "namespace",
         "name": "web",
         "description": "the web",
-        "tools": [{"type": "function", "name": "find"}],
+        "tools": [{"type": "function", "name": "find"}, {"type": "custom", "name": "note"}],
     },
+    {"type": "custom", "name": "edit"},
     {"type": "web_search"},
 ]
 TOKENIZER = Tokenizer(byte_level(), ChatTemplate(""))
@@ -72,9 +73,12 @@ def answer(rng: random.Random, *, logprobs: bool = False) -> list[Event]:
             parts.append([Reasoning(rng.choice(TEXTS))])
         for _ in range(rng.randrange(4)):
             parts.append([Text(rng.choice(TEXTS))])
-        parts.append([CallBegun(call, f"call_{call}", rng.choice(("look", "web.find")))])
-        for _ in range(rng.randrange(4)):
-            parts.append([CallArguments(call, rng.choice(TEXTS))])
+        name = rng.choice(("look", "web.find", "edit", "web.note"))
+        parts.append([CallBegun(call, f"call_{call}", name)])
+        texts = rng.choices(TEXTS, k=rng.randrange(4))
+        if name in ("edit", "web.note"):
+            texts = list(json.dumps({"input": "".join(texts)}))
+        parts += [[CallArguments(call, text)] for text in texts]
         parts.append([CallEnded(call)])
     for _ in range(rng.randrange(5)):
         parts.append([Text(rng.choice(TEXTS))])
@@ -127,6 +131,8 @@ def add_up(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 output[event["output_index"]]["content"][0]["text"] += event["delta"]
             case "response.function_call_arguments.delta":
                 output[event["output_index"]]["arguments"] += event["delta"]
+            case "response.custom_tool_call_input.delta":
+                output[event["output_index"]]["input"] += event["delta"]
             case "response.output_item.done":
                 assert event["item"]["id"] == output[event["output_index"]]["id"]
                 output[event["output_index"]]["status"] = event["item"]["status"]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from baton.errors import BatonError, Reason
+from baton.request.grammar import Grammar
 from baton.settings import FrontendLimits
 from baton.tenancy.directory.principal import LOCAL
 from services.frontend.openai.request.parse import RequestNames
@@ -136,7 +137,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     ([{**CALL, "arguments": {}}], "input[0].arguments", "JSON as a text"),
     ([{**CALL, "call_id": None}], "input[0].call_id", "the id of the call"),
     ([{**CALL, "namespace": 1}], "input[0].namespace", "must be a text"),
-    ([OUTPUT], "input[0].call_id", "no function_call before it"),
+    ([OUTPUT], "input[0].call_id", "no call before it"),
     ([CALL, OUTPUT, OUTPUT], "input[2].call_id", "answered already"),
     ([{"type": "reasoning", "content": "x"}], "input[0].content", "a list of parts"),
     ([{"type": "reasoning", "content": [7]}], "input[0].content[0].text", "must be a text"),
@@ -200,7 +201,52 @@ def test_choices(choice: Any, calls: CallMode, allowed: Any, parallel: bool) -> 
     assert (use.calls, use.allowed, use.parallel) == (calls, allowed, parallel)
 
 
+def test_custom_tools_and_their_calls() -> None:
+    grammar = {"type": "grammar", "syntax": "regex", "definition": "a+"}
+    custom: dict[str, Any] = {
+        "type": "custom",
+        "name": "edit",
+        "description": "Edit",
+        "format": grammar,
+    }
+    space = {**SPACE, "tools": [custom, {"type": "custom", "name": "note"}]}
+    choice = {"type": "custom", "name": "edit"}
+    found = asked(tools=[custom, space, {"type": "mcp"}], tool_choice=choice).tools
+    assert found.use is not None
+    assert found.custom == {"edit", "web.edit", "web.note"}
+    assert found.names == {"web.edit": ("web", "edit"), "web.note": ("web", "note")}
+    assert found.left_out == ("mcp",)
+    assert found.use.allowed == {"edit"}
+    edit, inner, note = (tool.text for tool in found.use.tools)
+    assert edit is not None
+    assert inner is not None
+    assert note is not None
+    assert (edit.form, edit.field) == (Grammar.of("regex", "a+"), "tools[0].format.definition")
+    assert (inner.field, note.form) == ("tools[1].tools[0].format.definition", None)
+    call = {"type": "custom_tool_call", "id": "ctc", "call_id": "c", "name": "edit", "input": 'é"'}
+    output = {"type": "custom_tool_call_output", "call_id": "c", "output": "done"}
+    assert messages([{"role": "user", "content": "hi"}, call, output])[1:] == [
+        ChatMessage("assistant", "", tool_calls=[ChatToolCall("c", "edit", '{"input": "é\\""}')]),
+        ChatMessage("tool", "done", tool_call_id="c"),
+    ]
+
+
+CUSTOM: dict[str, Any] = {"type": "custom", "name": "edit"}
 BAD_TOOLS: list[tuple[dict[str, Any], str, str]] = [
+    ({"tools": [{"type": "custom"}]}, "tools[0]", "an object with a name"),
+    ({"tools": [CUSTOM | {"description": 7}]}, "tools[0].description", "must be a text"),
+    ({"tools": [CUSTOM | {"format": {"type": "xml"}}]}, "tools[0].format.type", "text or grammar"),
+    (
+        {"tools": [CUSTOM | {"format": {"type": "grammar", "syntax": "gbnf"}}]},
+        "tools[0].format.syntax",
+        "lark or regex",
+    ),
+    (
+        {"tools": [CUSTOM | {"format": {"type": "grammar", "syntax": "lark", "definition": ""}}]},
+        "tools[0].format.definition",
+        "is empty",
+    ),
+    ({"tools": [CUSTOM], "tool_choice": {"type": "custom"}}, "tool_choice.name", "must be"),
     ({"tools": [LOOK], "tool_choice": 7}, "tool_choice", "must be none"),
     ({"tools": [LOOK], "tool_choice": {"type": "mcp"}}, "tool_choice.type", "'mcp'"),
     ({"tools": [LOOK], "tool_choice": {"type": "function"}}, "tool_choice.name", "must be"),
@@ -216,7 +262,7 @@ BAD_TOOLS: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": [{**LOOK, "parameters": 7}]}, "tools[0].parameters", "JSON Schema"),
     ({"tools": [{**LOOK, "strict": 7}]}, "tools[0].strict", "true or false"),
     ({"tools": [{"name": "x"}]}, "tools[0]", "an object with a type"),
-    ({"tools": [{**SPACE, "tools": 7}]}, "tools[0].tools", "a list of functions"),
+    ({"tools": [{**SPACE, "tools": 7}]}, "tools[0].tools", "a list of tools"),
     ({"tools": [{**SPACE, "name": ""}]}, "tools[0].name", "the namespace's name"),
     ({"tools": [{**SPACE, "tools": [LOOK] * 129}]}, "tools", "129"),
     ({"text": {"format": {"type": "xml"}}}, "text.format.type", "'xml'"),

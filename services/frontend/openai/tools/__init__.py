@@ -1,0 +1,1 @@
+"""Tools of request bodies, in the shapes of chat completions and of responses."""
