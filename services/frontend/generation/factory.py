@@ -11,6 +11,7 @@ from baton.errors import BatonError, Reason
 from baton.request.prices import Price
 from baton.settings import FrontendSettings
 from baton.telemetry.tracing import tracer
+from baton.tenancy.records.providers import Provider
 from services.frontend.generation.accounting.metering import Metering
 from services.frontend.generation.assigned.assignments import GenerationContext
 from services.frontend.generation.assigned.suspects import Suspects
@@ -88,6 +89,15 @@ class GenerationFactory:
         self._settings = settings
         self._metering = metering
         self._upstreams = upstreams
+
+    def require_open(self, provider: Provider) -> None:
+        """Check, before anything is spent on a request, that a provider may get one now.
+
+        Raises:
+            BatonError: as for `Upstreams.require_open`.
+        """
+        if self._upstreams is not None:
+            self._upstreams.require_open(provider)
 
     async def make(
         self, runnable: RunnableRequest, on_closed: Callable[[Generation], None]

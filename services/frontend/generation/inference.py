@@ -113,7 +113,12 @@ class Inference:
         self.tokenization = Tokenization(registry, models, prompts, threads, settings.limits)
         """Serves tokenize and detokenize requests."""
         self._resolver = RequestResolver(
-            models, prompts, Answers(settings.text), settings.limits, self.policies
+            models,
+            prompts,
+            Answers(settings.text),
+            settings.limits,
+            self.policies,
+            factory.require_open,
         )
 
     def state_of(self, model: ServedModel, adapter: str = "") -> ModelState:

@@ -167,7 +167,20 @@ class Upstream:
             if found.breaker.try_begin(now):
                 self._turn = (self._turn + at + 1) % count
                 return found
-        raise BatonError(
+        raise self._closed_to_requests(now)
+
+    def require_open(self) -> None:
+        """Check that a request may begin now.
+
+        Raises:
+            BatonError: OVERLOADED: no key's breaker permits an attempt.
+        """
+        now = self._clock()
+        if self._wait_seconds(now) > 0:
+            raise self._closed_to_requests(now)
+
+    def _closed_to_requests(self, now: float) -> BatonError:
+        return BatonError(
             Reason.OVERLOADED,
             f"provider {self.provider.id} failed repeatedly, or asked for a pause, and gets no "
             "requests for a moment",

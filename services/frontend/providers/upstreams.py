@@ -46,6 +46,16 @@ class Upstreams:
         """Import the HTTP client, so that the first request does not have to."""
         from services.frontend.providers import upstream  # noqa: F401
 
+    def require_open(self, provider: Provider) -> None:
+        """Check that a request to a provider may begin now.
+
+        Raises:
+            BatonError: as for `Upstream.require_open`.
+        """
+        known = self._upstreams.get(provider.id)
+        if known is not None and known.provider == provider:
+            known.require_open()
+
     def enter(self, provider: Provider) -> "Upstream":
         """Return the upstream of a provider for one request, which calls `leave` at its end."""
         from services.frontend.providers.upstream import Upstream

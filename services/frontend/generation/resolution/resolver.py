@@ -1,8 +1,10 @@
 """Resolve a client's request to what runs: the model, its parameters, a grammar and tokens."""
 
 import secrets
+from collections.abc import Callable
 
 from baton.settings import FrontendLimits
+from baton.tenancy.records.providers import Provider
 from services.frontend.access.key_limits import KeyLimits
 from services.frontend.generation.at_provider.hedge import with_hedge
 from services.frontend.generation.at_provider.resolve import resolve_at_provider
@@ -30,6 +32,7 @@ class RequestResolver:
         answers: knows how models write their outputs.
         limits: bounds of clients' parameters.
         policies: of the models.
+        require_open: raises the error of requests that a provider cannot get now.
     """
 
     def __init__(
@@ -39,12 +42,14 @@ class RequestResolver:
         answers: Answers,
         limits: FrontendLimits,
         policies: Policies,
+        require_open: Callable[[Provider], None],
     ) -> None:
         self._models = models
         self._prompts = prompts
         self._answers = answers
         self._limits = limits
         self._policies = policies
+        self._require_open = require_open
 
     async def resolve(
         self,
@@ -73,11 +78,13 @@ class RequestResolver:
         )
         self._policies.require_class(found, who.capped(request.priority))
         record.served_model, record.adapter = found.model.name, found.adapter
+        if (at := found.model.provided) is not None:
+            self._require_open(at.provider)
         allowed, most = (limits.context, limits.most_tokens) if limits else (None, None)
         context = RequestContextLimit.of(found.model, allowed)
         of_tier = self._policies.context_tokens(who, found)
         context = context.within(of_tier, who.tenant.tier.value)
-        if (at := found.model.provided) is not None:
+        if at is not None:
             made = resolve_at_provider(request, found, at, who, context, most)
             return with_hedge(made, request, self._models.hedge_of(at), who)
         request = with_defaults(request, found.model)

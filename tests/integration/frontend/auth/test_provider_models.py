@@ -15,7 +15,7 @@ from baton.tenancy.records.providers import Provider, ProviderModel
 from tests.integration.frontend.auth.conftest import Keys, bearer
 from tests.integration.frontend.auth.test_budgets import budgeted, spent
 from tests.support.clock import DEADLINE_SECONDS
-from tests.support.doubles.upstream import ScriptedUpstream
+from tests.support.doubles.upstream import Exchange, ScriptedUpstream
 from tests.support.wait import eventually
 
 COST = 5 * 1000 + 4 * 500 + 2 * 2000
@@ -123,3 +123,15 @@ async def test_limits_of_keys(
     answers = [(await provided.ask(secret)).status_code for _ in range(2)]
     assert answers == expected
     assert len(provided.upstream.exchanges) == expected.count(200)
+
+
+async def test_what_a_paused_provider_cannot_get_uses_no_limits(provided: KeyedProvider) -> None:
+    async def pauses(exchange: Exchange) -> None:
+        await exchange.refuse(429, retry_after="60")
+
+    provided.upstream.answer = pauses
+    _, secret = await provided.keys.key(requests_per_minute=1)
+    for _ in range(3):
+        refused = await provided.ask(secret)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
+    assert len(provided.upstream.exchanges) == 1
