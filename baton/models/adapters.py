@@ -61,8 +61,10 @@ def _record(adapter: Adapter, base: str, location: str) -> AdapterRecord:
 def _limits(card: ModelCard) -> AdapterLimits:
     if not card.HasField("adapter_limits"):
         engine = card.engine or "older"
+        remedy = ": set BATON_ENGINE_ADAPTER_SLOTS on them" if engine == "vllm" else ""
         raise invalid_field(
-            "base", f"{card.name} has {engine} workers, which load no adapters while they serve"
+            "base",
+            f"{card.name} has {engine} workers, which load no adapters while they serve{remedy}",
         )
     limits = card.adapter_limits
     modules = {one.names: (one.outputs, one.inputs) for one in limits.modules}

@@ -96,6 +96,11 @@ def checkpoint_limits(
             as quantized ones, are unknown.
         max_rank, slots: as of `AdapterLimits`.
     """
+    return limits_of(layer_shapes(tensors), max_rank, slots)
+
+
+def layer_shapes(tensors: Mapping[str, TensorShape]) -> dict[str, Shape]:
+    """Return the shapes of a checkpoint's layers by their full names."""
     shapes: dict[str, Shape] = {}
     for name, tensor in tensors.items():
         module, _, kind = name.rpartition(".")
@@ -105,7 +110,7 @@ def checkpoint_limits(
             shapes[module] = outputs, inputs
         else:
             shapes.setdefault(module, UNKNOWN)
-    return limits_of(shapes, max_rank, slots)
+    return shapes
 
 
 def count(names: str) -> int:

@@ -27,7 +27,7 @@ _NAMES = {
     "block size": "BATON_ENGINE_BLOCK_TOKENS",
     "tensor parallel": "BATON_ENGINE_TENSOR_PARALLEL",
     "EngineArgs": "BATON_ENGINE_VLLM_ARGS",
-    "lora": "BATON_ENGINE_ADAPTERS",
+    "lora": "BATON_ENGINE_ADAPTERS and BATON_ENGINE_ADAPTER_SLOTS",
 }
 """Settings that determine the values named in vLLM's errors."""
 _SAMPLER = "baton.engine.vllm.sampler:BatonSampler"
@@ -42,7 +42,7 @@ def make_config(
     Args:
         settings: of the engine.
         engine_id: under which components that vLLM creates find their engine in `registry`.
-        adapters: to be loaded.
+        adapters: to be loaded at start.
         worker_address: address that ranks in other processes join; empty: there are none.
 
     Raises:
@@ -93,13 +93,15 @@ def make_config(
     if sees(settings.model):
         # Its processor needs the tokenizer, and is called by `VllmPictures`, without a cache.
         arguments |= {"skip_tokenizer_init": False, "mm_processor_cache_gb": 0}
-    if adapters:
-        rank = max(adapter.rank for adapter in adapters)
+    if adapters or settings.adapter_slots:
+        ranks = [adapter.rank for adapter in adapters]
+        rank = max([*ranks, settings.max_adapter_rank] if settings.adapter_slots else ranks)
+        count = len(adapters) + settings.adapter_slots
         arguments |= {
             "enable_lora": True,
             "max_lora_rank": next(each for each in LORA_RANKS if each >= rank),
-            "max_loras": _adapter_slots(len(adapters), on_cpu),
-            "max_cpu_loras": max(len(adapters), _adapter_slots(len(adapters), on_cpu)),
+            "max_loras": _slots(count, on_cpu),
+            "max_cpu_loras": max(count, _slots(count, on_cpu)),
         }
     if draws_exactly(settings):
         arguments["logits_processors"] = [_SAMPLER]
@@ -156,7 +158,7 @@ def _check_head_size(config: VllmConfig, model: Path) -> None:
         )
 
 
-def _adapter_slots(adapters: int, on_cpu: bool) -> int:
+def _slots(adapters: int, on_cpu: bool) -> int:
     """Return the maximum number of adapters in one step; further ones wait for the next.
 
     vLLM's CPU kernels use slot -1, the last one, for a row of the base model: there is one slot

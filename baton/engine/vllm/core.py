@@ -85,13 +85,13 @@ class VllmCore:
         """Return the blocks of all groups that no request holds, including cached ones."""
         return int(self._pool.get_num_free_blocks()) // len(self._order)
 
-    def load_adapter(self, adapter: LoRARequest) -> None:
-        """Load an adapter, so that one that cannot be loaded is detected at start.
+    def call_ranks(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Call a function in every rank, with its worker and further arguments; return by rank.
 
         Raises:
-            ValueError, RuntimeError: as raised by vLLM.
+            RuntimeError: a rank's process has ended, or the function failed there.
         """
-        self._core.add_lora(adapter)
+        return list(self._core.collective_rpc(function, args=args))
 
     # Requests.
 

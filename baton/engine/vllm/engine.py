@@ -1,18 +1,25 @@
 """vLLM behind the engine contract: its EngineCore is stepped on the engine's thread."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from vllm.lora.request import LoRARequest
-
-from baton.engine.base import Engine, EngineInfo, EngineStats, SequenceRequest
+from baton.engine.base import (
+    Engine,
+    EngineInfo,
+    EngineStats,
+    SequenceRequest,
+    UnsupportedFeatureError,
+)
 from baton.engine.events import CachedBlock, Event
 from baton.engine.local import run_local
+from baton.engine.lora.adapter import Adapter
 from baton.engine.paged.copies import BlockCopier
 from baton.engine.paged.rates import EngineRates
 from baton.engine.paged.reports import admitted
 from baton.engine.paged.sequence import LiveSequence, SequenceState, open_sequence
 from baton.engine.pictures import PictureReader
+from baton.engine.vllm.adapters.table import AdapterTable
 from baton.engine.vllm.core import VllmCore
 from baton.engine.vllm.pages import KvPages
 from baton.engine.vllm.pictures import picture_features
@@ -48,8 +55,8 @@ class VllmEngine(Engine):
         pages: KvPages,
         held: HeldSequences,
         engine_id: str,
-        adapters: Mapping[str, LoRARequest],
         draws: Draws,
+        adapters: AdapterTable | None = None,
         grammars: Grammars | None = None,
         pictures: PictureReader | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -62,8 +69,8 @@ class VllmEngine(Engine):
             pages: from and to which blocks are copied.
             held: the sequences that the connector handles.
             engine_id: under which `registry` has `held`.
-            adapters: the loaded adapters, by name.
             draws: tokens that Baton's sampler sampled in addition to those that vLLM sees.
+            adapters: with slots; None: there are no slots.
             grammars: of the model, shared with the sampler; None: grammars are not supported.
             pictures: of the model; None: it takes none.
             clock: returns monotonic seconds.
@@ -106,7 +113,10 @@ class VllmEngine(Engine):
             raise ValueError(
                 "several choices require exact draws, which this engine does not support"
             )
-        sequence = open_sequence(request, self._order, self._clock(), self.info, self.grammars)
+        adapters = () if self._adapters is None else self._adapters.keys
+        sequence = open_sequence(
+            request, self._order, self._clock(), self.info, self.grammars, adapters
+        )
         self._held.check_room(self.info.max_waiting)
         features = picture_features(request) if request.runs else ()
         name = f"{request.id}.{self._order}"
@@ -120,7 +130,7 @@ class VllmEngine(Engine):
             block_hasher(sequence, self._block_tokens),
             self._order,
             priority(sequence),
-            self._adapters.get(request.adapter),
+            None if self._adapters is None else self._adapters.request(request.adapter),
             features,
         )
         self._order += 1
@@ -222,6 +232,24 @@ class VllmEngine(Engine):
             pending_cached_tokens=held.pending_cached_tokens(),
             paused=held.paused,
         )
+
+    # Adapters.
+
+    def load_adapter(self, adapter: Adapter) -> Any:
+        return self._added().load(adapter)
+
+    def add_adapter(self, key: str, loaded: Any) -> None:
+        self._added().add(key, loaded)
+
+    def remove_adapter(self, key: str) -> None:
+        if any(one.request.adapter == key for one in self._sequences.values()):
+            raise ValueError(f"adapter {key} is in use")
+        self._added().remove(key)
+
+    def _added(self) -> AdapterTable:
+        if self._adapters is None or self.info.adapter_limits is None:
+            raise UnsupportedFeatureError("adapters")
+        return self._adapters
 
     # Blocks, from any thread.
 

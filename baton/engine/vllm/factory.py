@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 import torch
 from vllm.config import VllmConfig
-from vllm.lora.request import LoRARequest
 
 from baton.engine.base import PICTURES, ContextLimit, Engine, EngineInfo
 from baton.engine.checkpoint.files import files_digest, weight_files
 from baton.engine.checkpoint.model_config import read_eos_token_ids
 from baton.engine.grammars import GRAMMAR
 from baton.engine.lora.adapter import Adapter, read_adapters
+from baton.engine.vllm.adapters.create import create_table
 from baton.engine.vllm.config import draws_exactly, make_config, refused
 from baton.engine.vllm.core import VllmCore
 from baton.engine.vllm.engine import VllmEngine
@@ -67,12 +67,9 @@ def create_vllm_engine(settings: EngineSettings) -> Engine:
         try:
             core = _make_core(config, listener is not None)
             undo.callback(core.close)
-            requests = {
-                each.name: LoRARequest(each.name, number, str(each.directory))
-                for number, each in enumerate(adapters, 1)
-            }
-            for request in requests.values():
-                core.load_adapter(request)
+            table = None
+            if config.lora_config is not None:
+                table = create_table(settings, core.call_ranks, adapters)
             check_groups(config, core.kv_cache_specs, settings.model)
         except (ValueError, RuntimeError, NotImplementedError, OSError, AssertionError) as error:
             raise refused(settings.model, error) from error
@@ -100,7 +97,9 @@ def create_vllm_engine(settings: EngineSettings) -> Engine:
         if pictures is not None:
             features = (*info.features, PICTURES)
             info = replace(info, features=features, pictures=pictures.tokens)
-        engine = VllmEngine(info, core, pages, held, engine_id, requests, draws, grammars, pictures)
+        if table is not None:
+            info = replace(info, adapter_limits=table.limits)
+        engine = VllmEngine(info, core, pages, held, engine_id, draws, table, grammars, pictures)
         undo.pop_all()
         return engine
 

@@ -137,7 +137,7 @@ class EngineSettings(SettingsGroup):
         ge=0,
         le=1024,
         description="registered LoRA adapters (`baton adapters`) that a worker holds in memory at "
-        "once; the one used longest ago makes room for another; 0: 20",
+        "once; the one used longest ago makes room for another; 0: 20, and with vllm none",
     )
     block_tokens: int = Field(
         0,

@@ -47,13 +47,11 @@ def merge(model: Path, directory: Path, to: Path) -> Path:
     return to
 
 
-def make_engine(model: Path, **settings: object) -> Engine:
-    """Create a torch engine, by default in float64."""
-    fields = {
-        "kind": "torch",
-        "native": "off",
-        "dtype": "float64",
-        "threads": 1,
-        "self_check": False,
-    }
+def make_engine(model: Path, kind: str = "torch", **settings: object) -> Engine:
+    """Create an engine: torch, by default in float64, or vllm in float32."""
+    fields: dict[str, object] = {"kind": kind, "threads": 1, "self_check": False}
+    if kind == "vllm":
+        fields |= {"dtype": "float32", "kv_bytes": 4 * 1024 * 1024}
+    else:
+        fields |= {"native": "off", "dtype": "float64"}
     return create_engine(EngineSettings.model_validate({**fields, "model": model, **settings}))

@@ -6,26 +6,36 @@ from pathlib import Path
 import pytest
 
 from baton.engine.base import Engine
+from baton.engine.events import Admitted, SampledTokens, SequenceEnded
 from baton.engine.local import run_local
 from baton.engine.lora.adapter import read_adapter
 from baton.engine.lora.config import AdapterError
 from baton.engine.testing.random_adapter import write_random_adapter
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from baton.engine.testing.random_families import write_family
-from tests.support.engine.contract import prompt, request
+from tests.support.engine.contract import params, prompt, request
 from tests.support.engine.lora import LAYERS, add, make_engine, merge
 
 PROMPTS = [prompt(n, n) for n in (20, 45, 33)]
+OTHER_ENGINE = {
+    "vllm": [
+        pytest.mark.vllm,
+        pytest.mark.xdist_group("vllm-engines"),
+        # What vLLM's libraries warn of is not for this project to mend.
+        pytest.mark.filterwarnings("ignore"),
+    ]
+}
+KINDS = [pytest.param(kind, marks=OTHER_ENGINE.get(kind, [])) for kind in ("torch", "vllm")]
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_random_checkpoint(tmp_path_factory.mktemp("lora") / "model", seed=5)
+    return write_random_checkpoint(tmp_path_factory.mktemp("lora") / "model", seed=5, head_size=32)
 
 
-@pytest.fixture
-def engine(model: Path) -> Iterator[Engine]:
-    engine = make_engine(model, adapter_slots=2)
+@pytest.fixture(params=KINDS)
+def engine(model: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    engine = make_engine(model, request.param, adapter_slots=2)
     yield engine
     engine.close_engine()
 
@@ -67,6 +77,7 @@ def test_tokens_are_those_of_merged_weights(engine: Engine, model: Path, tmp_pat
     check_merged(engine, model, tmp_path, LAYERS)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("family", "modules"),
     [
@@ -75,14 +86,93 @@ def test_tokens_are_those_of_merged_weights(engine: Engine, model: Path, tmp_pat
     ],
 )
 def test_layers_that_are_joined_or_reordered(
-    tmp_path: Path, family: str, modules: tuple[str, ...]
+    tmp_path: Path, family: str, modules: tuple[str, ...], kind: str
 ) -> None:
     model = write_family(tmp_path / "model", family)
-    engine = make_engine(model)
+    engine = make_engine(model, kind, adapter_slots=2)
+    limits = engine.info.adapter_limits
+    assert limits is not None
+    taken = {name.rpartition(".")[2] for name in limits.modules}
+    assert set(modules) - taken == (
+        {"gate_up_proj"} if (family, kind) == ("glm4", "vllm") else set()
+    )
     try:
-        check_merged(engine, model, tmp_path, modules)
+        check_merged(engine, model, tmp_path, tuple(taken.intersection(modules)))
     finally:
         engine.close_engine()
+
+
+class Running:
+    """Sequences of an engine, which steps once at a time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.tokens: dict[int, list[int]] = {}
+        self.open: set[int] = set()
+
+    def add(self, number: int, adapter: str = "") -> None:
+        """Begin a sequence of 24 tokens after the prompt of its number."""
+        asked = request(
+            number,
+            PROMPTS[number % len(PROMPTS)],
+            adapter=adapter,
+            root=f"root {adapter}".encode(),
+            sampling=params(max_tokens=24),
+        )
+        self._engine.add(asked)
+        self.tokens[number] = []
+        self.open.add(number)
+
+    def run(self, number: int, count: int = 24) -> list[int]:
+        """Step until a sequence has so many tokens; return these."""
+        while len(self.tokens[number]) < count or (count == 24 and number in self.open):
+            for event in self._engine.step():
+                match event:
+                    case Admitted():
+                        self._engine.start(event.id, event.cached_tokens)
+                    case SampledTokens():
+                        self.tokens[event.id].extend(event.token_ids)
+                    case SequenceEnded():
+                        self._engine.close(event.id)
+                        self.open.remove(event.id)
+        return self.tokens[number]
+
+
+def test_adapters_come_and_go_while_others_run(engine: Engine, model: Path, tmp_path: Path) -> None:
+    made = {
+        key: write_random_adapter(tmp_path / key, model, n, modules=LAYERS)
+        for n, key in enumerate("abc")
+    }
+    expected = {}
+    for key in ("", *made):
+        at = model if not key else merge(model, made[key], tmp_path / f"merged-{key}")
+        alone = make_engine(at)
+        for number, tokens in enumerate(PROMPTS):
+            asked = request(number, tokens, root=b"alone", sampling=params(max_tokens=24))
+            (found,) = run_local(alone, [asked])
+            expected[key, number] = found.tokens[0]
+        alone.close_engine()
+    running = Running(engine)
+    running.add(0)
+    running.run(0, 4)
+    add(engine, "v@1", made["a"])
+    running.add(1, "v@1")
+    running.run(1, 4)
+    add(engine, "v@2", made["b"])  # replaces it; both versions run
+    running.add(2, "v@2")
+    running.run(2, 4)
+    with pytest.raises(ValueError, match="in use"):
+        engine.remove_adapter("v@1")
+    assert running.run(1) == expected["a", 1]
+    engine.remove_adapter("v@1")
+    add(engine, "c", made["c"])  # in the slot that was released
+    running.add(4, "c")
+    running.add(3, "")
+    assert running.run(2) == expected["b", 2]
+    engine.remove_adapter("v@2")
+    assert running.run(0) == expected["", 0]
+    assert running.run(4) == expected["c", 1]
+    assert running.run(3) == expected["", 0]
 
 
 def test_slots_are_bounded_and_what_is_in_use_stays(
@@ -122,9 +212,10 @@ def test_files_that_change_are_not_loaded(engine: Engine, model: Path, tmp_path:
     engine.load_adapter(known)
 
 
-def test_layers_that_the_engine_does_not_adapt_are_named(tmp_path: Path) -> None:
-    model = write_random_checkpoint(tmp_path / "model", "qwen3_moe")
-    engine = make_engine(model)
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_that_the_engine_does_not_adapt_are_named(tmp_path: Path, kind: str) -> None:
+    model = write_random_checkpoint(tmp_path / "model", "qwen3_moe", head_size=32)
+    engine = make_engine(model, kind, adapter_slots=2)
     try:
         made = write_random_adapter(tmp_path / "a", model, modules=("gate_proj",))
         with pytest.raises(AdapterError, match=r"experts.*not supported"):
