@@ -43,6 +43,7 @@ from services.frontend.http.protocol.connection import HttpServerConnection
 from services.frontend.models.registry import Registry
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.handler import ResponsesHandlers
+from services.frontend.openai.responses.sealing import ReasoningSeals
 from services.frontend.placement.placement import PlacementFinder, Routers
 from services.frontend.placement.query_times import QueryTimes
 from services.frontend.placement.router_client import PlacementReply
@@ -157,7 +158,8 @@ class Frontend:
         inference = Inference(registry, factory, waiting, suspects, threads, settings)
         handlers = Handlers(inference, settings.http, settings.limits)
         organization = OrganizationRoutes(None, settings.http)
-        responses = ResponsesHandlers(inference, settings.http, settings.limits)
+        seals = ReasoningSeals(salts)
+        responses = ResponsesHandlers(inference, settings.http, settings.limits, seals)
         table = route_table(handlers, responses, organization, metrics=False)
         app = RequestMiddleware(routed_app(table, NoAuthentication(), inference))
 

@@ -60,6 +60,7 @@ from services.frontend.models.providers import ProvidedModels
 from services.frontend.models.registry import Registry
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.handler import ResponsesHandlers
+from services.frontend.openai.responses.sealing import ReasoningSeals
 from services.frontend.placement.model_waits import ModelWaits
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.router_client import RouterClient
@@ -227,7 +228,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         organizations = Organizations(etcd, cluster, watch, usage, locations)
     table = route_table(
         Handlers(inference, settings.http, limits),
-        ResponsesHandlers(inference, settings.http, limits),
+        ResponsesHandlers(inference, settings.http, limits, ReasoningSeals(cache_salts)),
         OrganizationRoutes(organizations, settings.http),
         metrics=settings.public.metrics,
     )

@@ -66,7 +66,7 @@ class ResponseEncoder:
         self._name = name
         self._asked = asked
         self._resolved = resolved
-        self._items = OutputItems(name.suffix, asked.tools.names, asked.tools.custom)
+        self._items = OutputItems(name.suffix, asked.tools.names, asked.tools.custom, asked.seal)
         self._status = IN_PROGRESS
         self._completed: int | None = None
         self._usage: Usage | None = None

@@ -31,8 +31,9 @@ RESPONSE_FIELDS = (
         "include",
         _BODY,
         _SERVED,
-        "`message.output_text.logprobs`; reasoning is in the output as text, and what other "
-        "values name is made by tools that are left out",
+        "`message.output_text.logprobs`; `reasoning.encrypted_content`: reasoning is also returned "
+        "sealed, for clients that send that alone back; what other values name is made by tools "
+        "that are left out",
     ),
     Field(
         "tools",

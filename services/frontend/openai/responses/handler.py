@@ -13,7 +13,13 @@ from services.frontend.http.routes import Route
 from services.frontend.openai.body import names_of, read_body
 from services.frontend.openai.multi_prompt import GenerationBatch
 from services.frontend.openai.responses.encoder import ResponseEncoder, ResponseName
-from services.frontend.openai.responses.parse import read_response, response_request
+from services.frontend.openai.responses.parse import (
+    ResponseRequest,
+    read_response,
+    response_request,
+)
+from services.frontend.openai.responses.schema import ResponseBody
+from services.frontend.openai.responses.sealing import ReasoningSeals
 from services.frontend.openai.stream import Headers, answer_stream, answer_whole
 from services.frontend.requests import record
 from services.frontend.requests.request import PromptOptions
@@ -26,18 +32,21 @@ class ResponsesHandlers:
     thread."""
 
     def __init__(
-        self, inference: Inference, settings: HttpSettings, limits: FrontendLimits
+        self,
+        inference: Inference,
+        settings: HttpSettings,
+        limits: FrontendLimits,
+        seals: ReasoningSeals,
     ) -> None:
         self._inference = inference
+        self._seals = seals
         self._limits = limits
         self._settings = settings
         self._unknown = settings.unknown_fields == "ignore"
 
     async def create(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond to items, as one body or as server-sent events."""
-        data = await read_body(scope, receive, self._settings, self._limits)
-        body = read_response(data, unknown=self._unknown)
-        asked = response_request(body, names_of(scope), self._limits.max_messages)
+        body, asked = await self._read(scope, receive)
         batch, wire = GenerationBatch(), connection_of(scope)
         try:
             async with WhileConnected(wire):  # a long prompt may wait to be tokenized
@@ -56,14 +65,20 @@ class ResponsesHandlers:
 
     async def input_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Return the number of tokens that a response's input has."""
-        data = await read_body(scope, receive, self._settings, self._limits)
-        body = read_response(data, unknown=self._unknown)
-        asked = response_request(body, names_of(scope), self._limits.max_messages).generation
+        _, read = await self._read(scope, receive)
+        asked = read.generation
         async with WhileConnected(connection_of(scope)):  # it may wait for others' prompts
             _, ids = await self._inference.tokenization.tokenize(
                 asked.model, asked.prompt, record.current(), PromptOptions()
             )
         await send_json(send, {"object": "response.input_tokens", "input_tokens": len(ids)})
+
+    async def _read(self, scope: Scope, receive: Receive) -> tuple[ResponseBody, ResponseRequest]:
+        data = await read_body(scope, receive, self._settings, self._limits)
+        body = read_response(data, unknown=self._unknown)
+        tenant = record.current().principal.tenant.id
+        seal = await self._seals.needed(tenant, body.include, body.input)
+        return body, response_request(body, names_of(scope), self._limits.max_messages, seal)
 
     def routes(self) -> list[Route]:
         """Return the routes of these handlers."""

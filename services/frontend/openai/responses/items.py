@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from baton.errors import BatonError, Reason, invalid_field
+from services.frontend.openai.responses.sealing import ReasoningSeal
 from services.frontend.openai.responses.tools import qualified
 from services.frontend.output.custom.function import as_arguments
 from services.frontend.pictures.data_url import PictureUrl
@@ -18,19 +19,33 @@ _KINDS = (
     "custom_tool_call_output"
 )
 
+_NOT_SEALED = (
+    "was not sealed by this cluster for this tenant, or is changed or cut off; send it as it came, "
+    "or leave the item out"
+)
+
 
 def messages_of(
-    given: str | Sequence[Any] | None, instructions: str | None, max_messages: int
+    given: str | Sequence[Any] | None,
+    instructions: str | None,
+    max_messages: int,
+    seal: ReasoningSeal | None = None,
 ) -> list[ChatMessage]:
     """Return the messages that instructions and an input are.
 
     What the assistant thought, said and called in a row is one message, as chat templates have it.
 
+    Args:
+        given: the input.
+        instructions: the body's.
+        max_messages: the most items.
+        seal: of the tenant's reasoning; None: no item is sealed.
+
     Raises:
         BatonError: the input is empty or has more items than `max_messages`, or one of them is
-            malformed, of an unknown type, or answers no call.
+            malformed, of an unknown type, or answers no call, or is not sealed for the tenant.
     """
-    reader = _Turns()
+    reader = _Turns(seal)
     if instructions:
         reader.messages.append(ChatMessage("system", instructions))
     if not given:
@@ -48,7 +63,8 @@ def messages_of(
 class _Turns:
     """Collects messages; the assistant's turn is open until something else follows."""
 
-    def __init__(self) -> None:
+    def __init__(self, seal: ReasoningSeal | None) -> None:
+        self._seal = seal
         self.messages: list[ChatMessage] = []
         self._said: str | None = None
         self._thought = ""
@@ -65,7 +81,7 @@ class _Turns:
             case "reasoning":
                 if self._said is not None or self._calls:
                     self.end_turn()
-                self._thought += _thought(item, where)
+                self._thought += self._opened(item, where)
             case "function_call":
                 self._call(item, where, _arguments(item, where))
             case "custom_tool_call":
@@ -106,6 +122,16 @@ class _Turns:
         if self._said is not None or self._calls:
             self.end_turn()
         self._said = text
+
+    def _opened(self, item: dict[str, Any], where: str) -> str:
+        """Return what an item of reasoning says: what is sealed in it, if it is sealed."""
+        sealed = item.get("encrypted_content")
+        if sealed is None or self._seal is None:
+            return _thought(item, where)
+        opened = self._seal.open(sealed) if isinstance(sealed, str) else None
+        if opened is None:
+            raise invalid_field(f"{where}.encrypted_content", _NOT_SEALED)
+        return opened
 
     def _call(self, item: dict[str, Any], where: str, arguments: str) -> None:
         name, call_id, namespace = item.get("name"), item.get("call_id"), item.get("namespace")

@@ -15,6 +15,7 @@ from baton.request.stream_events import (
     Reasoning,
     Text,
 )
+from services.frontend.openai.responses.sealing import ReasoningSeal
 from services.frontend.output.custom.reader import InputReader
 
 ItemEvent = tuple[str, dict[str, Any]]
@@ -117,15 +118,24 @@ class MessageItem(OutputItem):
 class ReasoningItem(OutputItem):
     """What the model thinks: one part of text."""
 
+    seal: ReasoningSeal | None = None
+    """With which it is also returned sealed; None: it is not."""
+    _sealed: str | None = None
+
     def body(self) -> dict[str, Any]:
         content = [self._part()] if self.texts else []
-        return {
+        body: dict[str, Any] = {
             "id": self.id,
             "type": "reasoning",
             "status": self.status,
             "summary": [],
             "content": content,
         }
+        if self.seal is not None:
+            if self._sealed is None and self.status != IN_PROGRESS:
+                self._sealed = self.seal.close(self.text)
+            body["encrypted_content"] = self._sealed
+        return body
 
     def added(self) -> list[ItemEvent]:
         part = ("response.content_part.added", self._in(content_index=0, part=self._part()))
@@ -223,6 +233,7 @@ class OutputItems:
         suffix: of the items' ids, which are unique among responses.
         names: namespace and name of tools in namespaces, by their names for the model.
         custom: names of custom tools for the model.
+        seal: with which reasoning is returned sealed; None: it is not.
     """
 
     def __init__(
@@ -230,10 +241,12 @@ class OutputItems:
         suffix: str,
         names: Mapping[str, tuple[str, str]],
         custom: Set[str] = frozenset(),
+        seal: ReasoningSeal | None = None,
     ) -> None:
         self._suffix = suffix
         self._names = names
         self._custom = custom
+        self._seal = seal
         self._items: list[OutputItem] = []
         self.open: OutputItem | None = None
         """The item that grows."""
@@ -291,7 +304,10 @@ class OutputItems:
     ) -> list[ItemEvent]:
         events: list[ItemEvent] = []
         if type(self.open) is not kind:
-            events = [*self._end(COMPLETED), *self._begin(kind(*self._next(prefix)))]
+            ended, item = self._end(COMPLETED), kind(*self._next(prefix))
+            if isinstance(item, ReasoningItem):
+                item.seal = self._seal
+            events = [*ended, *self._begin(item)]
         assert self.open is not None
         return [*events, self.open.grown(text, logprobs)]
 

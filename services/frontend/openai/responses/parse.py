@@ -21,6 +21,7 @@ from services.frontend.openai.request.shape import refused
 from services.frontend.openai.responses.fields import RESPONSE_FIELDS
 from services.frontend.openai.responses.items import messages_of
 from services.frontend.openai.responses.schema import ANY_RESPONSE, RESPONSE, ResponseBody
+from services.frontend.openai.responses.sealing import INCLUDE, ReasoningSeal
 from services.frontend.openai.responses.tools import ResponseTools, read_tools
 from services.frontend.requests.prompt_fields import template_options
 from services.frontend.requests.refusals import unsupported
@@ -46,6 +47,8 @@ class ResponseRequest:
     body: ResponseBody
     generation: GenerationRequest
     tools: ResponseTools
+    seal: ReasoningSeal | None = None
+    """With which reasoning is returned sealed; None: it is not."""
 
 
 def read_response(data: bytes, *, unknown: bool = False) -> ResponseBody:
@@ -68,9 +71,18 @@ def read_response(data: bytes, *, unknown: bool = False) -> ResponseBody:
 
 
 def response_request(
-    body: ResponseBody, called: RequestNames, max_messages: int
+    body: ResponseBody,
+    called: RequestNames,
+    max_messages: int,
+    seal: ReasoningSeal | None = None,
 ) -> ResponseRequest:
     """Return the request of a response, unchecked.
+
+    Args:
+        body: what was sent.
+        called: the names of the request.
+        max_messages: the most items.
+        seal: of the tenant's reasoning; None: nothing is sealed.
 
     Raises:
         BatonError: as of the passes.
@@ -85,7 +97,7 @@ def response_request(
         reasoning_effort=None if body.reasoning is None else body.reasoning.effort,
         tools=() if tools.use is None else [tool.definition for tool in tools.use.tools],
     )
-    messages = messages_of(body.input, body.instructions, max_messages)
+    messages = messages_of(body.input, body.instructions, max_messages, seal)
     logprobs = body.top_logprobs
     if logprobs is None and LOGPROBS in (body.include or ()):
         logprobs = 0
@@ -109,7 +121,8 @@ def response_request(
         ttft_target_seconds=body.ttft_target_seconds or 0.0,
         timeout_seconds=body.timeout_seconds or 0.0,
     )
-    return ResponseRequest(body, generation, tools)
+    sealed = seal if INCLUDE in (body.include or ()) else None
+    return ResponseRequest(body, generation, tools, sealed)
 
 
 def _form(body: ResponseBody) -> Form:

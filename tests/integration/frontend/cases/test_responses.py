@@ -232,6 +232,10 @@ REFUSED = [
         },
         "tools[0].format.definition",
     ),
+    (
+        {"input": [{"type": "reasoning", "summary": [], "encrypted_content": "AQAA"}]},
+        "input[0].encrypted_content",
+    ),
     ({"input": None}, "input"),
     ({"input": "hi " * 5000}, "input"),
     ({"metadata": {"k": 7}}, "metadata"),

@@ -27,6 +27,7 @@ from baton.request.stream_events import (
 from services.frontend.openai.request.parse import RequestNames
 from services.frontend.openai.responses.encoder import ResponseEncoder, ResponseName
 from services.frontend.openai.responses.parse import read_response, response_request
+from services.frontend.openai.responses.sealing import ReasoningSeal
 from services.frontend.text.chat_template import ChatTemplate
 from services.frontend.text.tokenizer import Tokenizer
 from tests.unit.frontend.conftest import byte_level
@@ -47,11 +48,11 @@ TOOLS: list[Any] = [
 TOKENIZER = Tokenizer(byte_level(), ChatTemplate(""))
 
 
-def encoder(**fields: Any) -> ResponseEncoder:
+def encoder(seal: ReasoningSeal | None = None, **fields: Any) -> ResponseEncoder:
     body = read_response(
         json.dumps({"model": "m", "input": "hi", "tools": TOOLS, **fields}).encode()
     )
-    asked = response_request(body, RequestNames("r"), 9)
+    asked = response_request(body, RequestNames("r"), 9, seal)
     model = SimpleNamespace(name="m", tokenizer=TOKENIZER)
     resolved: Any = SimpleNamespace(
         model=model,
@@ -160,6 +161,25 @@ def test_deltas_add_up_to_the_end_which_is_the_whole_response(logprobs: bool) ->
         texts = [item for item in done if item["type"] == "message"]
         assert end["baton"]["left_out"] == ["web_search"]
         assert logprobs or not any(item["content"][0]["logprobs"] for item in texts)
+
+
+def test_reasoning_is_sealed_once_for_the_stream_and_its_end() -> None:
+    seal = ReasoningSeal(bytes(32))
+    reasoned = 0
+    for seed in range(50):
+        chunks = encoder(seal, stream=True, include=["reasoning.encrypted_content"])
+        data = b"".join(chunks.take(0, event) for event in answer(random.Random(seed)))
+        events = [json.loads(b.split("\ndata: ")[1]) for b in data.decode().split("\n\n")[:-1]]
+        done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+        assert done == chunks.body()["output"]
+        for item in done:
+            if item["type"] == "reasoning":
+                (text,) = [part["text"] for part in item["content"]]
+                assert seal.open(item["encrypted_content"]) == text
+                reasoned += 1
+    assert reasoned
+    events, _ = streamed(answer(random.Random(1)))
+    assert not any("encrypted_content" in item for item in events[-1]["response"]["output"])
 
 
 @pytest.mark.xdist_group("openai")

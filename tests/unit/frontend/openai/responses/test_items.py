@@ -51,8 +51,13 @@ def test_a_text_is_a_message_of_the_user() -> None:
 
 
 def test_what_the_assistant_did_in_a_row_is_one_message() -> None:
-    thought = {"type": "reasoning", "id": "rs", "summary": [], "content": [part("reasoning_text")]}
-    said = {"type": "message", "role": "assistant", "status": "completed", "id": "msg"}
+    thought: Any = {
+        "type": "reasoning",
+        "id": "rs",
+        "summary": [],
+        "content": [part("reasoning_text")],
+    }
+    said: Any = {"type": "message", "role": "assistant", "status": "completed", "id": "msg"}
     said |= {"content": [{**part("output_text", "I look"), "annotations": [], "logprobs": None}]}
     found = messages(
         [
@@ -216,7 +221,7 @@ def test_custom_tools_and_their_calls() -> None:
     assert found.custom == {"edit", "web.edit", "web.note"}
     assert found.names == {"web.edit": ("web", "edit"), "web.note": ("web", "note")}
     assert found.left_out == ("mcp",)
-    assert found.use.allowed == {"edit"}
+    assert found.use.allowed == frozenset({"edit"})
     edit, inner, note = (tool.text for tool in found.use.tools)
     assert edit is not None
     assert inner is not None
