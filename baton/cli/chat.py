@@ -111,6 +111,7 @@ def models(address: str, options: FrontendOptions, console: Console, as_json: bo
     numbers = ("context", "vocabulary")
     columns = (
         "model",
+        "state",
         *numbers,
         "engine",
         "dtype",
@@ -124,8 +125,9 @@ def models(address: str, options: FrontendOptions, console: Console, as_json: bo
     for model in served:
         table.add(
             Text(model.name, style="bold"),
+            model.state.replace("_", " "),
             str(model.context_tokens),
-            str(model.vocab_tokens),
+            str(model.vocab_tokens or ""),
             model.engine,
             model.dtype,
             {True: "yes", False: "no", None: ""}[model.deterministic],

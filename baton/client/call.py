@@ -54,6 +54,10 @@ class Model:
     not reported."""
     request_tokens: int = 0
     """The most tokens of the caller's requests, prompt and output together; 0: not reported."""
+    provider: str = ""
+    """The provider that serves it; empty: the cluster's own workers."""
+    targets: tuple[str, ...] = ()
+    """Of `auto`, the models that its rules may choose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +162,8 @@ def models_of(response: inference_pb2.ListModelsResponse) -> tuple[Model, ...]:
             tuple(model.aliases),
             model.state,
             model.request_tokens,
+            model.provider,
+            tuple(model.targets),
         )
         for model in response.models
     )

@@ -5,13 +5,16 @@ from typing import NamedTuple
 
 from baton.auto.rules import AutoChoice
 from baton.errors import BatonError, Reason
-from baton.sampling import PARAMETERS
 from baton.tenancy.directory.principal import Principal
-from services.frontend.generation.resolution.auto import UNSUITABLE, AutoModels
+from services.frontend.generation.resolution.auto import (
+    UNSUITABLE,
+    AutoModels,
+    field_of_token_ids,
+)
 from services.frontend.generation.resolution.model_finder import ModelFinder
 from services.frontend.models.policies import Policies, class_name
 from services.frontend.requests.record import RequestRecord
-from services.frontend.requests.request import Fallback, GenerationRequest, TokenPrompt
+from services.frontend.requests.request import Fallback, GenerationRequest
 
 _AWAY = (
     *(Reason.NO_WORKER, Reason.MODEL_LOADING, Reason.OVERLOADED, Reason.WORKER_LOST),
@@ -23,8 +26,6 @@ _OF_REQUEST = (
     *(Reason.ALREADY_EXISTS, Reason.SLOW_CONSUMER, Reason.INTERNAL),
 )
 """The request ends, whatever model it is sent to."""
-_TOKEN_IDS = tuple(each.name for each in PARAMETERS if each.limits.token_ids)
-"""Sampling parameters that name tokens, which differ between models."""
 
 
 class ModelTrial(NamedTuple):
@@ -130,11 +131,9 @@ def _portable(request: GenerationRequest) -> bool:
     Token ids, and the length to which a prompt is cut, do not. Prompts of one body have one answer,
     so that they cannot go to several models.
     """
-    sampling, options = request.sampling, request.prompt_options
     return not (
-        isinstance(request.prompt, TokenPrompt)
-        or any(getattr(sampling, name) for name in _TOKEN_IDS)
-        or options.truncate_tokens is not None
+        field_of_token_ids(request) is not None
+        or request.prompt_options.truncate_tokens is not None
         or request.resume is not None
         or request.prompt_count > 1
     )

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import Literal
+from typing import Literal, get_args
 
 from baton.auto.classifier import Classifier
 from baton.errors import BatonError
@@ -33,7 +33,7 @@ from services.frontend.generation.resolution.resolver import RequestResolver
 from services.frontend.generation.resolution.tokenization import Tokenization
 from services.frontend.generation.turns import LoopTurns
 from services.frontend.metrics import AUTO_CHOICES, FALLBACKS
-from services.frontend.models.model import ResolvedModel, ServedModel
+from services.frontend.models.model import AutoModel, ResolvedModel, ServedModel
 from services.frontend.models.policies import Policies
 from services.frontend.models.registry import Registry
 from services.frontend.placement.waiting import WorkerWaitQueue
@@ -45,7 +45,7 @@ from services.frontend.text.tokenizer import TokenizerThreads
 
 ModelState = Literal["ready", "starting", "on_demand", "away"]
 """Of a model without workers: one starts for waiting requests, or will for the first one; or none
-is expected."""
+is expected. The best one first."""
 _STOP_SECONDS = 1.0
 _BEGIN_PER_TURN = 32
 """Requests per turn. Fewer would give a burst of 64 its first tokens little earlier, and cost each
@@ -138,6 +138,23 @@ class Inference:
         limit = RequestContextLimit.of(model, self._reservations.context_of(who))
         of_tier = self.policies.context_tokens(who, found)
         return limit.within(of_tier, who.tenant.tier.value).tokens
+
+    def auto_of(self, who: Principal) -> AutoModel | None:
+        """Return what `auto` is to a caller; None: it has no rules, or none of the models that they
+        may choose is for the caller."""
+        targets = tuple(
+            one
+            for one in self.registry.auto_targets(who)
+            if self.policies.permitted(who, one.model.name, one.adapter)
+        )
+        if not targets:
+            return None
+        states = {self.state_of(one.model, one.adapter) for one in targets}
+        return AutoModel(
+            targets,
+            next(state for state in get_args(ModelState) if state in states),
+            max(self.request_tokens(one.model, one.adapter, who) for one in targets),
+        )
 
     async def idle(self) -> None:
         """Return once no request runs."""

@@ -13,6 +13,7 @@ from baton.rpc.server.methods import UNKNOWN_METHOD
 from baton.sampling import SamplingParams
 from baton.telemetry.context import request_id
 from baton.tenancy.directory.principal import Principal
+from baton.tenancy.records.auto import AUTO
 from baton.tenancy.records.tenants import Scope
 from baton.v1 import inference_pb2, inference_pb2_grpc
 from services.frontend.access.authenticator import Authenticator
@@ -20,6 +21,7 @@ from services.frontend.generation.inference import Inference
 from services.frontend.grpc.convert import generation_request, tokenized
 from services.frontend.grpc.session.session import GrpcSession
 from services.frontend.metrics import SLOW_CLIENTS
+from services.frontend.models.model import AutoModel
 from services.frontend.requests.rate_limits import rate_limits
 from services.frontend.requests.record import RequestRecord, begin, current, finish
 from services.frontend.requests.request_id import identify
@@ -129,6 +131,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         may_use = partial(registry.aliases.permitted, who)
         permitted = partial(self._inference.policies.permitted, who)
         context.send_head(((REQUEST_ID_KEY, identify(request_id.get())),))
+        auto = self._inference.auto_of(who)
         return inference_pb2.ListModelsResponse(
             models=[
                 inference_pb2.Model(
@@ -149,6 +152,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
                     aliases=filter(may_use, registry.aliases_of(model)),
                     state=self._inference.state_of(model),
                     request_tokens=self._inference.request_tokens(model, "", who),
+                    provider="" if model.provided is None else model.owner,
                 )
                 for model in registry.listed()
                 if (
@@ -160,6 +164,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
                 )
                 or (may_use(model.name) and permitted(model.name))
             ]
+            + ([] if auto is None else [_auto(auto)])
         )
 
     def _begin(self, method: str, context: ServerCall) -> RequestRecord:
@@ -252,3 +257,15 @@ def record_call(end: CallEnd) -> None:
         record.operation = operation or record.operation
     record.error = end.error
     finish(record, end.code.name)
+
+
+def _auto(auto: AutoModel) -> inference_pb2.Model:
+    """Describe `auto` by the models that it may choose."""
+    return inference_pb2.Model(
+        name=AUTO,
+        context_tokens=auto.context_tokens,
+        created_seconds=auto.created_seconds,
+        state=auto.state,
+        request_tokens=auto.request_tokens,
+        targets=auto.names,
+    )

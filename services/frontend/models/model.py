@@ -20,6 +20,30 @@ class ProvidedBy(NamedTuple):
     model: ProviderModel
 
 
+class AutoModel(NamedTuple):
+    """What `auto` is to a caller."""
+
+    targets: "tuple[ResolvedModel, ...]"
+    """The models that its rules may choose, at least one."""
+    state: str
+    """Of the target that could answer first."""
+    request_tokens: int
+    """The most tokens of the caller's requests for one of them."""
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the targets."""
+        return [one.adapter or one.model.name for one in self.targets]
+
+    @property
+    def created_seconds(self) -> int:
+        return max(one.model.created_seconds for one in self.targets)
+
+    @property
+    def context_tokens(self) -> int:
+        return max(one.model.context_tokens for one in self.targets)
+
+
 @dataclass(frozen=True, eq=False)
 class ServedModel:
     """A model as currently available."""

@@ -179,8 +179,9 @@ class Registry:
         return name == AUTO and name not in self._cards and name not in self._provided
 
     def auto_targets(self, who: Principal) -> list[ResolvedModel]:
-        """Return the listed models that `auto` may choose for a caller; empty: no rules are set."""
-        rules = self.auto.rules
+        """Return the listed models that `auto` may choose for a caller; empty: no rules are set, or
+        a model has that name."""
+        rules = self.auto.rules if self.is_auto(AUTO) else None
         listed = {name for model in self.listed() for name in (model.name, *model.adapters)}
         names = () if rules is None else rules.record.names
         return [

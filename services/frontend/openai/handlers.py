@@ -18,7 +18,7 @@ from services.frontend.http.disconnect import WhileConnected
 from services.frontend.http.protocol.connection import connection_of
 from services.frontend.http.responses import send_bytes, send_json
 from services.frontend.http.routes import Route
-from services.frontend.models.model import ResolvedModel, ServedModel
+from services.frontend.models.model import AutoModel, ResolvedModel, ServedModel
 from services.frontend.openai.body import names_of, read_body
 from services.frontend.openai.multi_prompt import GenerationBatch
 from services.frontend.openai.request.decode import (
@@ -117,8 +117,8 @@ class Handlers:
             for alias in registry.usable_aliases()
             if registry.aliases.permitted(who, alias.id) and policies.permitted(who, alias.main)
         ]
-        if targets := self._auto_targets(AUTO):
-            listed.append(_auto(targets))
+        if (auto := self._inference.auto_of(who)) is not None:
+            listed.append(_auto(auto))
         await send_json(send, {"object": "list", "data": listed})
 
     async def model(self, scope: Scope, _: Receive, send: Send) -> None:
@@ -126,8 +126,8 @@ class Handlers:
         (name,) = scope["path_params"]
         who, registry = record.current().principal, self._inference.registry
         policies = self._inference.policies
-        if targets := self._auto_targets(name):
-            await send_json(send, _auto(targets))
+        if name == AUTO and (auto := self._inference.auto_of(who)) is not None:
+            await send_json(send, _auto(auto))
             return
         registry.aliases.require(who, name)
         alias = registry.alias(name)
@@ -181,16 +181,6 @@ class Handlers:
         if metrics:
             found.append(Route("GET", "/metrics", none, self.metrics, (KeyScope.ADMIN,)))
         return found
-
-    def _auto_targets(self, name: str) -> list[ResolvedModel]:
-        """Return the models that `auto` may choose for the caller; empty: the name is another."""
-        who, registry = record.current().principal, self._inference.registry
-        if not registry.is_auto(name):
-            return []
-        permitted = self._inference.policies.permitted
-        return [
-            one for one in registry.auto_targets(who) if permitted(who, one.model.name, one.adapter)
-        ]
 
     def _described(self, model: ServedModel, adapter: str, who: Principal) -> dict[str, Any]:
         """Describe a model or adapter to a caller."""
@@ -255,13 +245,15 @@ def _model(model: ServedModel, adapter: str) -> dict[str, Any]:
     }
 
 
-def _auto(targets: Sequence[ResolvedModel]) -> dict[str, Any]:
+def _auto(auto: AutoModel) -> dict[str, Any]:
     """Describe `auto` by the models that it may choose."""
     return {
         "id": AUTO,
         "object": "model",
-        "created": max(one.model.created_seconds for one in targets),
+        "created": auto.created_seconds,
         "owned_by": "baton",
-        "max_model_len": max(one.model.context_tokens for one in targets),
-        "targets": [{"model": one.adapter or one.model.name} for one in targets],
+        "max_model_len": auto.context_tokens,
+        "state": auto.state,
+        "request_tokens": auto.request_tokens,
+        "targets": [{"model": name} for name in auto.names],
     }

@@ -1,14 +1,20 @@
 """Requests for `auto`: which model answers, what names it, and what is refused."""
 
+import asyncio
 import base64
+import re
+from io import StringIO
 from typing import Any
 
 import grpc
 import httpx
 import openai
 import pytest
+from rich.console import Console
 
 from baton.auto.features import RequestFeatures
+from baton.cli.chat import models
+from baton.cli.shared.options import FrontendOptions
 from baton.client import AsyncClient, BatonClientError, NotFoundError
 from baton.engine.testing.random_vision import random_png
 from baton.errors import BatonError, Reason
@@ -77,7 +83,18 @@ async def test_rules_choose_the_model_and_all_that_names_it_says_so(two: Any) ->
         many = await http.post("/v1/completions", json=body([CODE, "abc"]))
         assert (many.json()["model"], len(many.json()["choices"])) == (OTHER, 2)
         listed = (await http.get("/v1/models/auto")).json()
-        assert listed["max_model_len"] == two.context
+        targets = [one["model"] for one in listed["targets"]]
+        auto = (await client.models())[-1]
+        assert (listed["id"], listed["max_model_len"]) == ("auto", two.context)
+        assert (auto.name, auto.context_tokens) == ("auto", two.context)
+        assert (list(auto.targets), set(targets)) == (targets, {two.model, OTHER})
+        assert (auto.state, auto.request_tokens) == (listed["state"], listed["request_tokens"])
+        assert auto.state == "ready"
+        printed = StringIO()
+        await asyncio.to_thread(
+            models, two.grpc_address, FrontendOptions(), Console(file=printed, width=240), False
+        )
+        assert re.search(rf"^auto +ready +{two.context}", printed.getvalue(), re.MULTILINE)
     openai_client = openai.AsyncOpenAI(base_url=f"{two.http_url}/v1", api_key="none")
     async with openai_client:
         message = {"role": "user", "content": CODE}
@@ -137,7 +154,7 @@ async def test_a_model_that_cannot_serve_a_request_is_left_out(two: Any) -> None
     ("fields", "sentence"),
     [
         ({"n": 9999}, "n: 9999 is out of range: 1 to 128"),
-        ({"prompt": [1, 2]}, "prompt: token ids is not supported: by auto, as token ids depend on"),
+        ({"prompt": [1, 2]}, "prompt is not supported: by auto, as token ids depend on"),
         ({"logit_bias": {"5": 1}}, "logit_bias is not supported: by auto, as token ids depend on"),
     ],
 )

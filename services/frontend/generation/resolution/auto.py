@@ -35,7 +35,7 @@ UNSUITABLE = frozenset(
 _OUTPUT_TOKENS = 256
 """Of a request without `max_tokens`, to compare prices."""
 _UNPRICED = 2**63
-_BY_TOKENIZER = tuple(each for each in PARAMETERS if each.limits.token_ids)
+_OF_TOKENS = tuple(each for each in PARAMETERS if each.limits.token_ids)
 
 
 class AutoModels:
@@ -154,6 +154,16 @@ def features_of(request: GenerationRequest, who: Principal) -> RequestFeatures:
     )
 
 
+def field_of_token_ids(request: GenerationRequest) -> str | None:
+    """Return a field of a request that names tokens, which differ between models; None: none."""
+    if isinstance(request.prompt, TokenPrompt):
+        return request.prompt.field
+    for each in _OF_TOKENS:
+        if getattr(request.sampling, each.name) != each.default:
+            return request.names.get(each.name, each.name)
+    return None
+
+
 def no_model(rule: str, errors: Mapping[str, BatonError]) -> BatonError:
     """Return the error of a request that none of the models can serve.
 
@@ -183,11 +193,8 @@ def _check(request: GenerationRequest) -> None:
     if request.resume is not None:
         raise invalid_field("model", "a stream is resumed with the model that began it, not auto")
     name = "by auto, as token ids depend on the model: name a model"
-    if isinstance(request.prompt, TokenPrompt):
-        raise unsupported(request.prompt.field, "token ids", why=name)
-    for each in _BY_TOKENIZER:
-        if getattr(request.sampling, each.name) != each.default:
-            raise unsupported(request.names.get(each.name, each.name), why=name)
+    if (field := field_of_token_ids(request)) is not None:
+        raise unsupported(field, why=name)
 
 
 def _by(rule: str) -> str:

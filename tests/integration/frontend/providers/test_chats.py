@@ -58,7 +58,7 @@ async def test_grpc(provided: Provided) -> None:
         assert answer.usage.output_tokens == 2
         assert not answer.exact_continuation
         (model,) = await client.models()
-        assert (model.name, model.context_tokens) == ("gpt", 8000)
+        assert (model.name, model.context_tokens, model.provider) == ("gpt", 8000, "acme")
 
 
 async def test_what_a_filter_cut_off(provided: Provided) -> None:
