@@ -1,4 +1,4 @@
 """Postgres, for data that is stored and queried later: connections, schema, and a local server.
 
-No inference request depends on this package.
+Usage is queried later; only requests that store or continue responses wait for Postgres.
 """

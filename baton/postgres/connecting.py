@@ -17,6 +17,10 @@ _UNAVAILABLE = ("08", "25006", "28", "3D", "53", "57", "58", "XX")
 replica, passwords, no such database, resources, shutdown, disks."""
 
 
+_NO_PARTITION = "no partition of relation"
+"""Its code is that of a check constraint."""
+
+
 class StateError(Exception):
     """A statement failed; the message gives the reason, and contains no secret."""
 
@@ -25,8 +29,16 @@ class DatabaseUnavailableError(StateError):
     """The database is currently unavailable."""
 
 
+class SlowStatementError(DatabaseUnavailableError):
+    """A statement took too long: it may be the only one, or the database does not respond."""
+
+
 class RefusedError(StateError):
     """The database rejected values; a retry with the same ones fails again."""
+
+
+class NoPartitionError(RefusedError):
+    """A row has no partition yet."""
 
 
 def driver() -> Any:
@@ -80,16 +92,18 @@ def errors_of(settings: StateSettings) -> Iterator[None]:
 
     Raises:
         RefusedError: Postgres rejected the values of a statement.
-        DatabaseUnavailableError: it could not be reached, did not respond in time, or disconnected.
+        SlowStatementError: it did not respond in time.
+        DatabaseUnavailableError: it could not be reached, or disconnected.
         StateError: it rejected the statement.
     """
     asyncpg = driver()
     try:
         yield
     except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
-        raise RefusedError(_text(error, settings)) from None
+        text = _text(error, settings)
+        raise NoPartitionError(text) if _NO_PARTITION in text else RefusedError(text) from None
     except TimeoutError:
-        raise DatabaseUnavailableError(f"{place(settings)} did not respond in time") from None
+        raise SlowStatementError(f"{place(settings)} did not respond in time") from None
     except OSError as error:
         reason = error.strerror or _text(error, settings)
         raise DatabaseUnavailableError(f"{place(settings)} is unreachable: {reason}") from None

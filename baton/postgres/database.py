@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 
 from baton.postgres.connecting import (
     DatabaseUnavailableError,
+    SlowStatementError,
     StateError,
+    connected,
     driver,
     errors_of,
     options,
     place,
 )
 from baton.postgres.metrics import AVAILABLE, FAILURES
-from baton.postgres.revisions import problem_of
+from baton.postgres.revisions import USAGE, problem_of
 from baton.postgres.schema import read_revision
 from baton.process.background import start_background
 from baton.rpc.timing.backoff import Backoff
@@ -45,13 +47,17 @@ class Database:
 
     Args:
         settings: with a URL.
+        pool: its name in metrics.
+        needs: the oldest revision of the schema that it can use.
 
     Raises:
         StartupError: asyncpg is not installed.
     """
 
-    def __init__(self, settings: StateSettings) -> None:
+    def __init__(self, settings: StateSettings, pool: str = "usage", needs: str = USAGE) -> None:
         self._settings = settings
+        self._name = pool
+        self._needs = needs
         self._asyncpg = driver()
         self._pool: asyncpg.Pool | None = None
         self._waiting = 0
@@ -61,14 +67,18 @@ class Database:
         self._available = asyncio.Event()
         self._failed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._releases: set[asyncio.Future[None]] = set()
 
     async def __aenter__(self) -> "Database":
         # Nothing is connected yet: there is no minimum number of connections.
         self._pool = await self._asyncpg.create_pool(
-            **options(self._settings), min_size=0, max_size=self._settings.connections
+            **options(self._settings),
+            min_size=0,
+            max_size=self._settings.connections,
+            reset=_reset,
         )
-        AVAILABLE.set(0)
-        self._task = start_background(self._keep(self._pool), "state-database")
+        AVAILABLE.labels(self._name).set(0)
+        self._task = start_background(self._keep(self._pool), f"state-database-{self._name}")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -148,8 +158,13 @@ class Database:
         try:
             async with self._lent(seconds or self._settings.statement_seconds) as connection:
                 yield connection
+        except SlowStatementError:
+            # Others go on, unless the database does not respond to a probe either.
+            FAILURES.labels(self._name).inc()
+            self._failed.set()
+            raise
         except DatabaseUnavailableError as error:
-            FAILURES.inc()
+            FAILURES.labels(self._name).inc()
             self._fail(str(error))
             raise
 
@@ -164,9 +179,22 @@ class Database:
                 connection = await self._acquire(pool)
                 try:
                     yield connection
-                finally:
-                    # Cancels a running statement, and drops the connection if that takes too long.
-                    await pool.release(connection, timeout=_CLOSE_SECONDS)
+                except BaseException:
+                    # Cancels a running statement, and drops the connection if that takes too long:
+                    # longer than the caller may wait.
+                    self._release_later(pool, connection)
+                    raise
+                await pool.release(connection, timeout=_CLOSE_SECONDS)
+
+    def _release_later(self, pool: "asyncpg.Pool", connection: "asyncpg.Connection") -> None:
+        release = asyncio.ensure_future(pool.release(connection, timeout=_CLOSE_SECONDS))
+        self._releases.add(release)
+        release.add_done_callback(self._released)
+
+    def _released(self, release: "asyncio.Future[None]") -> None:
+        self._releases.discard(release)
+        if not release.cancelled() and (error := release.exception()) is not None:
+            log.debug("state.connection.dropped", error=str(error))
 
     async def _acquire(self, pool: "asyncpg.Pool") -> "asyncpg.Connection":
         if self._waiting >= self._settings.max_waiting and pool.get_idle_size() == 0:
@@ -185,14 +213,14 @@ class Database:
             log.warning("state.database.unavailable", error=problem)
         self._problem = self._told = problem
         self._available.clear()
-        AVAILABLE.set(0)
+        AVAILABLE.labels(self._name).set(0)
         self._failed.set()
 
     def _answered(self) -> None:
         if not self.available:
             log.info("state.database.recovered" if self._told else "state.database.available")
         self._problem = self._told = ""
-        AVAILABLE.set(1)
+        AVAILABLE.labels(self._name).set(1)
         self._available.set()
 
     async def _keep(self, pool: "asyncpg.Pool") -> None:
@@ -220,15 +248,27 @@ class Database:
             return
 
     async def _probe(self) -> str:
-        """Return why the database cannot be used; empty: it can."""
+        """Return why the database cannot be used; empty: it can.
+
+        The connection is not one of the pool, all of which may be busy.
+        """
+        settings = self._settings
         try:
-            async with self._lent(self._settings.connect_seconds) as connection:
-                if await connection.fetchval("select pg_is_in_recovery()"):
-                    return f"{place(self._settings)} is a read-only replica"
-                problem = problem_of(await read_revision(connection))
+            with errors_of(settings):
+                async with asyncio.timeout(settings.connect_seconds), connected(settings) as probe:
+                    if await probe.fetchval("select pg_is_in_recovery()"):
+                        return f"{place(settings)} is a read-only replica"
+                    problem = problem_of(await read_revision(probe), self._needs)
         except StateError as error:
             return str(error)
         return f"{place(self._settings)}: {problem}" if problem else ""
+
+
+async def _reset(connection: "asyncpg.Connection") -> None:
+    """Make a connection ready for others. Statements leave nothing behind that asyncpg would have
+    to clear with one more round trip, except a transaction that was cut off."""
+    if connection.is_in_transaction():
+        await connection.reset()
 
 
 @asynccontextmanager

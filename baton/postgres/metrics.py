@@ -4,9 +4,11 @@ from baton.telemetry.metrics import Counter, Gauge
 
 AVAILABLE = Gauge(
     "baton_state_database_available",
-    "1 while the database is reachable and has this release's schema; 0 if not, or if none is set.",
+    "1 while the database is reachable and has a schema that the pool can use; 0 if not.",
+    ["pool"],
 )
 FAILURES = Counter(
     "baton_state_database_failures_total",
     "Times that the database connection was lost or timed out during use.",
+    ["pool"],
 )

@@ -14,6 +14,9 @@ VERSION_TABLE = "baton_schema"
 """Holds the revision of the schema, in one row."""
 BASE = "base"
 """The revision of a database that has no schema."""
+USAGE, CONVERSATIONS = "0003", "0004"
+"""The oldest revisions that have what usage and stored conversations need: a release runs on its
+own schema and on older ones, with what these have."""
 _DIRECTORY = Path(__file__).parent / "migrations"
 
 
@@ -29,20 +32,22 @@ def newest() -> str:
     return revisions()[-1]
 
 
-def problem_of(current: str) -> str:
+def problem_of(current: str, needs: str = "") -> str:
     """Return why this release cannot use a schema, and what to do; empty if it can.
 
     Args:
         current: the revision of the database, BASE if it has none.
+        needs: the oldest revision that can be used; empty: the newest one.
     """
-    if current == newest():
+    needs = needs or newest()
+    if current in revisions() and current >= needs:
         return ""
     if current == BASE:
         return "the database has no Baton schema yet: run `baton db upgrade`"
     if current in revisions():
-        return f"schema {current} is too old, this release needs {newest()}: run `baton db upgrade`"
+        return f"schema {current} is too old, {needs} is needed: run `baton db upgrade`"
     return (
-        f"schema {current} is unknown to this release, which needs {newest()}: run the "
+        f"schema {current} is unknown to this release, which has {newest()}: run the "
         "release that upgraded the database"
     )
 

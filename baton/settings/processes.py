@@ -9,6 +9,7 @@ from baton.settings.groups import (
     AuthSettings,
     AutoSettings,
     ClusterSettings,
+    ConversationSettings,
     EngineSettings,
     EtcdSettings,
     EventSettings,
@@ -97,6 +98,7 @@ class FrontendSettings(ProcessSettings):
     adapters: AdapterSettings = AdapterSettings()
     usage: UsageSettings = UsageSettings()
     state: StateSettings = StateSettings()
+    conversations: ConversationSettings = ConversationSettings()
     history: KeepSettings = KeepSettings()
     teams: TeamSettings = TeamSettings()
     auto: AutoSettings = AutoSettings()

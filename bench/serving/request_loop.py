@@ -44,6 +44,7 @@ from services.frontend.models.registry import Registry
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.openai.responses.sealing import ReasoningSeals
+from services.frontend.openai.responses.stored import StoredResponses
 from services.frontend.placement.placement import PlacementFinder, Routers
 from services.frontend.placement.query_times import QueryTimes
 from services.frontend.placement.router_client import PlacementReply
@@ -160,7 +161,7 @@ class Frontend:
         organization = OrganizationRoutes(None, settings.http)
         seals = ReasoningSeals(salts)
         responses = ResponsesHandlers(inference, settings.http, settings.limits, seals)
-        table = route_table(handlers, responses, organization, metrics=False)
+        table = route_table(handlers, responses, StoredResponses(None), organization, metrics=False)
         app = RequestMiddleware(routed_app(table, NoAuthentication(), inference))
 
         def refuse(error: Exception) -> bytes:

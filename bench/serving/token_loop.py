@@ -14,6 +14,7 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.context import Context
 
+from baton.conversations.ids import draw_block
 from baton.engine.events import SampledTokens
 from baton.internal.v1 import cluster_pb2, router_pb2, worker_pb2
 from baton.rpc.protocol import VERSION
@@ -140,7 +141,7 @@ async def serve(kind: str, model: ServedModel, anywhere: Any, wire: Any, number:
     else:
         body = read_response(b'{"input":"Hello","stream":true}')
         asked = response_request(body, RequestNames(f"r{number}"), 1)
-        encoder = ResponseEncoder(ResponseName(f"{number:024}", 1), asked, resolved)
+        encoder = ResponseEncoder(ResponseName(draw_block(number), 1), asked, resolved)
 
     async def send(_: Any) -> None:
         """Discard heads and ends, which are not measured."""

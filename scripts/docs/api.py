@@ -15,6 +15,7 @@ from services.frontend.openai.request.field import Field
 from services.frontend.openai.request.fields import FIELDS
 from services.frontend.openai.responses.fields import RESPONSE_FIELDS
 from services.frontend.openai.responses.handler import ResponsesHandlers
+from services.frontend.openai.responses.stored import StoredResponses
 from services.frontend.routes import route_table
 
 PROTOS = Path(__file__).resolve().parents[2] / "protos"
@@ -56,8 +57,8 @@ RESPONSES_TEXT = """
 
 `/v1/responses` serves the same models as chat completions, from the same code: sampling, tools, structured output,
 reasoning, limits and usage are the same. Input and output are lists of items. Send the items of a response back as
-they came, with those that follow. Nothing is stored: `store` is false in every response, also where the request
-leaves it out, and there is no other method on a response's id.
+they came, with those that follow; or, where responses are [stored](conversations.md), send what follows and
+`previous_response_id`.
 
 The events of a stream and the complete response come from one list of items, so ids, order and contents are the same
 in both. A stream ends with `response.completed`, `response.incomplete` or `response.failed`, and without `[DONE]`.
@@ -152,7 +153,9 @@ def page() -> str:
     """Return the page."""
     administration = OrganizationRoutes.__new__(OrganizationRoutes)
     responses = ResponsesHandlers.__new__(ResponsesHandlers)
-    routes = route_table(Handlers.__new__(Handlers), responses, administration, metrics=True)
+    stored = StoredResponses(None)
+    handlers = Handlers.__new__(Handlers)
+    routes = route_table(handlers, responses, stored, administration, metrics=True)
     rows = [
         (
             code(f"{route.method} {route.path}"),

@@ -13,6 +13,7 @@ from baton.cluster.members.discovery import Discovery
 from baton.cluster.members.registration import Registration
 from baton.cluster.refusals import SharedRefusals
 from baton.cluster.tenants import CacheSalts
+from baton.conversations.opening import open_conversations
 from baton.internal.v1 import cluster_pb2
 from baton.on_demand.records import TurnRecords
 from baton.postgres.database import open_database
@@ -61,6 +62,7 @@ from services.frontend.models.registry import Registry
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.openai.responses.sealing import ReasoningSeals
+from services.frontend.openai.responses.stored import StoredResponses
 from services.frontend.placement.model_waits import ModelWaits
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.router_client import RouterClient
@@ -159,6 +161,9 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     process.spawn(availability.follow(discovery), "follow-cluster")
     process.spawn(availability.keep_asking(), "ask for workers again")
     database = await stack.enter_async_context(open_database(settings.state))
+    conversations = await stack.enter_async_context(
+        open_conversations(settings.state, settings.conversations)
+    )
     spool = await stack.enter_async_context(recording(settings.usage, database))
     cache_salts = CacheSalts(etcd, cluster)
     process.spawn(cache_salts.keep(discovery.etcd_recovered), "keep salts")
@@ -228,7 +233,10 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         organizations = Organizations(etcd, cluster, watch, usage, locations)
     table = route_table(
         Handlers(inference, settings.http, limits),
-        ResponsesHandlers(inference, settings.http, limits, ReasoningSeals(cache_salts)),
+        ResponsesHandlers(
+            inference, settings.http, limits, ReasoningSeals(cache_salts), conversations
+        ),
+        StoredResponses(conversations),
         OrganizationRoutes(organizations, settings.http),
         metrics=settings.public.metrics,
     )

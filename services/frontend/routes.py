@@ -9,12 +9,14 @@ from services.frontend.http.routes import Route, RoutedApp, RouteTable
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.openapi import OpenApi
 from services.frontend.openai.responses.handler import ResponsesHandlers
+from services.frontend.openai.responses.stored import StoredResponses
 from services.frontend.requests.record import OPERATOR, RequestRecord
 
 
 def route_table(
     handlers: Handlers,
     responses: ResponsesHandlers,
+    stored: StoredResponses,
     organization: OrganizationRoutes,
     *,
     metrics: bool,
@@ -24,11 +26,13 @@ def route_table(
     Args:
         handlers: serve inference and health.
         responses: serve responses.
+        stored: serve responses that were stored.
         organization: serves administration.
         metrics: whether there is a route for metrics.
     """
     routes = handlers.routes(metrics=metrics)
     routes += responses.routes()
+    routes += stored.routes()
     routes.append(Route("GET", "/openapi.json", OPERATOR, OpenApi(routes).serve))
     routes += organization.routes()
     return RouteTable(routes)

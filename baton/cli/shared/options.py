@@ -190,6 +190,15 @@ class ClusterOptions(WorkerOptions):
             help="Enable gRPC server reflection on frontends, for tools such as grpcurl.",
         ),
     ] = False
+    conversations: Annotated[
+        bool,
+        typer.Option(
+            "--conversations",
+            help="Store responses and conversations, in the database of the frontends' state.url "
+            "or in one that the cluster runs.",
+            envvar="BATON_CONVERSATIONS_ENABLED",
+        ),
+    ] = False
     autoscale: Annotated[
         str,
         typer.Option(

@@ -11,6 +11,7 @@ from baton.settings.groups.common import (
     TelemetrySettings,
     TlsSettings,
 )
+from baton.settings.groups.conversations import ConversationSettings
 from baton.settings.groups.engine import EngineSettings
 from baton.settings.groups.frontend import (
     AdapterSettings,
@@ -47,6 +48,7 @@ __all__ = [
     "AuthSettings",
     "AutoSettings",
     "ClusterSettings",
+    "ConversationSettings",
     "EngineSettings",
     "EtcdSettings",
     "EventSettings",

@@ -17,7 +17,7 @@ from services.frontend.admin.bodies import (
 )
 from services.frontend.admin.call import AdminCall
 from services.frontend.admin.objects import Object
-from services.frontend.admin.query import QueryString
+from services.frontend.http.query import QueryString
 
 
 async def list_accounts(call: AdminCall) -> Object:

@@ -6,7 +6,7 @@ from baton.tenancy.records.audit import PAGE, AuditRecord
 from services.frontend.admin import objects
 from services.frontend.admin.call import AdminCall
 from services.frontend.admin.objects import Object
-from services.frontend.admin.query import QueryString
+from services.frontend.http.query import QueryString
 
 _TIMES = ("effective_at[gt]", "effective_at[gte]", "effective_at[lt]", "effective_at[lte]")
 _LISTS = ("actor_ids", "event_types", "project_ids", "resource_ids")

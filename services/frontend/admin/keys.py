@@ -14,7 +14,7 @@ from services.frontend.admin.bodies import (
 )
 from services.frontend.admin.call import AdminCall, is_live
 from services.frontend.admin.objects import Object
-from services.frontend.admin.query import QueryString
+from services.frontend.http.query import QueryString
 
 _ACCESS = ("active", "any", "inactive")
 

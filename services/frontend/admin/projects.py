@@ -6,7 +6,7 @@ from services.frontend.admin import objects
 from services.frontend.admin.bodies import ProjectCreate, ProjectUpdate, read
 from services.frontend.admin.call import AdminCall
 from services.frontend.admin.objects import Object
-from services.frontend.admin.query import QueryString
+from services.frontend.http.query import QueryString
 
 
 async def list_projects(call: AdminCall) -> Object:

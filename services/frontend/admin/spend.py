@@ -13,7 +13,7 @@ from services.frontend.admin import objects
 from services.frontend.admin.bodies import SpendAlertBody, SpendLimitUpdate, read
 from services.frontend.admin.call import AdminCall, missing
 from services.frontend.admin.objects import Object
-from services.frontend.admin.query import QueryString
+from services.frontend.http.query import QueryString
 
 CENT = NANODOLLARS // 100
 MAX_CENTS = MAX_BUDGET // CENT

@@ -1,6 +1,7 @@
 """Runs a completion for an HTTP client: whole, or as a stream of events."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from baton.errors import BatonError, Reason
@@ -17,6 +18,7 @@ log = get_logger(__name__)
 
 
 Headers = tuple[tuple[bytes, bytes], ...]
+Ending = Callable[[], Awaitable[None]]
 
 
 class BodyEncoder(Protocol):
@@ -42,10 +44,19 @@ class EventEncoder(Protocol):
         """Return the last events of a stream that failed after it began."""
 
 
+async def no_ending() -> None:
+    """Do nothing before the end."""
+
+
 async def answer_whole(
-    batch: GenerationBatch, whole: BodyEncoder, wire: Wire, send: Send, headers: Headers = ()
+    batch: GenerationBatch,
+    whole: BodyEncoder,
+    wire: Wire,
+    send: Send,
+    headers: Headers = (),
+    ending: Ending = no_ending,
 ) -> None:
-    """Run the requests to their ends and send one response.
+    """Run the requests to their ends and send one response. `ending` is awaited before that.
 
     Raises:
         BatonError: a request failed; nothing was sent.
@@ -62,6 +73,7 @@ async def answer_whole(
 
     async with WhileConnected(wire):
         await batch.run(take, go_on)
+    await ending()
     await send_json(send, whole.body(), headers=headers)
 
 
@@ -72,6 +84,7 @@ async def answer_stream(
     send: Send,
     keep_alive_seconds: float,
     headers: Headers = (),
+    ending: Ending = no_ending,
 ) -> None:
     """Send events as they happen. An error after the first one becomes the last event.
 
@@ -82,6 +95,7 @@ async def answer_stream(
         send: begins and ends the response.
         keep_alive_seconds: a comment is sent after this time without an event.
         headers: of the response, besides those of a stream.
+        ending: awaited before the last events; also if the client leaves meanwhile.
 
     Raises:
         BatonError: a request failed before anything was sent.
@@ -101,24 +115,32 @@ async def answer_stream(
         return stream.push(data)
 
     wire.on_pause, wire.on_resume = batch.pause, batch.resume
+    failure: BatonError | None = None
     try:
         async with WhileConnected(wire):
             try:
                 await batch.run(take, stream.begin)
-                last = chunks.end()
             except BatonError as error:
                 if not stream.begun:
                     raise
-                last = _last_events(chunks, error)
+                failure = error
             except Exception:
                 if not stream.begun:
                     raise
                 log.exception("http.stream.failed")
-                last = _last_events(chunks, BatonError(Reason.INTERNAL, "internal error"))
+                failure = BatonError(Reason.INTERNAL, "internal error")
     finally:
         idle.stop()
         wire.on_pause = wire.on_resume = None
-    await stream.end(last)
+    last = b"" if failure is None else _last_events(chunks, failure)
+    try:
+        await ending()
+    except BatonError as error:
+        if not stream.begun:
+            raise
+        failure = failure or error
+        last = last or _last_events(chunks, error)
+    await stream.end(last or chunks.end())
 
 
 def _last_events(chunks: EventEncoder, error: BatonError) -> bytes:

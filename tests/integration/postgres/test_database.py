@@ -90,6 +90,7 @@ async def test_a_server_that_hangs_holds_nobody_up_and_is_used_once_it_goes_on(
             with pytest.raises(DatabaseUnavailableError, match="did not respond in time"):
                 await database.fetch("select 1")
             assert watch.remaining(10.0)
+            await eventually(lambda: not database.available)
             with pytest.raises(DatabaseUnavailableError):  # at once
                 await database.fetch("select 1")
         finally:

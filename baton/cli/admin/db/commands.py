@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,8 +10,9 @@ from pydantic import SecretStr, ValidationError
 
 from baton.cli.cluster.local.files.local_clusters import find_local
 from baton.cli.shared.errors import EXIT_FAILED, CommandError
+from baton.conversations.partitions import maintain
 from baton.postgres import schema
-from baton.postgres.connecting import StateError, place
+from baton.postgres.connecting import StateError, connected, place
 from baton.postgres.revisions import newest, problem_of
 from baton.settings import FrontendSettings, StartupError, StateSettings, load
 from baton.settings.names import CONFIG_FLAG
@@ -37,10 +38,9 @@ def upgrade(url: str, config: Path | None, cluster: str, *, optional: bool = Fal
         CommandError: no database is named, it cannot be reached, or its schema is newer.
     """
     settings = settings_of(url, config, cluster)
+    seconds = OPTIONAL_SECONDS if optional else schema.UPGRADE_SECONDS
     try:
-        done = _run(
-            schema.upgrade(settings, OPTIONAL_SECONDS) if optional else schema.upgrade(settings)
-        )
+        done = _run(_upgrade(settings, seconds))
     except CommandError as error:
         if not optional or error.code != EXIT_FAILED:
             raise
@@ -116,6 +116,14 @@ def settings_of(url: str, config: Path | None, cluster: str) -> StateSettings:
         return StateSettings(url=SecretStr(local.state_url))
     none = f"Cluster {local.cluster!r} has no database" if local else "No database is configured"
     raise CommandError(f"{none}: set --state-url, BATON_STATE_URL or BATON_STATE_URL_FILE.")
+
+
+async def _upgrade(settings: StateSettings, seconds: float) -> schema.Upgrade:
+    """Upgrade the schema, and make the months that are needed soon."""
+    done = await schema.upgrade(settings, seconds)
+    async with connected(settings) as connection:
+        await maintain(connection, datetime.now(UTC).date())
+    return done
 
 
 def _run(work: Coroutine[Any, Any, R]) -> R:

@@ -167,7 +167,13 @@ async def _run(
             )
         noticed = NOTICE_ENV in given_variables(options.config, "frontend")
         frontends: dict[str, str] = {} if noticed else {NOTICE_ENV: f"{NOTICE_SECONDS}"}
-        database, state = own_database(options.config, options.auth, directory, reporter)
+        database, state = own_database(
+            options.config,
+            options.auth,
+            directory,
+            reporter,
+            conversations=options.conversations,
+        )
         on_shared_cores = shared_niceness(given_variables(options.config, "decode"))
         cores = available_cores()
         specs = plan(

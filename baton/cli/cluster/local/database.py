@@ -16,11 +16,17 @@ POSTGRES = "postgres"
 
 
 def own_database(
-    config: Path | None, auth: str, directory: RunDirectory, reporter: Reporter
+    config: Path | None,
+    auth: str,
+    directory: RunDirectory,
+    reporter: Reporter,
+    *,
+    conversations: bool = False,
 ) -> tuple[LocalDatabase | None, Mapping[str, str]]:
     """Return the Postgres that a cluster runs, and the settings that frontends get for it.
 
-    It runs one if usage is recorded or authentication is on, and no other database is configured.
+    It runs one if usage is recorded, authentication is on or responses are stored, and no other
+    database is configured.
 
     Args:
         config: the settings file.
@@ -28,27 +34,32 @@ def own_database(
         directory: directory of the run, for data and the spool: records are removed with the
             cluster.
         reporter: informed if a database is needed and cannot run.
+        conversations: whether responses are stored, besides what the settings say.
 
     Raises:
-        CommandError: a setting of frontends is invalid.
+        CommandError: a setting of frontends is invalid, or responses are to be stored and no
+            database can run.
     """
     arguments = [] if config is None else [f"{CONFIG_FLAG}={config}"]
     try:
         settings = load(FrontendSettings, arguments, "frontend")
     except StartupError as error:
         raise CommandError(str(error)) from error
+    stored = conversations or settings.conversations.enabled
     recorded = auth == "keys" or settings.usage.spool_path is not None
-    if settings.state.url.get_secret_value() or not recorded:
+    if settings.state.url.get_secret_value() or not (recorded or stored):
         return None, {}
     try:
         driver()
         find_programs()
         make_directory(directory.database)
     except StartupError as error:
+        if stored:
+            raise CommandError(f"Responses cannot be stored: {error}") from error
         reporter.warn(f"Usage records are not kept: the cluster has no database. {error}")
         return None, {}
     database = LocalDatabase(directory.database, directory.logs / f"{POSTGRES}.log")
     given = {"BATON_STATE_URL_FILE": str(directory.write_state_url(database.url))}
-    if settings.usage.spool_path is None:
+    if recorded and settings.usage.spool_path is None:
         given["BATON_USAGE_SPOOL_PATH"] = str(directory.usage_spool)
     return database, given

@@ -74,6 +74,8 @@ def plan(
             front["BATON_ADVERTISE_HOST"] = HOST
     if options.grpc_reflection:
         front["BATON_GRPC_REFLECTION"] = "true"
+    if options.conversations:
+        front["BATON_CONVERSATIONS_ENABLED"] = "true"
     if options.frontends > 1:
         front |= {"BATON_HTTP_REUSE_PORT": "true", "BATON_GRPC_REUSE_PORT": "true"}
     threads = share_cores(len(cores), largest(models, room), options.pin)

@@ -7,8 +7,8 @@ from baton.errors import invalid_field
 from baton.tenancy.directory.principal import Principal
 from baton.tenancy.records.tenants import Scope
 from baton.usage.report.question import MAX_SECONDS, Column, Question
-from services.frontend.admin.query import QueryString
 from services.frontend.admin.usage.buckets import Range, read_token
+from services.frontend.http.query import QueryString
 from services.frontend.requests.refusals import unsupported
 
 COMMON = ("start_time", "end_time", "bucket_width", "group_by", "limit", "page")

@@ -5,7 +5,6 @@ from time import time
 from baton.usage.report.question import Labels, Question, Sums
 from services.frontend.admin.call import AdminCall, missing
 from services.frontend.admin.objects import Object, RawBody
-from services.frontend.admin.query import QueryString
 from services.frontend.admin.usage.asked import (
     WIDTHS,
     Asked,
@@ -16,6 +15,7 @@ from services.frontend.admin.usage.asked import (
 )
 from services.frontend.admin.usage.page import empty_page, page
 from services.frontend.admin.usage.reader import encoded
+from services.frontend.http.query import QueryString
 
 COMPLETIONS = "completions"
 OTHERS = frozenset(

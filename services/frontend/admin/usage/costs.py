@@ -8,10 +8,10 @@ from baton.request.prices import dollars
 from baton.usage.report.question import Labels, Sums
 from services.frontend.admin.call import AdminCall
 from services.frontend.admin.objects import Object, RawBody
-from services.frontend.admin.query import QueryString
 from services.frontend.admin.usage.asked import COST_WIDTHS, Groups, known, read
 from services.frontend.admin.usage.page import page
 from services.frontend.admin.usage.reader import encoded
+from services.frontend.http.query import QueryString
 
 _GROUPS: Groups = {
     "project_id": ("project",),

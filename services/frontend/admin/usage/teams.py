@@ -16,9 +16,9 @@ from baton.usage.report.table import Freshness, yielding
 from baton.usage.report.totals import PRICE_COLUMNS, Totals, shown, total_of, totals_by
 from services.frontend.admin.call import AdminCall, missing
 from services.frontend.admin.objects import Object, RawBody
-from services.frontend.admin.query import QueryString
 from services.frontend.admin.usage.asked import check_texts, seen_projects
 from services.frontend.admin.usage.reader import MAX_GROUPS, UsageReader, encoded
+from services.frontend.http.query import QueryString
 
 DAY_SECONDS = 86_400
 MAX_DAYS = 366

@@ -4,7 +4,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
+from baton.conversations.ids import RESPONSE, nth, text_of
 from baton.errors import BatonError
 from baton.request.stream_events import (
     ChoiceFinished,
@@ -42,14 +44,17 @@ _REASONS = {
 class ResponseName:
     """What a response is called."""
 
-    suffix: str
-    """Of its id, and of those of its items."""
+    block: UUID
+    """Its id; input items have the ids after it, and then output items."""
     created: int
     """Seconds since the Unix epoch."""
+    inputs: int = 0
+    """Number of its input items."""
+    stored: bool = False
 
     @property
     def id(self) -> str:
-        return f"resp_{self.suffix}"
+        return text_of(RESPONSE, self.block)
 
 
 class ResponseEncoder:
@@ -63,10 +68,12 @@ class ResponseEncoder:
         self, name: ResponseName, asked: ResponseRequest, resolved: ResolvedRequest
     ) -> None:
         self._streams = bool(asked.body.stream)
-        self._name = name
+        self.name = name
         self._asked = asked
         self._resolved = resolved
-        self._items = OutputItems(name.suffix, asked.tools.names, asked.tools.custom, asked.seal)
+        self._items = OutputItems(
+            nth(name.block, name.inputs + 1), asked.tools.names, asked.tools.custom, asked.seal
+        )
         self._status = IN_PROGRESS
         self._completed: int | None = None
         self._usage: Usage | None = None
@@ -100,6 +107,20 @@ class ResponseEncoder:
         self._status, self._error = _FAILED, error
         return self._encode([*events, ("response.failed", {"response": self.body()})])
 
+    def cut_off(self) -> bool:
+        """End a response whose client left: it is incomplete. Return whether it had begun, and not
+        ended yet."""
+        if not self._number or self._status != IN_PROGRESS:
+            return False
+        self._items.end(INCOMPLETE)
+        self._status = INCOMPLETE
+        return True
+
+    @property
+    def input(self) -> str | list[Any] | None:
+        """The input of its request."""
+        return self._asked.body.input
+
     def body(self) -> dict[str, Any]:
         """Return the response as it is so far."""
         body, sampling, tools = self._asked.body, self._resolved.sampling, self._asked.tools
@@ -111,9 +132,9 @@ class ResponseEncoder:
         if self._resolved.requested:
             told["requested_model"] = self._resolved.requested
         return {
-            "id": self._name.id,
+            "id": self.name.id,
             "object": "response",
-            "created_at": self._name.created,
+            "created_at": self.name.created,
             "status": self._status,
             "background": False,
             "completed_at": self._completed,
@@ -125,9 +146,9 @@ class ResponseEncoder:
             "model": self._resolved.named,
             "output": self._items.body(),
             "parallel_tool_calls": body.parallel_tool_calls is not False,
-            "previous_response_id": None,
+            "previous_response_id": body.previous_response_id or None,
             "reasoning": {"effort": None if reasoning is None else reasoning.effort},
-            "store": False,
+            "store": self.name.stored,
             "temperature": sampling.temperature,
             "text": {"format": (text.format if text is not None else None) or {"type": "text"}},
             "tool_choice": body.tool_choice or "auto",

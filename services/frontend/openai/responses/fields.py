@@ -6,7 +6,7 @@ from services.frontend.openai.request.fields import OTHER_SHAPE
 
 _BODY = Body.RESPONSES
 _SERVED, _IGNORED, _REFUSED = Treatment.SERVED, Treatment.IGNORED, Treatment.REFUSED
-_STATELESS = "nothing is stored"
+_STATELESS = "not supported yet"
 
 RESPONSE_FIELDS = (
     Field("model", _BODY, _SERVED, "a model or an adapter"),
@@ -59,6 +59,20 @@ RESPONSE_FIELDS = (
         "`none`, otherwise true. Reasoning is returned as it is, not as a summary",
     ),
     Field("metadata", _BODY, _SERVED, "returned with the response"),
+    Field(
+        "store",
+        _BODY,
+        _SERVED,
+        "whether the response is [stored](conversations.md); unset: true where "
+        "`conversations.enabled` is on. Without it, true is refused",
+    ),
+    Field(
+        "previous_response_id",
+        _BODY,
+        _SERVED,
+        "a stored response that this one continues; its instructions are not carried over. Refused "
+        "without `conversations.enabled`",
+    ),
     Field("chat_template_kwargs", _BODY, _SERVED, "variables of the chat template; not OpenAI's"),
     Field(
         "ttft_target_seconds",
@@ -94,9 +108,7 @@ RESPONSE_FIELDS = (
     Field("access_programs", _BODY, _IGNORED, "there are none"),
     Field("image", _BODY, _IGNORED, "how a model sees a picture is fixed"),
     # Fields that would change the output, or promise something that Baton does not do.
-    Field("store", _BODY, _REFUSED, f"{_STATELESS}; send false, or omit it", (False,)),
     Field("background", _BODY, _REFUSED, f"{_STATELESS}; use stream", (False,)),
-    Field("previous_response_id", _BODY, _REFUSED, f"{_STATELESS}; send all items as input", ("",)),
     Field("conversation", _BODY, _REFUSED, f"{_STATELESS}; send all items as input"),
     Field("prompt", _BODY, _REFUSED, f"{_STATELESS}; send its text as instructions"),
     Field("truncation", _BODY, _REFUSED, "shorten the input", ("disabled",)),

@@ -1,6 +1,6 @@
 """The items of a response's input, as messages of a conversation."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from baton.errors import BatonError, Reason, invalid_field
@@ -30,8 +30,9 @@ def messages_of(
     instructions: str | None,
     max_messages: int,
     seal: ReasoningSeal | None = None,
+    before: Sequence[Mapping[str, Any]] = (),
 ) -> list[ChatMessage]:
-    """Return the messages that instructions and an input are.
+    """Return the messages that instructions, stored items before an input, and the input are.
 
     What the assistant thought, said and called in a row is one message, as chat templates have it.
 
@@ -40,6 +41,7 @@ def messages_of(
         instructions: the body's.
         max_messages: the most items.
         seal: of the tenant's reasoning; None: no item is sealed.
+        before: stored items, which the input continues.
 
     Raises:
         BatonError: the input is empty or has more items than `max_messages`, or one of them is
@@ -48,12 +50,12 @@ def messages_of(
     reader = _Turns(seal)
     if instructions:
         reader.messages.append(ChatMessage("system", instructions))
-    if not given:
+    if not given and not before:
         raise invalid_field("input", "must be a text, or a list of at least one item")
-    if isinstance(given, str):
-        reader.messages.append(ChatMessage("user", given))
-        return reader.messages
-    check_count("input", len(given) + len(reader.messages), max_messages)
+    given = [{"role": "user", "content": given}] if isinstance(given, str) else given or ()
+    check_count("input", len(given) + len(before) + len(reader.messages), max_messages)
+    for at, item in enumerate(before):
+        reader.add(item, f"history[{at}]")
     for at, item in enumerate(given):
         reader.add(item, f"input[{at}]")
     reader.end_turn()

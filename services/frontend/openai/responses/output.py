@@ -6,7 +6,9 @@ One list makes the events of a stream and the whole response: ids, order and con
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
+from uuid import UUID
 
+from baton.conversations.ids import nth, text_of
 from baton.request.stream_events import (
     CallArguments,
     CallBegun,
@@ -230,7 +232,7 @@ class OutputItems:
     """The items of one output, in order.
 
     Args:
-        suffix: of the items' ids, which are unique among responses.
+        first: the id of the first item; those of the others follow it.
         names: namespace and name of tools in namespaces, by their names for the model.
         custom: names of custom tools for the model.
         seal: with which reasoning is returned sealed; None: it is not.
@@ -238,12 +240,12 @@ class OutputItems:
 
     def __init__(
         self,
-        suffix: str,
+        first: UUID,
         names: Mapping[str, tuple[str, str]],
         custom: Set[str] = frozenset(),
         seal: ReasoningSeal | None = None,
     ) -> None:
-        self._suffix = suffix
+        self._first = first
         self._names = names
         self._custom = custom
         self._seal = seal
@@ -313,7 +315,7 @@ class OutputItems:
 
     def _next(self, prefix: str) -> tuple[int, str]:
         at = len(self._items)
-        return at, f"{prefix}_{self._suffix}_{at}"
+        return at, text_of(prefix, nth(self._first, at))
 
     def _begin(self, item: OutputItem) -> list[ItemEvent]:
         self._items.append(item)

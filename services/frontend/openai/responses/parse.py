@@ -3,6 +3,7 @@
 The passes are those of chat completions (`request.parse`), with other shapes of items and tools.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +76,7 @@ def response_request(
     called: RequestNames,
     max_messages: int,
     seal: ReasoningSeal | None = None,
+    before: Sequence[Mapping[str, Any]] = (),
 ) -> ResponseRequest:
     """Return the request of a response, unchecked.
 
@@ -83,6 +85,7 @@ def response_request(
         called: the names of the request.
         max_messages: the most items.
         seal: of the tenant's reasoning; None: nothing is sealed.
+        before: items that it continues.
 
     Raises:
         BatonError: as of the passes.
@@ -97,7 +100,7 @@ def response_request(
         reasoning_effort=None if body.reasoning is None else body.reasoning.effort,
         tools=() if tools.use is None else [tool.definition for tool in tools.use.tools],
     )
-    messages = messages_of(body.input, body.instructions, max_messages, seal)
+    messages = messages_of(body.input, body.instructions, max_messages, seal, before)
     logprobs = body.top_logprobs
     if logprobs is None and LOGPROBS in (body.include or ()):
         logprobs = 0

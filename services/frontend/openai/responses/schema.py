@@ -35,6 +35,8 @@ class ResponseBody(SharedParameters, kw_only=True):
     text: TextConfig | None = None
     reasoning: ReasoningConfig | None = None
     metadata: dict[str, str] | None = None
+    store: bool | None = None
+    previous_response_id: str | None = None
     # Not OpenAI's; as chat completions have it.
     chat_template_kwargs: dict[str, Any] | None = None
     # Baton's; 0 is as if it were not there.

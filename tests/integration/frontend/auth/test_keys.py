@@ -21,6 +21,7 @@ from baton.v1 import common_pb2, inference_pb2
 from services.frontend.admin.routes import OrganizationRoutes
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.handler import ResponsesHandlers
+from services.frontend.openai.responses.stored import StoredResponses
 from services.frontend.routes import route_table
 from tests.integration.frontend.auth.conftest import Keys, bearer
 from tests.support.clock import DEADLINE_SECONDS, within
@@ -208,6 +209,7 @@ async def test_nothing_but_health_is_answered_without_a_key(keys: Keys) -> None:
     table = route_table(
         Handlers.__new__(Handlers),
         ResponsesHandlers.__new__(ResponsesHandlers),
+        StoredResponses(None),
         OrganizationRoutes.__new__(OrganizationRoutes),
         metrics=True,
     )

@@ -10,11 +10,11 @@ from baton.errors import BatonError, Reason
 from baton.tenancy.directory.principal import Principal
 from baton.tenancy.records.tenants import Scope
 from baton.usage.report.question import Labels, Sums, UsageGroup
-from services.frontend.admin.query import QueryString
 from services.frontend.admin.usage import completions, page
 from services.frontend.admin.usage.asked import COST_WIDTHS, WIDTHS, Asked, read
 from services.frontend.admin.usage.completions import _GROUPS as GROUPS
 from services.frontend.admin.usage.teams import read_days
+from services.frontend.http.query import QueryString
 from tests.support.pairwise import pairwise
 from tests.support.tenancy import PROJECT, key, project, tenant
 

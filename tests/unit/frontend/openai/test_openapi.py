@@ -12,6 +12,7 @@ from services.frontend.openai.openapi import document
 from services.frontend.openai.request.field import Body
 from services.frontend.openai.request.fields import FIELDS
 from services.frontend.openai.responses.handler import ResponsesHandlers
+from services.frontend.openai.responses.stored import StoredResponses
 from services.frontend.routes import route_table
 
 
@@ -19,6 +20,7 @@ def made() -> dict[str, Any]:
     routes = route_table(
         Handlers.__new__(Handlers),
         ResponsesHandlers.__new__(ResponsesHandlers),
+        StoredResponses(None),
         OrganizationRoutes.__new__(OrganizationRoutes),
         metrics=True,
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from baton.conversations.ids import draw_block
 from baton.errors import BatonError, Reason
 from baton.request.stream_events import (
     CallArguments,
@@ -32,6 +33,7 @@ from services.frontend.text.chat_template import ChatTemplate
 from services.frontend.text.tokenizer import Tokenizer
 from tests.unit.frontend.conftest import byte_level
 
+BLOCK = draw_block(0)
 STREAMS, CLIENT_STREAMS = 500, 25  # the client's types take 20 ms of a stream's
 TEXTS = ("a", "é", "\u2028", '"}\n', "data: [DONE]", "🤖", " ", "\\")
 TOOLS: list[Any] = [
@@ -63,7 +65,7 @@ def encoder(seal: ReasoningSeal | None = None, **fields: Any) -> ResponseEncoder
         sampling=SimpleNamespace(temperature=1.0, top_p=1.0),
         exact_continuation=True,
     )
-    return ResponseEncoder(ResponseName("r", 7), asked, resolved)
+    return ResponseEncoder(ResponseName(BLOCK, 7), asked, resolved)
 
 
 def answer(rng: random.Random, *, logprobs: bool = False) -> list[Event]:

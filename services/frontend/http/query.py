@@ -1,4 +1,4 @@
-"""Query strings of administration requests: their allowed fields and values."""
+"""Query strings: their allowed fields and values."""
 
 import re
 from collections.abc import Collection, Sequence

@@ -1,0 +1,44 @@
+"""Failures of the store, as errors for clients."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from baton.errors import BatonError, Reason
+from baton.postgres.connecting import NoPartitionError, RefusedError, StateError
+from baton.telemetry.logs import get_logger
+
+RETRY_SECONDS = 1.0
+
+log = get_logger(__name__)
+
+
+@contextmanager
+def failures() -> Iterator[None]:
+    """Translate errors of the database.
+
+    Raises:
+        BatonError: UNAVAILABLE: the database is away, slow, or has no place for a row.
+        RefusedError: it rejects values, which is an error of this process.
+    """
+    try:
+        yield
+    except StateError as error:
+        if isinstance(error, RefusedError) and not isinstance(error, NoPartitionError):
+            raise
+        log.warning("state.store.unavailable", error=str(error))
+        raise unavailable() from error
+
+
+def unavailable() -> BatonError:
+    """Return the error of a request that needs the database while it is away."""
+    return BatonError(
+        Reason.UNAVAILABLE,
+        "stored responses are unavailable: the database does not respond; retry later, or send all "
+        "items with `store: false`",
+        retry_after=RETRY_SECONDS,
+    )
+
+
+def missing(what: str, ident: str) -> BatonError:
+    """Return NOT_FOUND: it never existed, is deleted, or is another project's."""
+    return BatonError(Reason.NOT_FOUND, f"{what} {ident[:80]!r} does not exist")

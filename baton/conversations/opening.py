@@ -1,0 +1,69 @@
+"""A process's store, and the upkeep of its months."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from baton.conversations.store import ConversationStore
+from baton.postgres.connecting import StateError
+from baton.postgres.database import Database
+from baton.postgres.revisions import CONVERSATIONS
+from baton.process.background import start_background
+from baton.settings import ConversationSettings, StartupError, StateSettings
+from baton.telemetry.logs import get_logger
+
+UPKEEP_SECONDS = 24 * 3600.0
+RETRY_SECONDS = 60.0
+_WAIT_SECONDS = 3600.0
+
+log = get_logger(__name__)
+
+
+@asynccontextmanager
+async def open_conversations(
+    state: StateSettings, settings: ConversationSettings
+) -> AsyncIterator[ConversationStore | None]:
+    """Open a process's store until the block ends; None if none is enabled.
+
+    Raises:
+        StartupError: asyncpg is not installed, or there is no database.
+    """
+    if not settings.enabled:
+        yield None
+        return
+    if not state.url.get_secret_value():
+        raise StartupError(
+            "conversations.enabled needs a database: set state.url (BATON_STATE_URL), and create "
+            "its schema with `baton db upgrade`."
+        )
+    own = state.model_copy(
+        update={
+            "connections": settings.connections,
+            "statement_seconds": settings.statement_seconds,
+        }
+    )
+    async with Database(own, "conversations", CONVERSATIONS) as database:
+        store = ConversationStore(database, settings)
+        task = start_background(_keep_months(store, database), "conversations' months")
+        try:
+            yield store
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+async def _keep_months(store: ConversationStore, database: Database) -> None:
+    """Make and drop months at start, and daily."""
+    while True:
+        seconds = UPKEEP_SECONDS
+        try:
+            await database.wait_available(_WAIT_SECONDS)
+            made, dropped = await store.maintain()
+            if made:
+                log.info("state.partitions.created", count=made)
+            if dropped:
+                log.info("state.partitions.dropped", count=dropped)
+        except StateError as error:
+            log.warning("state.partitions.failed", error=str(error))
+            seconds = RETRY_SECONDS
+        await asyncio.sleep(seconds)

@@ -1,0 +1,82 @@
+"""The months of items and responses: made ahead, and dropped when they are old.
+
+Postgres refuses a row without its month, so months are made before they begin. All processes may do
+this: a lock makes each month once.
+"""
+
+from datetime import date
+from typing import TYPE_CHECKING
+
+from baton.conversations.ids import first_of
+
+if TYPE_CHECKING:
+    import asyncpg
+
+TABLES = ("items", "responses")
+MONTHS_AHEAD = 3
+_HASHES = 8
+"""Partitions of a month, by tenant."""
+_LOCK = 0x6261746F6E6D  # `batonm`
+"""Key of pg_advisory_xact_lock."""
+_EXISTING = """
+select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
+where i.inhparent = $1::text::regclass
+"""
+
+
+def month_after(month: date, count: int = 1) -> date:
+    """Return the first day of the month that is `count` after that of a day."""
+    months = month.year * 12 + month.month - 1 + count
+    return date(months // 12, months % 12 + 1, 1)
+
+
+async def maintain(
+    connection: "asyncpg.Connection", today: date, oldest: date | None = None
+) -> tuple[int, int]:
+    """Make the months from last month to MONTHS_AHEAD, and drop old ones.
+
+    Args:
+        connection: without a transaction.
+        today: in UTC.
+        oldest: months that ended before this day are dropped; None: none.
+
+    Returns:
+        The number of partitions of tables that were made, and of those that were dropped.
+    """
+    wanted = [month_after(today, count) for count in range(-1, MONTHS_AHEAD + 1)]
+    if oldest is not None:
+        wanted = [month for month in wanted if month_after(month) > oldest]
+    made = dropped = 0
+    for table in TABLES:
+        async with connection.transaction():
+            await connection.execute(f"select pg_advisory_xact_lock({_LOCK})")
+            existing = {row["relname"] for row in await connection.fetch(_EXISTING, table)}
+            for month in wanted:
+                if _name(table, month) not in existing:
+                    await connection.execute(_create(table, month))
+                    made += 1
+        if oldest is not None:
+            for name in sorted(existing):
+                if name < _name(table, oldest):
+                    # By itself: it waits for those who read the month, and others for it.
+                    await connection.execute(f'drop table if exists "{name}"')
+                    dropped += 1
+    return made, dropped
+
+
+def _name(table: str, month: date) -> str:
+    return f"{table}_{month:%Y%m}"
+
+
+def _create(table: str, month: date) -> str:
+    name = _name(table, month)
+    low, high = first_of(month), first_of(month_after(month))
+    hashes = "".join(
+        f"create table {name}_{part} partition of {name} "
+        f"for values with (modulus {_HASHES}, remainder {part});"
+        for part in range(_HASHES)
+    )
+    return (
+        f"create table {name} partition of {table} for values from ('{low}') to ('{high}') "
+        f"partition by hash (tenant); {hashes}"
+    )

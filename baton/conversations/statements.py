@@ -1,0 +1,103 @@
+"""The statements of the store. Each names the tenant and the bounds of its ids as values."""
+
+_ITEMS = """
+), written as (
+    insert into items (tenant, conversation, id, body)
+    select $1, moved.id, item.id, item.body
+    from moved, unnest($5::uuid[], $6::text[]) as item(id, body)
+), answered as (
+    insert into responses (tenant, project, id, conversation, last_item, inputs, total_items,
+        total_bytes, status, body)
+    select $1, $2, $3, moved.id, $4, $7, moved.total_items, moved.total_bytes, $8, $9 from moved
+)
+select id from moved
+"""
+"""Values: tenant, project, response, last item, items' ids, items' bodies, inputs, status, body,
+bytes of the items."""
+
+CONTINUE_TURN = (
+    """
+with moved as (
+    update conversations set version = version + 1, uses = uses + 1, last_item = $4,
+        total_items = total_items + cardinality($5::uuid[]), total_bytes = total_bytes + $10
+    where tenant = $1 and project = $2 and id = $11 and version = $12
+    returning id, total_items, total_bytes
+"""
+    + _ITEMS
+)
+"""Write a turn of a conversation that has a version. Further values: conversation, version."""
+
+BEGIN_TURN = (
+    """
+with moved as (
+    insert into conversations (tenant, project, id, hidden, uses, last_item, total_items,
+        total_bytes)
+    values ($1, $2, $3, true, 1, $4, cardinality($5::uuid[]), $10)
+    returning id, total_items, total_bytes
+"""
+    + _ITEMS
+)
+"""Write a turn that begins a conversation."""
+
+BRANCH_TURN = (
+    """
+with parent as (
+    update conversations set uses = uses + 1
+    where tenant = $1 and project = $2 and id = $11 returning id
+), moved as (
+    insert into conversations (tenant, project, id, hidden, uses, last_item, total_items,
+        total_bytes, prefix_conversations, prefix_items)
+    select $1, $2, $3, true, 1, $4, $12::bigint + cardinality($5::uuid[]),
+        $13::bigint + $10::bigint, $14::uuid[], $15::uuid[]
+    from parent
+    returning id, total_items, total_bytes
+"""
+    + _ITEMS
+)
+"""Write a turn that branches off a conversation. Further values: that conversation; items and bytes
+before it; the prefix."""
+
+PATH_OF_RESPONSE = """
+select r.conversation, r.last_item, r.total_items, r.total_bytes, c.version, c.hidden,
+    c.last_item as end, c.prefix_conversations, c.prefix_items
+from responses r join conversations c on c.tenant = $1 and c.id = r.conversation
+where r.tenant = $1 and r.project = $2 and r.id = $3
+"""
+
+RESPONSE = """
+select id, conversation, last_item, inputs, status, body from responses
+where tenant = $1 and project = $2 and id = $3
+"""
+
+ITEMS_BETWEEN = """
+select id, body from items
+where tenant = $1 and conversation = $2 and id between $3 and $4 order by id
+"""
+
+ITEMS_OF_PARTS = """
+select item.id, item.body
+from unnest($2::uuid[], $3::uuid[]) with ordinality as part(conversation, last_item, number)
+cross join lateral (
+    select id, body from items
+    where tenant = $1 and conversation = part.conversation
+        and id between part.conversation and part.last_item and id between $4 and $5
+) as item
+order by part.number, item.id
+"""
+"""Values: tenant, conversations, their last items, the bounds of all of them."""
+
+DELETE_RESPONSE = """
+delete from responses where tenant = $1 and project = $2 and id = $3 returning conversation
+"""
+
+RELEASE = """
+update conversations set uses = uses - 1 where tenant = $1 and id = $2
+returning uses, hidden, last_item, prefix_conversations
+"""
+"""Count a use of a conversation less."""
+
+DELETE_ITEMS = """
+delete from items where tenant = $1 and conversation = $2 and id between $3 and $4
+"""
+
+DELETE_CONVERSATION = "delete from conversations where tenant = $1 and id = $2"

@@ -1,0 +1,198 @@
+"""The store of conversations and responses, over a pool of connections of its own."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from baton.conversations import statements
+from baton.conversations.failures import failures, missing
+from baton.conversations.ids import RESPONSE, nth, parse_id
+from baton.conversations.partitions import maintain
+from baton.conversations.records import (
+    PathPart,
+    StateScope,
+    StoredItem,
+    StoredPath,
+    StoredResponse,
+    Turn,
+)
+from baton.errors import BatonError, Reason
+from baton.postgres.connecting import NoPartitionError
+from baton.postgres.database import Database
+from baton.settings import ConversationSettings
+
+MAINTENANCE_SECONDS = 60.0
+"""Time to make and drop months, including waiting for another process that does."""
+
+
+class ConversationStore:
+    """Reads and writes stored responses. One per frontend, on the event loop.
+
+    Each method is one statement, except deletions. Errors, besides those that a method names:
+    BatonError UNAVAILABLE, if the database is away or slow.
+
+    Args:
+        database: of this store alone.
+        settings: limits and retention.
+    """
+
+    def __init__(self, database: Database, settings: ConversationSettings) -> None:
+        self._database = database
+        self.settings = settings
+
+    async def path(self, scope: StateScope, response: str) -> StoredPath:
+        """Return the path of a response, by its id as clients have it.
+
+        Raises:
+            BatonError: NOT_FOUND.
+        """
+        ident = parse_id(RESPONSE, response)
+        rows = () if ident is None else await self._fetch(statements.PATH_OF_RESPONSE, scope, ident)
+        if not rows:
+            raise missing("response", response)
+        (row,) = rows
+        prefix = zip(row["prefix_conversations"], row["prefix_items"], strict=True)
+        return StoredPath(
+            row["conversation"],
+            row["version"],
+            row["last_item"],
+            row["hidden"] and row["last_item"] == row["end"],
+            row["total_items"],
+            row["total_bytes"],
+            tuple(PathPart(*part) for part in prefix),
+            row["hidden"],
+        )
+
+    async def items(self, scope: StateScope, path: StoredPath) -> list[StoredItem]:
+        """Return all items of a path, in order."""
+        conversations, last = zip(*path.parts, strict=True)
+        first = min(conversations)
+        if len(conversations) == 1:
+            return await self.items_between(scope, path.conversation, first, path.last_item)
+        values = scope.tenant, conversations, last, first, max(last)
+        with failures():
+            rows = await self._database.fetch(statements.ITEMS_OF_PARTS, *values)
+        return [StoredItem(row["id"], row["body"]) for row in rows]
+
+    async def items_between(
+        self, scope: StateScope, conversation: UUID, first: UUID, last: UUID
+    ) -> list[StoredItem]:
+        """Return the items of a conversation between two ids, inclusive, in order."""
+        with failures():
+            rows = await self._database.fetch(
+                statements.ITEMS_BETWEEN, scope.tenant, conversation, first, last
+            )
+        return [StoredItem(row["id"], row["body"]) for row in rows]
+
+    async def response(self, scope: StateScope, response: str) -> StoredResponse:
+        """Return a response, by its id as clients have it.
+
+        Raises:
+            BatonError: NOT_FOUND.
+        """
+        ident = parse_id(RESPONSE, response)
+        rows = () if ident is None else await self._fetch(statements.RESPONSE, scope, ident)
+        if not rows:
+            raise missing("response", response)
+        return StoredResponse(*rows[0])
+
+    async def input_items(self, scope: StateScope, response: StoredResponse) -> list[StoredItem]:
+        """Return the input items of a response, in order."""
+        first, last = nth(response.id, 1), nth(response.id, response.inputs)
+        return await self.items_between(scope, response.conversation, first, last)
+
+    async def output_items(self, scope: StateScope, response: StoredResponse) -> list[StoredItem]:
+        """Return the output items of a response, in order."""
+        first = nth(response.id, response.inputs + 1)
+        return await self.items_between(scope, response.conversation, first, response.last_item)
+
+    async def write(self, scope: StateScope, turn: Turn) -> None:
+        """Store a response with its items, whole or not at all.
+
+        A turn that follows a place from which a conversation has moved on begins another one.
+
+        Raises:
+            BatonError: ABORTED: what it follows was deleted.
+        """
+        follows = turn.follows
+        if follows is None:
+            await self._write(statements.BEGIN_TURN, scope, turn)
+            return
+        if follows.extends and await self._write(
+            statements.CONTINUE_TURN, scope, turn, follows.conversation, follows.version
+        ):
+            return
+        conversations, last = zip(*follows.parts, strict=True)
+        if not await self._write(
+            statements.BRANCH_TURN,
+            scope,
+            turn,
+            follows.conversation,
+            follows.total_items,
+            follows.total_bytes,
+            conversations,
+            last,
+        ):
+            raise BatonError(Reason.ABORTED, "what this response continues was deleted meanwhile")
+
+    async def delete_response(self, scope: StateScope, response: str) -> None:
+        """Delete a response. Its items are deleted with the last response whose path has them.
+
+        Raises:
+            BatonError: NOT_FOUND.
+        """
+        ident = parse_id(RESPONSE, response)
+        if ident is None:
+            raise missing("response", response)
+        with failures():
+            async with self._database.connection() as connection, connection.transaction():
+                conversation = await connection.fetchval(statements.DELETE_RESPONSE, *scope, ident)
+                if conversation is None:
+                    raise missing("response", response)
+                while conversation is not None:
+                    conversation = await _release(connection, scope.tenant, conversation)
+
+    async def maintain(self, now: datetime | None = None) -> tuple[int, int]:
+        """Make the next months, and drop those beyond the retention; see `partitions.maintain`."""
+        now = now or datetime.now(UTC)
+        days = self.settings.retention_days
+        oldest = (now - timedelta(days=days)).date() if days else None
+        async with self._database.connection(MAINTENANCE_SECONDS) as connection:
+            return await maintain(connection, now.date(), oldest)
+
+    async def _fetch(self, statement: str, scope: StateScope, *values: Any) -> Sequence[Any]:
+        with failures():
+            return await self._database.fetch(statement, *scope, *values)
+
+    async def _write(self, statement: str, scope: StateScope, turn: Turn, *more: object) -> bool:
+        """Run the statement of a turn; return whether it wrote."""
+        values = (
+            turn.id,
+            turn.last_item,
+            [nth(turn.id, at) for at in range(1, len(turn.items) + 1)],
+            turn.items,
+            turn.inputs,
+            turn.status,
+            turn.body,
+            sum(len(item.encode()) for item in turn.items),
+        )
+        with failures():
+            try:
+                rows = await self._database.fetch(statement, *scope, *values, *more)
+            except NoPartitionError:
+                await self.maintain()
+                rows = await self._database.fetch(statement, *scope, *values, *more)
+        return bool(rows)
+
+
+async def _release(connection: Any, tenant: str, conversation: UUID) -> UUID | None:
+    """Count a use of a conversation less; return the one before it, if that was its last one."""
+    row = await connection.fetchrow(statements.RELEASE, tenant, conversation)
+    if row is None or row["uses"] > 0 or not row["hidden"]:
+        return None
+    bounds = conversation, row["last_item"]
+    await connection.execute(statements.DELETE_ITEMS, tenant, conversation, *bounds)
+    await connection.execute(statements.DELETE_CONVERSATION, tenant, conversation)
+    before: list[UUID] = row["prefix_conversations"]
+    return before[-1] if before else None

@@ -1,0 +1,35 @@
+"""The group of stored responses and conversations."""
+
+from pydantic import Field
+
+from baton.settings.groups.base import SettingsGroup
+
+_MIB = 1024 * 1024
+
+
+class ConversationSettings(SettingsGroup):
+    """Stored responses and conversations, in the database of `state.url`. Requests that store
+    nothing do not use it."""
+
+    enabled: bool = Field(
+        False,
+        description="store responses in the database, unless a request says `store: false`",
+    )
+    connections: int = Field(
+        8, ge=1, le=1000, description="maximum connections per frontend, beside state.connections"
+    )
+    statement_seconds: float = Field(
+        0.5, gt=0, le=60, description="time for a statement, including the wait for a connection"
+    )
+    retention_days: int = Field(
+        90,
+        ge=0,
+        le=36_500,
+        description="months of items and responses are deleted once they are this old; 0: never",
+    )
+    max_items: int = Field(
+        4096, ge=1, le=1_000_000, description="maximum items of a conversation, with a new turn's"
+    )
+    max_conversation_bytes: int = Field(
+        16 * _MIB, ge=1024, description="maximum bytes of a conversation's items"
+    )

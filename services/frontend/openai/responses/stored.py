@@ -1,0 +1,92 @@
+"""Handlers of stored responses: retrieve, delete, and list input items."""
+
+from typing import Any
+
+import msgspec
+
+from baton.conversations.ids import parse_item_id
+from baton.conversations.store import ConversationStore
+from baton.errors import BatonError, Reason, invalid_field
+from services.frontend.http.asgi import Receive, Scope, Send
+from services.frontend.http.query import QueryString
+from services.frontend.http.responses import send_json
+from services.frontend.http.routes import Route
+from services.frontend.openai.responses.storing import scope_of
+from services.frontend.requests import record
+
+_IGNORED = "include", "include_obfuscation", "stream"
+
+
+class StoredResponses:
+    """Serve responses that were stored. One object per frontend.
+
+    Args:
+        store: None: nothing is stored.
+    """
+
+    def __init__(self, store: ConversationStore | None) -> None:
+        self._store = store
+
+    async def retrieve(self, scope: Scope, _: Receive, send: Send) -> None:
+        """Return a stored response."""
+        store, who = self._asked(), scope_of(record.current().principal)
+        query = QueryString(scope["query_string"], _IGNORED)
+        if query.one_of("stream", ("false", "true")) == "true":
+            raise invalid_field("stream", "only responses in the background can be streamed again")
+        (ident,) = scope["path_params"]
+        response = await store.response(who, ident)
+        body = msgspec.json.decode(response.body)
+        output = await store.output_items(who, response)
+        body["output"] = [msgspec.Raw(item.body.encode()) for item in output]
+        await send_json(send, body)
+
+    async def delete(self, scope: Scope, _: Receive, send: Send) -> None:
+        """Delete a stored response; its items stay while a later response continues it."""
+        (ident,) = scope["path_params"]
+        await self._asked().delete_response(scope_of(record.current().principal), ident)
+        await send_json(send, {"id": ident, "object": "response", "deleted": True})
+
+    async def input_items(self, scope: Scope, _: Receive, send: Send) -> None:
+        """List the input items of a stored response."""
+        store, who = self._asked(), scope_of(record.current().principal)
+        query = QueryString(scope["query_string"], ("after", "limit", "order", "include"))
+        order, limit = query.one_of("order", ("desc", "asc")), query.limit()
+        after = query.text("after")
+        (ident,) = scope["path_params"]
+        items = await store.input_items(who, await store.response(who, ident))
+        if order == "desc":
+            items.reverse()
+        if after:
+            last = parse_item_id(after)
+            places = [at for at, item in enumerate(items) if item.id == last]
+            if not places:
+                raise invalid_field("after", f"{after[:64]!r} is not an input item of the response")
+            items = items[places[0] + 1 :]
+        page = items[:limit]
+        ids = [msgspec.json.decode(item.body)["id"] for item in (*page[:1], *page[-1:])]
+        listed: dict[str, Any] = {
+            "object": "list",
+            "data": [msgspec.Raw(item.body.encode()) for item in page],
+            "first_id": ids[0] if ids else None,
+            "last_id": ids[-1] if ids else None,
+            "has_more": len(items) > len(page),
+        }
+        await send_json(send, listed)
+
+    def routes(self) -> list[Route]:
+        """Return the routes of these handlers."""
+        one = "/v1/responses/{response_id}"
+        return [
+            Route("GET", one, "stored_responses", self.retrieve),
+            Route("DELETE", one, "stored_responses", self.delete),
+            Route("GET", f"{one}/input_items", "stored_responses", self.input_items),
+        ]
+
+    def _asked(self) -> ConversationStore:
+        if self._store is None:
+            raise BatonError(
+                Reason.UNIMPLEMENTED,
+                "this cluster stores no responses: set conversations.enabled "
+                "(BATON_CONVERSATIONS_ENABLED) and state.url of the frontends",
+            )
+        return self._store

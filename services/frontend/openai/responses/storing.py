@@ -1,0 +1,151 @@
+"""What a response continues, read before it, and what is stored of it, written before its end."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from baton.conversations.ids import draw_block, item_text, nth
+from baton.conversations.records import StateScope, StoredPath, Turn
+from baton.conversations.store import ConversationStore
+from baton.errors import invalid_field
+from baton.tenancy.directory.principal import Principal
+from services.frontend.openai.responses.encoder import ResponseEncoder, ResponseName
+from services.frontend.openai.responses.output import INCOMPLETE
+from services.frontend.openai.responses.schema import ResponseBody
+from services.frontend.requests.refusals import unsupported
+
+_encode, _decode = msgspec.json.encode, msgspec.json.decode
+_CALLS = "function_call", "custom_tool_call"
+_NO_STORE = "this cluster stores nothing (conversations.enabled is off)"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnContext:
+    """What a response continues, and whether it is stored."""
+
+    scope: StateScope
+    stored: bool
+    path: StoredPath | None = None
+    """None: it continues nothing."""
+    items: Sequence[Mapping[str, Any]] = ()
+    """All items before its input."""
+
+
+def scope_of(who: Principal) -> StateScope:
+    """Return whose rows a caller reads and writes."""
+    return StateScope(who.tenant.id, who.project.id)
+
+
+async def read_context(
+    store: ConversationStore | None, body: ResponseBody, who: Principal
+) -> TurnContext:
+    """Return what a body continues. Two reads by key if it names a response, otherwise none.
+
+    Raises:
+        BatonError: UNSUPPORTED_PARAMETER: it needs a store, and there is none; NOT_FOUND;
+            INVALID_FIELD: the conversation has too many items; UNAVAILABLE.
+    """
+    scope, previous = scope_of(who), body.previous_response_id
+    if store is None:
+        if body.store:
+            raise unsupported("store", why=f"{_NO_STORE}; send false, or omit it")
+        if previous:
+            raise unsupported("previous_response_id", why=f"{_NO_STORE}; send all items as input")
+        return TurnContext(scope, stored=False)
+    stored = body.store is not False
+    if not previous:
+        return TurnContext(scope, stored)
+    path = await store.path(scope, previous)
+    settings, new = store.settings, _count(body.input)
+    if path.total_items + new > settings.max_items:
+        raise invalid_field(
+            "previous_response_id",
+            f"{path.total_items} items before it and {new} of input exceed the limit of "
+            f"{settings.max_items} (conversations.max_items); begin a new conversation",
+        )
+    if path.total_bytes > settings.max_conversation_bytes:
+        raise invalid_field(
+            "previous_response_id",
+            f"{path.total_bytes} bytes of items before it exceed the limit of "
+            f"{settings.max_conversation_bytes} (conversations.max_conversation_bytes); begin a "
+            "new conversation",
+        )
+    items = [_decode(item.body) for item in await store.items(scope, path)]
+    return TurnContext(scope, stored, path, [item for item in items if not _is_cut_call(item)])
+
+
+def name_response(context: TurnContext, body: ResponseBody) -> ResponseName:
+    """Return the ids of a new response and its items, which are above all that it continues."""
+    now = time.time()
+    last = None if context.path is None else context.path.last_item
+    block = draw_block(int(now * 1000), last)
+    return ResponseName(block, int(now), _count(body.input), stored=context.stored)
+
+
+def input_items(given: str | Sequence[Any] | None) -> list[dict[str, Any]]:
+    """Return an input as items in the form in which they are listed, without ids of their own."""
+    if not given:
+        return []
+    if isinstance(given, str):
+        given = [{"role": "user", "content": given}]
+    return [_listed(item) for item in given]
+
+
+def turn_of(context: TurnContext, encoder: ResponseEncoder) -> Turn:
+    """Return a response that ended, with its items, as it is stored."""
+    name, body = encoder.name, encoder.body()
+    items: list[dict[str, Any]] = []
+    for at, item in enumerate(input_items(encoder.input), 1):
+        items.append(item | {"id": item_text(item, nth(name.block, at))})
+    items += body.pop("output")
+    return Turn(
+        name.block,
+        [_encode(item).decode() for item in items],
+        name.inputs,
+        body["status"],
+        _encode(body).decode(),
+        context.path,
+    )
+
+
+async def keep(
+    store: ConversationStore | None, context: TurnContext, encoder: ResponseEncoder
+) -> None:
+    """Store a response, if it is to be stored.
+
+    Raises:
+        BatonError: UNAVAILABLE; ABORTED: what it continues was deleted.
+    """
+    if store is not None and context.stored:
+        await store.write(context.scope, turn_of(context, encoder))
+
+
+def _count(given: str | Sequence[Any] | None) -> int:
+    """Return how many items an input has."""
+    return 0 if not given else 1 if isinstance(given, str) else len(given)
+
+
+def _listed(given: Any) -> dict[str, Any]:
+    if not isinstance(given, dict):  # refused where the messages are read
+        return {}
+    kind = given.get("type", "message")
+    item: dict[str, Any] = {"type": kind}
+    item |= {name: value for name, value in given.items() if value is not None}
+    content = item.get("content")
+    if kind == "message" and isinstance(content, str):
+        assistant = item.get("role") == "assistant"
+        part: dict[str, Any] = {"type": "output_text" if assistant else "input_text"}
+        part["text"] = content
+        if assistant:
+            part["annotations"] = []
+        item["content"] = [part]
+    item.setdefault("status", "completed")
+    return item
+
+
+def _is_cut_call(item: Mapping[str, Any]) -> bool:
+    """Return whether an item is a call whose arguments were cut off: no template can render it."""
+    return item.get("type") in _CALLS and item.get("status") == INCOMPLETE
