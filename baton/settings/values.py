@@ -47,11 +47,13 @@ def _comma_list(value: object) -> object:
     return value
 
 
-def _directories(value: tuple[str, ...]) -> tuple[str, ...]:
+def _locations(value: tuple[str, ...]) -> tuple[str, ...]:
     for one in value:
-        path = PurePosixPath(one)
-        if not path.is_absolute() or ".." in path.parts:
-            raise ValueError(f"{one!r} is not an absolute path without `..`")
+        scheme, url, rest = one.partition("://")
+        host = rest.partition("/")[0]
+        path = PurePosixPath(rest if url else one)
+        if ".." in path.parts or not (scheme and host if url else path.is_absolute()):
+            raise ValueError(f"{one!r} is not an absolute path or a URL, without `..`")
     return value
 
 
@@ -269,8 +271,8 @@ Origins = Annotated[tuple[str, ...], BeforeValidator(_comma_list), AfterValidato
 Networks = Annotated[tuple[str, ...], BeforeValidator(_comma_list), AfterValidator(_networks)]
 """IP networks, and `public`, separated by commas."""
 
-Directories = Annotated[tuple[str, ...], BeforeValidator(_comma_list), AfterValidator(_directories)]
-"""Absolute paths of directories, separated by commas, or none."""
+Locations = Annotated[tuple[str, ...], BeforeValidator(_comma_list), AfterValidator(_locations)]
+"""Absolute paths of directories, and beginnings of URLs, separated by commas, or none."""
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_comma_list)]
 """Texts separated by commas, or none."""

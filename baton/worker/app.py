@@ -20,6 +20,7 @@ from baton.kv.client.client import KvStoreClient
 from baton.kv.events.service import SERVICE_NAME as KV_EVENTS
 from baton.kv.events.service import KvEventService
 from baton.kv.verify import ALWAYS
+from baton.models.adapters.cache import AdapterCache
 from baton.process.lifecycle import Process
 from baton.rpc.protocol import PAUSE
 from baton.rpc.server.server import Server
@@ -127,6 +128,7 @@ async def compose(
         process.incarnation,
         settings.kv,
         settings.limits,
+        AdapterCache(settings.engine.adapter_cache, settings.engine.adapter_cache_bytes),
     )
     stack.callback(core.close)
     process.spawn(core.publish(), "publish")
@@ -178,7 +180,7 @@ async def compose(
 
     if engine.info.adapter_limits is not None:
         registered = RegisteredAdapters(
-            model, engine.info.adapter_limits, core.adapters, core.resident
+            model, engine.info.adapter_limits, core.adapters, core.resident, core.downloads
         )
 
         async def adapters_changed() -> None:

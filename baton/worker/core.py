@@ -16,9 +16,11 @@ from baton.kv.client.client import KvStoreClient
 from baton.kv.cuts import cut_rules
 from baton.kv.events.log import EventLog
 from baton.kv.keys import chain_root
+from baton.models.adapters.cache import AdapterCache
 from baton.sampling import is_plainly_greedy
 from baton.settings import KvSettings, WorkerLimits
 from baton.worker import metrics
+from baton.worker.adapters.downloads import AdapterDownloads
 from baton.worker.adapters.known import KnownAdapters
 from baton.worker.adapters.resident import ResidentAdapters
 from baton.worker.adapters.use import AdapterUse
@@ -55,6 +57,7 @@ class WorkerCore:
         epoch: str,
         kv: KvSettings = KvSettings(),
         limits: WorkerLimits = WorkerLimits(),
+        adapter_cache: AdapterCache | None = None,
     ) -> None:
         """Assemble the worker's core.
 
@@ -66,13 +69,16 @@ class WorkerCore:
             epoch: new at every start; tells routers that the prefix cache began empty.
             kv: how KV is published and waited for.
             limits: of streams and sessions.
+            adapter_cache: of downloaded adapters; None: the default one.
         """
         self.limits = limits
         self._kv = kv
         self.engine = engine
         self.adapters = KnownAdapters(engine.info.adapters)
         """Adapters that streams may name."""
-        self.resident = ResidentAdapters(engine, engine_loop)
+        self.downloads = AdapterDownloads(adapter_cache or AdapterCache())
+        """Brings adapters' files here."""
+        self.resident = ResidentAdapters(engine, engine_loop, self.downloads)
         """Adapters in the engine's memory."""
         self.store = store
         self.model = model
@@ -125,6 +131,7 @@ class WorkerCore:
     def close(self) -> None:
         """Stop the threads, before the engine is closed. All streams must already be closed."""
         self._io.shutdown()
+        self.downloads.close()
         self.resident.close()
         self._pictures.close()
 

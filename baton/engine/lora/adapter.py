@@ -30,6 +30,8 @@ class Adapter:
     """Last names of the modules that it changes, sorted: `q_proj`, `v_proj`."""
     bytes: int = 0
     """Length of its safetensors file."""
+    location: str = ""
+    """URL from which the directory was downloaded; empty: it was not."""
 
 
 @dataclass(frozen=True, slots=True)

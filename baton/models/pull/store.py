@@ -136,6 +136,33 @@ class ModelStore:
                     removed.append(one)
         return removed
 
+    def prune_oldest(self, max_bytes: int) -> list[Path]:
+        """Remove revisions of all sources until the cache has so many bytes, those first whose
+        directories were changed longest ago.
+
+        Returns:
+            What was removed. What is in use or cannot be removed stays.
+        """
+        assert self.cache is not None
+        found = []
+        for path in self.cache.glob(f"*/*/{RECORD}"):
+            with suppress(OSError, CheckpointError):  # removed meanwhile, or damaged
+                record = read_record(path.parent)
+                size = sum(file.size for file in record.files) if record is not None else 0
+                found.append((path.parent.stat().st_mtime, path.parent, size))
+        excess = sum(size for _, _, size in found) - max_bytes
+        removed = []
+        for _, one, size in sorted(found):
+            if excess <= 0:
+                break
+            with _removable(one) as removable:
+                if removable:
+                    with suppress(OSError):  # of another user
+                        remove_directory(one)
+                        removed.append(one)
+                        excess -= size
+        return removed
+
 
 def link_candidate(file: RemoteFile, path: Path, candidates: dict[str, list[Path]]) -> bool:
     """Put a file of another revision at a path, as a hard link.

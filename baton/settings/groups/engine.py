@@ -139,6 +139,16 @@ class EngineSettings(SettingsGroup):
         description="registered LoRA adapters (`baton adapters`) that a worker holds in memory at "
         "once; the one used longest ago makes room for another; 0: 20, and with vllm none",
     )
+    adapter_cache: Path | None = Field(
+        None,
+        description="directory for adapters downloaded from URLs, which workers of this machine "
+        "may share; empty: `baton-adapters-UID` in the directory for temporary files",
+    )
+    adapter_cache_bytes: Bytes = Field(
+        4096 * MIB,
+        ge=MIB,
+        description="maximum size of adapter_cache; adapters used longest ago make room",
+    )
     block_tokens: int = Field(
         0,
         ge=0,

@@ -8,7 +8,7 @@ from pydantic import Field
 from baton.host.networks import PUBLIC
 from baton.request.limits import MAX_CHOICES, MAX_PICTURE_PIXELS
 from baton.settings.groups.base import MIB, SettingsGroup
-from baton.settings.values import Bytes, Directories, Networks, Origins, Port
+from baton.settings.values import Bytes, Locations, Networks, Origins, Port
 
 
 class HttpSettings(SettingsGroup):
@@ -332,10 +332,10 @@ class ProviderSettings(SettingsGroup):
 class AdapterSettings(SettingsGroup):
     """Adapters that administrators load over HTTP."""
 
-    allowed_locations: Directories = Field(
+    allowed_locations: Locations = Field(
         (),
-        description="directories below which `lora_path` of `/v1/load_lora_adapter` may be; "
-        "empty: adapters can be added by `baton adapters` only",
+        description="directories and URLs (`s3://bucket/adapters`) below which `lora_path` of "
+        "`/v1/load_lora_adapter` may be; empty: adapters can be added by `baton adapters` only",
     )
 
 

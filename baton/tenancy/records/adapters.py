@@ -13,7 +13,9 @@ MAX_REGISTERED = 1000
 MAX_RANK = 512
 _NAME = re.compile(MODEL_NAME)
 _LOCATION = re.compile(r"[!-~ ]{1,1024}")
-_SCHEME = re.compile(r"[a-z0-9+]+://")
+_SCHEME = re.compile(r"([A-Za-z0-9+.-]*)://(.*)")
+_SCHEMES = ("s3", "https", "http", "hf")
+_HOST_AND_PATH = re.compile(r"[\w.-]+(:\d+)?(/[^?#%@\s]*(@[\w.+/-]+)?)?", re.ASCII)
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 
 
@@ -25,7 +27,7 @@ class AdapterRecord(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     base: str = ""
     """The model that it is an adapter of; empty: it was removed."""
     location: str = ""
-    """A directory in PEFT's layout, at the same path on all workers of the model."""
+    """A directory in PEFT's layout, at the same path on all workers of the model, or a URL."""
     digest: str = ""
     """Of scaling and matrices, 32 hexadecimal digits: what workers load has this digest."""
     rank: int = 0
@@ -63,16 +65,40 @@ def check_location(location: str) -> None:
     Raises:
         ValueError: what it may be.
     """
+    shown = location.encode("unicode_escape").decode()[:64]
     if not _LOCATION.fullmatch(location):
         raise ValueError(
-            f"location: {location.encode('unicode_escape').decode()[:64]!r} is not an absolute "
-            "path of at most 1,024 printable ASCII characters"
+            f"location: {shown!r} is not an absolute path or a URL of at most 1,024 printable "
+            "ASCII characters"
         )
-    if _SCHEME.match(location):
-        raise ValueError(f"location: {location[:64]!r} is a URL: give a directory's absolute path")
+    if match := _SCHEME.match(location):
+        scheme, rest = match.groups()
+        if scheme not in _SCHEMES:
+            raise ValueError(
+                f"location: {shown!r} is of no scheme that is known: "
+                f"{', '.join(f'{one}://' for one in _SCHEMES)}, or a directory's absolute path"
+            )
+        if not _HOST_AND_PATH.fullmatch(rest) or ".." in rest.split("/"):
+            raise ValueError(
+                f"location: {shown!r} is not a URL of a host and a path, without password, query, "
+                "fragment, `%` and `..`"
+            )
+        return
     path = PurePosixPath(location)
     if not path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"location: {location[:64]!r} is not an absolute path without `..`")
+        raise ValueError(f"location: {shown!r} is not an absolute path without `..`")
+
+
+def is_below(location: str, place: str) -> bool:
+    """Return whether a location is a place or below it: a directory, or the beginning of a URL.
+
+    Args:
+        location: as of `check_location`.
+        place: the same.
+    """
+    if "://" in location or "://" in place:
+        return f"{location.rstrip('/')}/".startswith(f"{place.rstrip('/')}/")
+    return PurePosixPath(location).is_relative_to(place)
 
 
 def check_adapter_with_others(record: AdapterRecord, others: Iterable[AdapterRecord]) -> None:

@@ -4,15 +4,18 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from baton.engine.base import Engine
+from baton.engine.lora.adapter import Adapter
 from baton.engine.lora.config import AdapterError
 from baton.errors import BatonError, Reason
 from baton.host.priority import BEHIND_STEPS, add_niceness
 from baton.process.background import start_background
 from baton.telemetry.logs import get_logger
 from baton.worker import metrics
+from baton.worker.adapters.downloads import AdapterDownloads
 from baton.worker.adapters.known import KnownAdapter
 from baton.worker.engine_loop import EngineLoop
 
@@ -43,11 +46,15 @@ class ResidentAdapters:
     Args:
         engine: whose methods run on the loop's thread, except `load_adapter`.
         engine_loop: of the engine.
+        downloads: have adapters' files here.
     """
 
-    def __init__(self, engine: Engine, engine_loop: EngineLoop) -> None:
+    def __init__(
+        self, engine: Engine, engine_loop: EngineLoop, downloads: AdapterDownloads
+    ) -> None:
         self._engine = engine
         self._loop = engine_loop
+        self._downloads = downloads
         limits = engine.info.adapter_limits
         self._size = 0 if limits is None else limits.slots
         self._slots: OrderedDict[str, _Slot] = OrderedDict()
@@ -165,7 +172,7 @@ class ResidentAdapters:
         assert files is not None  # others are not loaded
         began = loop.time()
         try:
-            loaded = await loop.run_in_executor(self._thread, self._engine.load_adapter, files)
+            loaded = await self._read(files)
             await self._loop.call(lambda engine: engine.add_adapter(adapter.key, loaded))
         except BaseException as error:
             del self._slots[adapter.key]
@@ -189,6 +196,14 @@ class ResidentAdapters:
         self._set_count()
         log.info("worker.adapter.loaded", adapter=adapter.name, seconds=round(seconds, 4))
         await self._leave(adapter.key, slot)  # nothing may want it any more
+
+    async def _read(self, adapter: Adapter) -> Any:
+        limits = self._engine.info.adapter_limits
+        assert limits is not None  # none is known
+        loop = asyncio.get_running_loop()
+        with await self._downloads.hold(adapter, limits) as held:
+            files = replace(adapter, directory=held.directory)
+            return await loop.run_in_executor(self._thread, self._engine.load_adapter, files)
 
 
 def _retrieve(ready: asyncio.Future[None]) -> None:

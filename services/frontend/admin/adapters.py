@@ -3,14 +3,13 @@
 import asyncio
 import os.path
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 
 import msgspec
 
 from baton.errors import BatonError, Reason, invalid_field
-from baton.models.adapters import register
+from baton.models.adapters.register import register
 from baton.tenancy.admin.adapters import AdapterAdministration
-from baton.tenancy.records.adapters import check_location
+from baton.tenancy.records.adapters import check_location, is_below
 from baton.tenancy.records.store import invalid_record
 from services.frontend.admin.bodies import read
 from services.frontend.admin.call import AdminCall
@@ -73,7 +72,7 @@ async def unload_adapter(call: AdminCall) -> RawBody:
 
 
 async def _check_allowed(location: str, allowed: Sequence[str]) -> None:
-    """Check that a location is below an allowed directory, also where links lead.
+    """Check that a location is below an allowed one; of directories also where links lead.
 
     Raises:
         BatonError: PERMISSION_DENIED, INVALID_FIELD.
@@ -83,8 +82,11 @@ async def _check_allowed(location: str, allowed: Sequence[str]) -> None:
     except ValueError as error:
         raise _renamed(invalid_record(error)) from None
     if _is_below(location, allowed):
+        if "://" in location:
+            return
         real = await asyncio.to_thread(os.path.realpath, location)
-        if _is_below(real, [await asyncio.to_thread(os.path.realpath, one) for one in allowed]):
+        directories = [one for one in allowed if "://" not in one]
+        if _is_below(real, [await asyncio.to_thread(os.path.realpath, one) for one in directories]):
             return
     why = "it is not below one of adapters.allowed_locations"
     if not allowed:
@@ -96,9 +98,8 @@ async def _check_allowed(location: str, allowed: Sequence[str]) -> None:
     )
 
 
-def _is_below(location: str, directories: Sequence[str]) -> bool:
-    path = PurePosixPath(location)
-    return any(path.is_relative_to(one) for one in directories)
+def _is_below(location: str, places: Sequence[str]) -> bool:
+    return any(is_below(location, one) for one in places)
 
 
 async def _only_base(admin: AdapterAdministration) -> str:

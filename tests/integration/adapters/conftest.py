@@ -12,7 +12,7 @@ from baton.cluster.etcd.client import Etcd
 from baton.engine.local import run_local
 from baton.engine.testing.random_adapter import write_random_adapter
 from baton.internal.v1 import worker_pb2, worker_pb2_grpc
-from baton.models.adapters import register
+from baton.models.adapters.register import register
 from baton.rpc.channels import open_channel
 from baton.tenancy.admin.adapters import AdapterAdministration
 from tests.support.engine.contract import params, request
@@ -40,7 +40,8 @@ class AdapterCluster:
 
     def __init__(self, start_service: Any, etcd: Etcd, cluster: str, model: Path, at: Path) -> None:
         self._start = start_service
-        self.settings = {**TORCH, "engine.model": model}
+        cache = {"engine.adapter_cache": at / "adapter-cache"}
+        self.settings = {**TORCH, **cache, "engine.model": model}
         self.admin = AdapterAdministration(etcd, cluster)
         self.model = model
         self.at = at

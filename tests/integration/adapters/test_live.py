@@ -6,7 +6,7 @@ import pytest
 
 from baton.client import NotFoundError, UnavailableError
 from baton.errors import BatonError, Reason
-from baton.models.adapters import register
+from baton.models.adapters.register import register
 from tests.integration.adapters.conftest import AdapterCluster
 from tests.support.engine.model import prompt_of
 from tests.support.wait import eventually

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from baton.tenancy.admin.adapters import AdapterAdministration
 from baton.tenancy.admin.tenants import Administration
 from baton.tenancy.records.tenants import Tier
 from tests.integration.adapters.conftest import TORCH
+from tests.support.models.server import ModelServer, sums
 from tests.support.wait import eventually
 
 LOAD, UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
@@ -31,6 +32,8 @@ class Rig(NamedTuple):
     records: AdapterAdministration
     model: Path
     allowed: Path
+    web: ModelServer
+    """What is below /web/allowed/ there is allowed, too."""
 
     async def post(self, path: str, code: int, **body: Any) -> str:
         answer = await self.http.post(path, json=body)
@@ -42,12 +45,19 @@ class Rig(NamedTuple):
 
 
 @pytest.fixture
+def web() -> Iterator[ModelServer]:
+    with ModelServer({}) as server:
+        yield server
+
+
+@pytest.fixture
 async def rig(
     start_service: Any,
     etcd_client: Etcd,
     cluster: str,
     random_model: Callable[..., Path],
     tmp_path: Path,
+    web: ModelServer,
 ) -> AsyncIterator[Rig]:
     admin = Administration(etcd_client, cluster)
     await admin.create_tenant("acme", Tier.PRO)
@@ -56,15 +66,17 @@ async def rig(
     _, inference = await admin.create_key(project, ("inference",))
     allowed = tmp_path / "allowed"
     allowed.mkdir()
-    settings = {**TORCH, "engine.model": random_model(), "kv.store_id": "", "kv.connect_seconds": 0}
+    own = {"kv.store_id": "", "kv.connect_seconds": 0, "engine.adapter_cache": tmp_path / "cache"}
+    settings = {**TORCH, "engine.model": random_model(), **own}
     await start_service("combined", settings)
-    more = {"auth.mode": "keys", "adapters.allowed_locations": (str(allowed),)}
+    places = (str(allowed), f"{web.url}/web/allowed")
+    more = {"auth.mode": "keys", "adapters.allowed_locations": places}
     frontend = await start_service("frontend", {**settings, **more})
     headers = {"authorization": f"Bearer {secret}"}
     url = f"http://{frontend.instance.http_address}"
     async with httpx.AsyncClient(base_url=url, headers=headers) as http:
         records = AdapterAdministration(etcd_client, cluster)
-        yield Rig(http, inference, records, random_model(), allowed)
+        yield Rig(http, inference, records, random_model(), allowed, web)
 
 
 async def test_an_adapter_is_loaded_replaced_and_unloaded(rig: Rig) -> None:
@@ -111,9 +123,28 @@ async def test_only_allowed_places_are_read(rig: Rig, tmp_path: Path) -> None:
     for path in (outside, link, tmp_path, "/nowhere", f"{rig.allowed}-more"):
         said = await rig.post(LOAD, 403, lora_name="sql", lora_path=str(path))
         assert "adapters.allowed_locations" in said
+    web = rig.web.url
+    for place in ("s3://bucket/a", f"{web}/web", f"{web}/web/allowed-more", f"{web}0/web/allowed"):
+        said = await rig.post(LOAD, 403, lora_name="sql", lora_path=place)
+        assert "adapters.allowed_locations" in said
+    assert rig.web.asked == []
     said = await rig.post(LOAD, 400, lora_name="sql", lora_path=f"{rig.allowed}/../outside")
     assert said.startswith("lora_path lora_path: ")
     assert await rig.records.adapters() == []
+
+
+async def test_an_adapter_at_a_url_is_loaded(rig: Rig, tmp_path: Path) -> None:
+    made = write_random_adapter(tmp_path / "a", rig.model)
+    place = f"{rig.web.url}/web/allowed/a"
+    said = await rig.post(LOAD, 400, lora_name="sql", lora_path=place)
+    assert said.startswith("lora_path lora_path: ")
+    assert "has no" in said
+    files = {path.name: path.read_bytes() for path in made.iterdir()}
+    rig.web.files = {f"allowed/a/{name}": data for name, data in files.items()}
+    rig.web.extra = {"allowed/a/SHA256SUMS": sums(files)}
+    await rig.post(LOAD, 200, lora_name="sql", lora_path=place)
+    assert (await rig.records.get("sql")).location == place
+    await rig.post(UNLOAD, 200, lora_name="sql")
 
 
 async def test_what_cannot_be_used_is_named(rig: Rig, tmp_path: Path) -> None:

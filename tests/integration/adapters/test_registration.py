@@ -13,7 +13,7 @@ from baton.engine.testing.random_adapter import write_random_adapter
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from baton.errors import BatonError
 from baton.internal.v1 import cluster_pb2
-from baton.models.adapters import register
+from baton.models.adapters.register import register
 from baton.tenancy.admin.adapters import AdapterAdministration
 from baton.tenancy.admin.aliases import AliasAdministration
 from baton.tenancy.records.aliases import AliasTarget
@@ -60,7 +60,11 @@ async def refused(
         ("sql", "base", "relative", "location", "absolute"),
         ("sql", "base", "/a\0b", "location", "printable"),
         ("sql", "base", "/" + "a" * 1024, "location", "1,024"),
-        ("sql", "base", "s3://bucket/a", "location", "is a URL"),
+        ("sql", "base", "gs://bucket/a", "location", "of no scheme that is known: s3://, https"),
+        ("sql", "base", "https://key@host/a", "location", "without password"),
+        ("sql", "base", "https://host/a?key=1", "location", "without password, query"),
+        ("sql", "base", "s3://bucket/a/../b", "location", r"and `\.\.`"),
+        ("sql", "base", "s3:///a", "location", "not a URL of a host"),
         ("sql", "base", "/nowhere", "location", "adapter_config.json cannot be read"),
     ],
 )

@@ -29,7 +29,7 @@ from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
 from baton.internal.v1 import cluster_pb2
-from baton.models.adapters import register
+from baton.models.adapters.register import register
 from baton.tenancy.admin.adapters import AdapterAdministration
 from baton.tenancy.admin.aliases import AliasAdministration
 from baton.tenancy.admin.auto import AutoAdministration

@@ -22,7 +22,7 @@ def adapters_add(
         str,
         typer.Argument(
             help="Directory as PEFT writes it, at the same path here and on all workers of the "
-            "model."
+            "model, or a URL: s3://, https:// or hf://."
         ),
     ],
     base: Annotated[str, typer.Option(help="Model that it is an adapter of.")],

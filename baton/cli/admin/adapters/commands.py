@@ -9,7 +9,7 @@ from baton.cli.admin.target import Target
 from baton.cli.shared.render import size
 from baton.cli.shared.table import TextTable
 from baton.cluster.etcd.client import Etcd
-from baton.models.adapters import register
+from baton.models.adapters.register import register
 from baton.tenancy.admin.adapters import AdapterAdministration
 from baton.tenancy.records.adapters import AdapterRecord
 

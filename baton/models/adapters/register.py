@@ -1,13 +1,17 @@
 """Register adapters: read them, check them against the cards of their model, write their record."""
 
 import asyncio
+import math
+from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from baton.engine.lora.adapter import Adapter, read_adapter
 from baton.engine.lora.config import AdapterError
 from baton.engine.lora.limits import AdapterLimits
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1.cluster_pb2 import ModelCard
+from baton.models.adapters.cache import AdapterCache
 from baton.tenancy.admin.adapters import AdapterAdministration
 from baton.tenancy.records.adapters import AdapterRecord, check_location
 from baton.tenancy.records.store import invalid_record
@@ -22,7 +26,8 @@ async def register(
         admin: writes the record.
         name: the name in requests.
         base: the model that it is an adapter of.
-        location: a directory in PEFT's layout, which this process and the workers can read.
+        location: a directory in PEFT's layout, which this process and the workers can read, or a
+            URL, from which it is downloaded.
         replace: replace the adapter of this name, if there is one.
 
     Raises:
@@ -36,7 +41,7 @@ async def register(
         raise invalid_record(error) from None
     limits = [_limits(card) for card in await admin.cards(base)]
     try:
-        found = [await asyncio.to_thread(read_adapter, name, Path(location), one) for one in limits]
+        found = await asyncio.to_thread(_read, name, location, limits)
     except AdapterError as error:
         raise invalid_field("location", str(error)) from error
     except ImportError as error:
@@ -44,7 +49,16 @@ async def register(
             Reason.FAILED_PRECONDITION,
             f"reading adapters needs {error.name}: install baton-serving[models]",
         ) from error
-    return await admin.add(_record(found[0], base, location), replace=replace)
+    return await admin.add(_record(found, base, location), replace=replace)
+
+
+def _read(name: str, location: str, limits: Sequence[AdapterLimits]) -> Adapter:
+    """Return an adapter that fits all of these limits."""
+    with TemporaryDirectory(prefix="baton-adapter-") as directory:
+        most = min(limits, key=lambda one: one.max_bytes or math.inf)
+        with AdapterCache(Path(directory)).fetch(location, most) as held:
+            first, *_ = [read_adapter(name, held.directory, one) for one in limits]
+            return first
 
 
 def _record(adapter: Adapter, base: str, location: str) -> AdapterRecord:
