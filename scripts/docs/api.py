@@ -62,9 +62,26 @@ they came, with those that follow; or, where responses are [stored](conversation
 
 The events of a stream and the complete response come from one list of items, so ids, order and contents are the same
 in both. A stream ends with `response.completed`, `response.incomplete` or `response.failed`, and without `[DONE]`.
-Tools that cannot run here (`web_search`, `mcp`, `custom` and others) are left out of the prompt; the response names
-them in `baton.left_out`, and its head in `x-baton-left-out`. A `tool_choice` that requires one is a 400. A function in
+Tools that cannot run here (`web_search`, `mcp` and others) are left out of the prompt; the response names
+them in `baton.left_out`, and its head in `x-baton-left-out`. A `tool_choice` that requires one is a 400. A tool in
 a `namespace` has the name `namespace.name` for the model; calls return both parts.
+
+A `custom` tool takes a text, not arguments: the model is shown a function with one argument, `input`, and the client
+gets its text, as `custom_tool_call` in responses and as `custom` in chat completions. With `format` `grammar` the text
+matches the `lark` or `regex` grammar, which is also part of the tool's description. Models that write calls as JSON
+write the input as a string, so a grammar is translated to its escaped form. What cannot be translated is a 400 that
+names it: `%ignore`, `%json`, `&`, `~`, special tokens, `\\p`, nested sets, lookarounds, and rules that refer to
+themselves if several of their terminals have characters that JSON escapes. Workers without grammars and providers'
+models take custom tools without a grammar only.
+
+<a id="context-windows"></a>
+With `truncation` `disabled`, the default, an input that does not fit into the model's context is a 400
+`context_length_exceeded`. With `auto`, the oldest turns are left out, down to three quarters of the context: a turn
+with its calls and their outputs, never `instructions` or messages of the system or developer. If the last turn alone
+does not fit, its oldest calls are left out with their outputs. The cut depends on the history alone, and stays where
+it is until the context is full again, so that the prompt's prefix and its KV are found for many turns. An output
+without `max_output_tokens` has at least an eighth of the context. The response says what it did not see:
+`input_transformations` has the number of items and about how many tokens, and so has the header `x-baton-truncated`.
 
 """
 KEYS = """

@@ -31,6 +31,7 @@ from services.frontend.generation.resolution.model_finder import ModelFinder
 from services.frontend.generation.resolution.prompts import PromptEncoder
 from services.frontend.generation.resolution.resolver import RequestResolver
 from services.frontend.generation.resolution.tokenization import Tokenization
+from services.frontend.generation.resolution.truncation import TurnTruncation
 from services.frontend.generation.turns import LoopTurns
 from services.frontend.metrics import AUTO_CHOICES, FALLBACKS
 from services.frontend.models.model import AutoModel, ResolvedModel, ServedModel
@@ -114,7 +115,7 @@ class Inference:
         """Serves tokenize and detokenize requests."""
         self._resolver = RequestResolver(
             models,
-            prompts,
+            TurnTruncation(prompts, threads),
             Answers(settings.text),
             settings.limits,
             self.policies,

@@ -56,7 +56,9 @@ def given_parameters(
         given["continue_final_message"] = True
     elif not options.add_generation_prompt:
         given["add_generation_prompt"] = False
-    if request.prompt_options != WHOLE_PROMPT:
+    if request.prompt_options.drop_turns:
+        given["truncation"] = True
+    elif request.prompt_options != WHOLE_PROMPT:
         given["truncate_prompt_tokens"] = True
     if request.resume is not None:
         given["resume"] = True

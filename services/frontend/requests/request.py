@@ -18,6 +18,7 @@ from services.frontend.output.formats import AnswerReader
 from services.frontend.pictures.data_url import PictureUrl
 from services.frontend.pictures.placing import NO_PICTURES, PlacedPictures
 from services.frontend.text.chat_template import PLAIN, ChatMessage, TemplateOptions
+from services.frontend.text.turns import WHOLE, TurnCut
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,16 @@ class ChatPrompt:
 Prompt = TextPrompt | TokenPrompt | ChatPrompt
 
 
+class DroppedTurns(NamedTuple):
+    """What a prompt leaves out of its conversation."""
+
+    cut: TurnCut
+    messages: frozenset[int]
+    """Indexes of the messages."""
+    tokens: int
+    """About as many were left out."""
+
+
 class HedgeRequest(NamedTuple):
     """What a second provider gets."""
 
@@ -63,6 +74,8 @@ class EncodedPrompt(NamedTuple):
 
     ids: list[int]
     pictures: PlacedPictures = NO_PICTURES
+    dropped: DroppedTurns | None = None
+    """What it leaves out of its conversation; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +90,10 @@ class PromptOptions:
     reject a prompt that is too long."""
     keep_first: bool = False
     """Keep the first tokens instead of the last."""
+    drop_turns: bool = False
+    """Leave out the oldest turns of a conversation that does not fit."""
+    cut: TurnCut = WHOLE
+    """What of a conversation is left out in any case."""
 
 
 WHOLE_PROMPT = PromptOptions()
@@ -184,6 +201,8 @@ class ResolvedRequest:
     meant. Empty: it runs on workers."""
     hedge: HedgeRequest | None = None
     """The same at a second provider, if the first one is late; None: at the first one alone."""
+    dropped: DroppedTurns | None = None
+    """What its prompt leaves out of the conversation; None: nothing."""
     prompt_bound: int = 0
     """The most tokens that a provider may count for its prompt."""
 

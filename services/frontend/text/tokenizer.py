@@ -244,6 +244,10 @@ class Tokenizer:
         encode = partial(self._special_tokens.encode, around=around)
         return self._encode_marked(encode, text, most, "messages")
 
+    def count(self, text: str) -> int:
+        """Return the number of tokens of a text alone."""
+        return len(self._encode(text, _ANY, add_special_tokens=False))
+
     def word_runs(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """Return the token runs of words, at a text's beginning and after a space."""
         runs: dict[tuple[int, ...], None] = {}

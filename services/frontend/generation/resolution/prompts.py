@@ -115,7 +115,7 @@ class PromptEncoder:
                         raise TooManyTokensError
                     found = list(ids)
         except TooManyTokensError:
-            raise too_long(prompt, context, f"has more than {most}") from None
+            raise too_long(prompt, context, f"more than {most}") from None
         if urls and model.pictures is not None:
             read = partial(read_pictures, urls, self._limits)
             pictures = await self._threads.run(read, characters)

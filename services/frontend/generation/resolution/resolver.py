@@ -10,7 +10,7 @@ from services.frontend.generation.at_provider.hedge import with_hedge
 from services.frontend.generation.at_provider.resolve import resolve_at_provider
 from services.frontend.generation.resolution.answers import Answers
 from services.frontend.generation.resolution.model_finder import ModelFinder
-from services.frontend.generation.resolution.prompts import PromptEncoder
+from services.frontend.generation.resolution.truncation import TurnTruncation
 from services.frontend.models.policies import Policies
 from services.frontend.requests.context import RequestContextLimit
 from services.frontend.requests.record import RequestRecord
@@ -28,7 +28,7 @@ class RequestResolver:
 
     Args:
         models: finds models.
-        prompts: tokenizes prompts.
+        prompts: tokenizes prompts, without turns that do not fit if a request says so.
         answers: knows how models write their outputs.
         limits: bounds of clients' parameters.
         policies: of the models.
@@ -38,7 +38,7 @@ class RequestResolver:
     def __init__(
         self,
         models: ModelFinder,
-        prompts: PromptEncoder,
+        prompts: TurnTruncation,
         answers: Answers,
         limits: FrontendLimits,
         policies: Policies,

@@ -30,6 +30,7 @@ from services.frontend.openai.responses.output import (
     OutputItems,
 )
 from services.frontend.openai.responses.parse import ResponseRequest
+from services.frontend.openai.responses.truncation import transformations
 from services.frontend.requests.request import ResolvedRequest
 
 _FAILED = "failed"
@@ -140,6 +141,7 @@ class ResponseEncoder:
             "completed_at": self._completed,
             "error": None if error is None else {"code": _code(error), "message": error.message},
             "incomplete_details": self._incomplete(),
+            "input_transformations": transformations(self._resolved.dropped, self._asked.items),
             "instructions": body.instructions,
             "max_output_tokens": body.max_output_tokens,
             "metadata": body.metadata or {},
@@ -155,7 +157,7 @@ class ResponseEncoder:
             "tools": body.tools or [],
             "top_logprobs": body.top_logprobs or 0,
             "top_p": sampling.top_p,
-            "truncation": "disabled",
+            "truncation": body.truncation or "disabled",
             "usage": None if self._usage is None else self._usage_body(self._usage),
             "baton": told,
         }

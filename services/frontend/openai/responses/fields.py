@@ -60,6 +60,13 @@ RESPONSE_FIELDS = (
     ),
     Field("metadata", _BODY, _SERVED, "returned with the response"),
     Field(
+        "truncation",
+        _BODY,
+        _SERVED,
+        "`disabled` or `auto`: [leave out the oldest turns](#context-windows) of an input that "
+        "does not fit",
+    ),
+    Field(
         "store",
         _BODY,
         _SERVED,
@@ -111,7 +118,6 @@ RESPONSE_FIELDS = (
     Field("background", _BODY, _REFUSED, f"{_STATELESS}; use stream", (False,)),
     Field("conversation", _BODY, _REFUSED, f"{_STATELESS}; send all items as input"),
     Field("prompt", _BODY, _REFUSED, f"{_STATELESS}; send its text as instructions"),
-    Field("truncation", _BODY, _REFUSED, "shorten the input", ("disabled",)),
     Field("context_management", _BODY, _REFUSED, "shorten the input", ([],)),
     Field("moderation", _BODY, _REFUSED, "nothing is moderated; omit it"),
 )

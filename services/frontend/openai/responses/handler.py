@@ -27,6 +27,7 @@ from services.frontend.openai.responses.storing import (
     name_response,
     read_context,
 )
+from services.frontend.openai.responses.truncation import header
 from services.frontend.openai.stream import Headers, answer_stream, answer_whole
 from services.frontend.requests import record
 from services.frontend.requests.request import PromptOptions
@@ -72,6 +73,8 @@ class ResponsesHandlers:
             encoder = ResponseEncoder(name_response(context, body), asked, generation.request)
             ending = partial(keep, self._store, context, encoder)
             headers = _headers(asked.tools.left_out)
+            if (dropped := generation.request.dropped) is not None:
+                headers = (*headers, header(dropped, asked.items))
             if body.stream:
                 seconds = self._settings.keep_alive_seconds
                 try:

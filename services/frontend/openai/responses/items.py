@@ -31,8 +31,9 @@ def messages_of(
     max_messages: int,
     seal: ReasoningSeal | None = None,
     before: Sequence[Mapping[str, Any]] = (),
-) -> list[ChatMessage]:
-    """Return the messages that instructions, stored items before an input, and the input are.
+) -> tuple[list[ChatMessage], list[int]]:
+    """Return the messages that instructions, stored items before an input, and the input are, and
+    how many items each of them is.
 
     What the assistant thought, said and called in a row is one message, as chat templates have it.
 
@@ -49,7 +50,7 @@ def messages_of(
     """
     reader = _Turns(seal)
     if instructions:
-        reader.messages.append(ChatMessage("system", instructions))
+        reader.take(ChatMessage("system", instructions), 0)
     if not given and not before:
         raise invalid_field("input", "must be a text, or a list of at least one item")
     given = [{"role": "user", "content": given}] if isinstance(given, str) else given or ()
@@ -59,7 +60,7 @@ def messages_of(
     for at, item in enumerate(given):
         reader.add(item, f"input[{at}]")
     reader.end_turn()
-    return reader.messages
+    return reader.messages, reader.items
 
 
 class _Turns:
@@ -68,6 +69,10 @@ class _Turns:
     def __init__(self, seal: ReasoningSeal | None) -> None:
         self._seal = seal
         self.messages: list[ChatMessage] = []
+        self.items: list[int] = []
+        """How many items each message is."""
+        self._open_items = 0
+        """Items of the assistant's turn that is open."""
         self._said: str | None = None
         self._thought = ""
         self._calls: list[ChatToolCall] = []
@@ -83,6 +88,7 @@ class _Turns:
             case "reasoning":
                 if self._said is not None or self._calls:
                     self.end_turn()
+                self._open_items += 1
                 self._thought += self._opened(item, where)
             case "function_call":
                 self._call(item, where, _arguments(item, where))
@@ -97,18 +103,19 @@ class _Turns:
             case _:
                 raise invalid_field(f"{where}.type", f"must be {_KINDS}")
 
+    def take(self, message: ChatMessage, items: int) -> None:
+        """Add a message that is so many items."""
+        self.messages.append(message)
+        self.items.append(items)
+
     def end_turn(self) -> None:
         """End the assistant's turn, if one is open."""
         if self._said is not None or self._thought or self._calls:
-            self.messages.append(
-                ChatMessage(
-                    "assistant",
-                    self._said or "",
-                    tool_calls=self._calls,
-                    reasoning=self._thought,
-                )
+            message = ChatMessage(
+                "assistant", self._said or "", tool_calls=self._calls, reasoning=self._thought
             )
-        self._said, self._thought, self._calls = None, "", []
+            self.take(message, self._open_items)
+        self._said, self._thought, self._calls, self._open_items = None, "", [], 0
 
     def _message(self, item: dict[str, Any], where: str) -> None:
         role = item.get("role")
@@ -117,12 +124,13 @@ class _Turns:
         text, parts = _content(item.get("content"), f"{where}.content")
         if role != "assistant":
             self.end_turn()
-            self.messages.append(ChatMessage(role, text, parts=parts))
+            self.take(ChatMessage(role, text, parts=parts), 1)
             return
         if parts:
             raise unsupported(f"{where}.content", why="only messages of users can have pictures")
         if self._said is not None or self._calls:
             self.end_turn()
+        self._open_items += 1
         self._said = text
 
     def _opened(self, item: dict[str, Any], where: str) -> str:
@@ -144,6 +152,7 @@ class _Turns:
         if not isinstance(call_id, str) or not call_id:
             raise invalid_field(f"{where}.call_id", "must be the id of the call")
         self._unanswered.add(call_id)
+        self._open_items += 1
         self._calls.append(ChatToolCall(call_id, qualified(namespace, name), arguments))
 
     def _output(self, item: dict[str, Any], where: str) -> None:
@@ -161,7 +170,7 @@ class _Turns:
         if parts:
             raise unsupported(f"{where}.output", why="only messages of users can have pictures")
         self.end_turn()
-        self.messages.append(ChatMessage("tool", text, tool_call_id=call_id))
+        self.take(ChatMessage("tool", text, tool_call_id=call_id), 1)
 
 
 def _arguments(item: dict[str, Any], where: str) -> str:

@@ -24,9 +24,10 @@ from services.frontend.openai.responses.items import messages_of
 from services.frontend.openai.responses.schema import ANY_RESPONSE, RESPONSE, ResponseBody
 from services.frontend.openai.responses.sealing import INCLUDE, ReasoningSeal
 from services.frontend.openai.responses.tools import ResponseTools, read_tools
+from services.frontend.openai.responses.truncation import AUTO
 from services.frontend.requests.prompt_fields import template_options
 from services.frontend.requests.refusals import unsupported
-from services.frontend.requests.request import ChatPrompt, GenerationRequest
+from services.frontend.requests.request import ChatPrompt, GenerationRequest, PromptOptions
 
 LOGPROBS = "message.output_text.logprobs"
 _MAX_METADATA, _MAX_KEY, _MAX_VALUE = 16, 64, 512
@@ -35,6 +36,7 @@ _NAMES = {
     "logprobs": "top_logprobs",
     "max_tokens": "max_output_tokens",
 }
+_TRUNCATIONS = ("disabled", AUTO)
 _FORMATS = "text, json_object or json_schema"
 _REFUSED = refused(RESPONSE_FIELDS)
 _decoders = (msgspec.json.Decoder(RESPONSE), msgspec.json.Decoder(ANY_RESPONSE))
@@ -48,6 +50,8 @@ class ResponseRequest:
     body: ResponseBody
     generation: GenerationRequest
     tools: ResponseTools
+    items: Sequence[int]
+    """How many items each message of the prompt is, with those that the input continues."""
     seal: ReasoningSeal | None = None
     """With which reasoning is returned sealed; None: it is not."""
 
@@ -65,6 +69,8 @@ def read_response(data: bytes, *, unknown: bool = False) -> ResponseBody:
     """
     body: ResponseBody = decode_body(_decoders[unknown], data)
     refuse_unsupported(body, _REFUSED)
+    if body.truncation not in (None, *_TRUNCATIONS):
+        raise invalid_field("truncation", f"must be {' or '.join(_TRUNCATIONS)}")
     if body.text is not None and body.text.verbosity not in (None, "medium"):
         raise unsupported("text.verbosity", why="ask for it in a message")
     _check_metadata(body.metadata or {})
@@ -100,23 +106,26 @@ def response_request(
         reasoning_effort=None if body.reasoning is None else body.reasoning.effort,
         tools=() if tools.use is None else [tool.definition for tool in tools.use.tools],
     )
-    messages = messages_of(body.input, body.instructions, max_messages, seal, before)
+    messages, items = messages_of(body.input, body.instructions, max_messages, seal, before)
     logprobs = body.top_logprobs
     if logprobs is None and LOGPROBS in (body.include or ()):
         logprobs = 0
     shared = {
         each.name: getattr(body, each.name) for each in PARAMETERS if each.name not in OTHER_SHAPE
     }
+    given = parameters(
+        ChatBody(**shared, stop=body.stop, baton=body.baton),
+        _form(body),
+        _NAMES,
+        logprobs=logprobs,
+        max_tokens=body.max_output_tokens,
+    )
+    if body.truncation == AUTO:
+        given["prompt_options"] = PromptOptions(drop_turns=True)
     generation = GenerationRequest(
         model=body.model or "",
         prompt=ChatPrompt(messages, template, "input"),
-        **parameters(
-            ChatBody(**shared, stop=body.stop, baton=body.baton),
-            _form(body),
-            _NAMES,
-            logprobs=logprobs,
-            max_tokens=body.max_output_tokens,
-        ),
+        **given,
         tools=tools.use,
         request_id=called.request_id,
         execution_id=called.execution_id,
@@ -125,7 +134,7 @@ def response_request(
         timeout_seconds=body.timeout_seconds or 0.0,
     )
     sealed = seal if INCLUDE in (body.include or ()) else None
-    return ResponseRequest(body, generation, tools, sealed)
+    return ResponseRequest(body, generation, tools, items, sealed)
 
 
 def _form(body: ResponseBody) -> Form:

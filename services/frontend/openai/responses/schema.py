@@ -35,6 +35,7 @@ class ResponseBody(SharedParameters, kw_only=True):
     text: TextConfig | None = None
     reasoning: ReasoningConfig | None = None
     metadata: dict[str, str] | None = None
+    truncation: str | None = None
     store: bool | None = None
     previous_response_id: str | None = None
     # Not OpenAI's; as chat completions have it.

@@ -109,4 +109,5 @@ def resolve(
         plainly_greedy=sampling.is_plainly_greedy(params, request.n),
         adapter_digest=found.adapter_digest,
         pictures=encoded.pictures,
+        dropped=encoded.dropped,
     )

@@ -196,6 +196,44 @@ async def test_chat_completions_have_custom_tools_too(client: "openai.AsyncOpenA
     assert after.choices[0].message.tool_calls is None
 
 
+async def test_turns_that_do_not_fit_are_left_out_and_said_so(
+    asked: Any, client: "openai.AsyncOpenAI"
+) -> None:
+    turn = "It rains in Oslo and the sun shines in Rome. " * 40
+    history: Any = []
+    for at in range(12):
+        history.append({"role": "user", "content": f"{at} {turn}"})
+        history.append({"role": "assistant", "content": "Yes"})
+    history.append({"role": "user", "content": "Where does it rain?"})
+    body = {"model": MODEL, "input": history, "instructions": "Be kind", "max_output_tokens": 8}
+    refused = await asked.http.post("/v1/responses", json=body)
+    assert refused.json()["error"]["code"] == "context_length_exceeded", refused.text
+    headers = []
+    for stream in (False, True):
+        response = await asked.http.post(
+            "/v1/responses", json=body | {"truncation": "auto", "stream": stream}
+        )
+        assert response.status_code == 200, response.text
+        headers.append(response.headers["x-baton-truncated"])
+    answer = await client.responses.create(truncation="auto", **body)
+    assert answer.truncation == "auto"
+    (left_out,) = answer.to_dict()["input_transformations"]
+    told: Any = left_out
+    assert headers == [f"items={told['items']}, tokens={told['tokens']}, summary=false"] * 2
+    assert told["items"] % 2 == 0
+    fits = await client.responses.create(
+        **{**body, "input": history[told["items"] :]}, truncation="disabled"
+    )
+    assert answer.usage is not None
+    assert fits.usage is not None
+    assert answer.usage.input_tokens == fits.usage.input_tokens
+    assert "input_transformations" in fits.to_dict()
+    short = await client.responses.create(
+        model=MODEL, input="Hi", truncation="auto", max_output_tokens=8
+    )
+    assert short.to_dict()["input_transformations"] == []
+
+
 async def _final(client: "openai.AsyncOpenAI", stream: bool, **asked: Any) -> Any:
     if not stream:
         return await client.responses.create(**asked)
@@ -236,6 +274,7 @@ REFUSED = [
         {"input": [{"type": "reasoning", "summary": [], "encrypted_content": "AQAA"}]},
         "input[0].encrypted_content",
     ),
+    ({"truncation": "middle"}, "truncation"),
     ({"input": None}, "input"),
     ({"input": "hi " * 5000}, "input"),
     ({"metadata": {"k": 7}}, "metadata"),

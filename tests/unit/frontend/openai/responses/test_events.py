@@ -64,6 +64,7 @@ def encoder(seal: ReasoningSeal | None = None, **fields: Any) -> ResponseEncoder
         special_text=False,
         sampling=SimpleNamespace(temperature=1.0, top_p=1.0),
         exact_continuation=True,
+        dropped=None,
     )
     return ResponseEncoder(ResponseName(BLOCK, 7), asked, resolved)
 
