@@ -50,6 +50,8 @@ class Exchange(RequestResponseCycle):
         """Whether the response ends with the connection."""
         self.has_body = self.scope["method"] != "HEAD"
         """Whether the response has a body."""
+        self._head = b""
+        """Of a response whose length is known: it is written with the body."""
 
     async def send(self, message: Any) -> None:
         """Write a part of the response. Waits while the client does not read, and before the
@@ -134,7 +136,10 @@ class Exchange(RequestResponseCycle):
         elif not self.keep_alive and not said:
             content.append(_LAST)
         content.append(b"\r\n")
-        self.transport.write(b"".join(content))
+        if length > 0:
+            self._head = b"".join(content)
+        else:
+            self.transport.write(b"".join(content))
 
     def _go_on(self, message: Message) -> None:
         """Write the next part of the body."""
@@ -144,13 +149,14 @@ class Exchange(RequestResponseCycle):
         if self.chunked_encoding:
             chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             self.transport.write(chunk if more else chunk + b"0\r\n\r\n")
-        elif self.has_body:
-            if not self._until_close:
+        else:
+            if self.has_body and not self._until_close:
                 self.expected_content_length -= len(body)
                 if self.expected_content_length < 0 or (self.expected_content_length and not more):
                     raise RuntimeError("the answer is not as long as its content-length says")
-            if body:
-                self.transport.write(body)
+            head, self._head = self._head, b""
+            if data := head + body if self.has_body else head:
+                self.transport.write(data)
         if not more:
             self.response_complete = True
             self.message_event.set()

@@ -9,7 +9,7 @@ from uvicorn.server import ServerState
 from baton.settings import HttpSettings
 from services.frontend.http.asgi import Receive, Scope, Send
 from services.frontend.http.protocol.connection import HttpServerConnection, connection_of
-from services.frontend.http.responses import EventStream
+from services.frontend.http.responses import EventStream, send_json
 from tests.support.clock import within
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -79,6 +79,24 @@ async def test_a_streams_head_and_first_event_are_one_write() -> None:
     assert (body, second) == (b"3\r\none\r\n", b"3\r\ntwo\r\n")
     assert end == b"3\r\nend\r\n0\r\n\r\n"
     connection.connection_lost(None)
+
+
+async def whole(_: Scope, __: Receive, send: Send) -> None:
+    await send_json(send, {"a": 1})
+
+
+async def test_a_whole_response_is_one_write() -> None:
+    for method, body in ((b"GET", b'{"a":1}'), (b"HEAD", b"")):
+        connection, transport = connect(whole)
+        connection.data_received(GET.replace(b"GET", method))
+        async with within(10):
+            while not transport.written:
+                await asyncio.sleep(0)
+        connection.connection_lost(None)
+        (written,) = transport.written
+        head, _, sent = written.partition(b"\r\n\r\n")
+        assert b"content-length: 7" in head
+        assert sent == body
 
 
 async def test_a_stream_begins_once_its_client_reads_what_came_before() -> None:
