@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from baton.postgres.connecting import StateError, connected, errors_of, place
-from baton.postgres.revisions import problem_of
-from baton.postgres.schema import read_revision
+from baton.postgres.revisions import USAGE
+from baton.postgres.schema import read_problem
 from baton.settings import StateSettings
 from baton.tenancy.limits.budget.month import month_of
 from baton.tenancy.limits.spec import Subject
@@ -120,7 +120,7 @@ class UsageSince:
         begin = datetime(year, month, 1, tzinfo=UTC)
         async with connected(settings) as connection:
             with errors_of(settings):
-                problem = problem_of(await read_revision(connection))
+                problem = await read_problem(connection, USAGE)
                 if problem:
                     raise StateError(f"{place(settings)}: {problem}")
                 rows = await connection.fetch(_STATEMENT, begin, *bounds, timeout=_SECONDS)

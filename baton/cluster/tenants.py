@@ -58,6 +58,25 @@ class CacheSalts:
                 ) from error
         return salt
 
+    async def replace(self, tenant: str) -> bool:
+        """Replace the salt of a tenant: nothing finds its KV any more, and stores evict it.
+
+        Returns:
+            Whether it had one.
+
+        Raises:
+            EtcdError: etcd does not respond.
+            ValueError: its policy is unreadable.
+        """
+        key = keys.tenant(self._cluster, tenant)
+        known = await self._etcd.get(key)
+        if known is None:
+            return False
+        policy = keys.decode(TenantPolicy, known)
+        policy.cache_salt = secrets.token_bytes(SALT_BYTES)
+        await self._etcd.put(key, keys.encode(policy))
+        return True
+
     def begin(self, revision: int) -> None:
         """Start a list, as a `Listener`; salts that it does not contain are kept, see `keep`."""
 

@@ -33,8 +33,7 @@ def unavailable() -> BatonError:
     """Return the error of a request that needs the database while it is away."""
     return BatonError(
         Reason.UNAVAILABLE,
-        "stored responses are unavailable: the database does not respond; retry later, or send all "
-        "items with `store: false`",
+        "stored responses are unavailable now: retry later, or send all items with `store: false`",
         retry_after=RETRY_SECONDS,
     )
 

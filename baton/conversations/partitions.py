@@ -18,6 +18,14 @@ _HASHES = 8
 """Partitions of a month, by tenant."""
 _LOCK = 0x6261746F6E6D  # `batonm`
 """Key of pg_advisory_xact_lock."""
+_AT_ONCE = 10_000
+"""Rows of one statement: a transaction short enough to block no others."""
+_DELETE_OLD = f"""
+delete from conversations where (tenant, id) in (
+    select tenant, id from conversations where last_item < $1 limit {_AT_ONCE}
+)
+"""
+"""Conversations whose items are all dropped."""
 _EXISTING = """
 select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
 where i.inhparent = $1::text::regclass
@@ -61,6 +69,10 @@ async def maintain(
                     # By itself: it waits for those who read the month, and others for it.
                     await connection.execute(f'drop table if exists "{name}"')
                     dropped += 1
+    if oldest is not None:
+        bound = first_of(oldest.replace(day=1))
+        while await connection.execute(_DELETE_OLD, bound) != "DELETE 0":
+            pass
     return made, dropped
 
 

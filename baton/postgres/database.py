@@ -20,8 +20,8 @@ from baton.postgres.connecting import (
     place,
 )
 from baton.postgres.metrics import AVAILABLE, FAILURES
-from baton.postgres.revisions import USAGE, problem_of
-from baton.postgres.schema import read_revision
+from baton.postgres.revisions import USAGE
+from baton.postgres.schema import read_problem
 from baton.process.background import start_background
 from baton.rpc.timing.backoff import Backoff
 from baton.settings import StateSettings
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     import asyncpg
 
 FIRST_RETRY_SECONDS = 0.5
-LONGEST_RETRY_SECONDS = 5.0
+LONGEST_RETRY_SECONDS = 1.0
+"""Requests that need the database are rejected until a retry succeeds."""
 CHECK_SECONDS = 15.0
 """Time between two checks of a database without failures."""
 _CLOSE_SECONDS = 2.0
@@ -258,7 +259,7 @@ class Database:
                 async with asyncio.timeout(settings.connect_seconds), connected(settings) as probe:
                     if await probe.fetchval("select pg_is_in_recovery()"):
                         return f"{place(settings)} is a read-only replica"
-                    problem = problem_of(await read_revision(probe), self._needs)
+                    problem = await read_problem(probe, self._needs)
         except StateError as error:
             return str(error)
         return f"{place(self._settings)}: {problem}" if problem else ""

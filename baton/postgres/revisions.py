@@ -12,6 +12,8 @@ from baton.settings import StartupError
 
 VERSION_TABLE = "baton_schema"
 """Holds the revision of the schema, in one row."""
+OLDEST_TABLE = "baton_schema_oldest"
+"""Holds the oldest revision whose releases can use the schema, in one row; since 0004."""
 BASE = "base"
 """The revision of a database that has no schema."""
 USAGE, CONVERSATIONS = "0003", "0004"
@@ -32,16 +34,19 @@ def newest() -> str:
     return revisions()[-1]
 
 
-def problem_of(current: str, needs: str = "") -> str:
+def problem_of(current: str, needs: str = "", allows: str = "") -> str:
     """Return why this release cannot use a schema, and what to do; empty if it can.
 
     Args:
         current: the revision of the database, BASE if it has none.
         needs: the oldest revision that can be used; empty: the newest one.
+        allows: the oldest revision whose releases can use a newer schema; empty: it does not say.
     """
     needs = needs or newest()
     if current in revisions() and current >= needs:
         return ""
+    if current not in (BASE, *revisions()) and allows and allows <= newest():
+        return ""  # a newer one, which only adds to what this release knows
     if current == BASE:
         return "the database has no Baton schema yet: run `baton db upgrade`"
     if current in revisions():

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from baton.postgres.connecting import StateError, connected, driver, place
 from baton.postgres.revisions import (
     BASE,
+    OLDEST_TABLE,
     VERSION_TABLE,
     newest,
     problem_of,
@@ -36,6 +37,21 @@ async def read_revision(connection: "asyncpg.Connection") -> str:
     return await connection.fetchval(f"select version_num from {VERSION_TABLE}") or BASE
 
 
+async def read_problem(connection: "asyncpg.Connection", needs: str = "") -> str:
+    """Return why this release cannot use the schema of a database; empty if it can.
+
+    Args:
+        connection: to the database.
+        needs: the oldest revision that can be used; empty: the newest one.
+    """
+    revision, allows = await read_revision(connection), ""
+    if revision not in (BASE, *revisions()) and await connection.fetchval(
+        "select to_regclass($1) is not null", OLDEST_TABLE
+    ):
+        allows = await connection.fetchval(f"select revision from {OLDEST_TABLE}") or ""
+    return problem_of(revision, needs, allows)
+
+
 async def current(settings: StateSettings) -> str:
     """Return the revision of the database; BASE if it has no schema.
 
@@ -45,6 +61,13 @@ async def current(settings: StateSettings) -> str:
     """
     async with connected(settings) as connection:
         return await read_revision(connection)
+
+
+async def problem(settings: StateSettings, needs: str = "") -> str:
+    """Return why this release cannot use the schema of the database, as `read_problem`; errors are
+    those of `current`."""
+    async with connected(settings) as connection:
+        return await read_problem(connection, needs)
 
 
 async def upgrade(settings: StateSettings, seconds: float = UPGRADE_SECONDS) -> Upgrade:
@@ -61,7 +84,9 @@ async def upgrade(settings: StateSettings, seconds: float = UPGRADE_SECONDS) -> 
         if before == newest():
             return Upgrade(before, before)
         if before not in (BASE, *revisions()):
-            raise StateError(f"{place(settings)}: {problem_of(before)}")
+            if reason := await read_problem(connection):
+                raise StateError(f"{place(settings)}: {reason}")
+            return Upgrade(before, before)
         try:
             await connection.execute(upgrade_sql(before), timeout=seconds)
         except asyncpg.DuplicateTableError as error:

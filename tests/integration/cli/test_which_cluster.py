@@ -68,7 +68,12 @@ NO_CLUSTER = (
 )
 """Commands that are for no cluster that runs, or start one."""
 FRONTEND = {"chat": ("hello",), "models": (), "models ls": ()}
-DATABASE = {"db status": (), "db upgrade": (), "db prune": ("--before", "2026-01-01")}
+DATABASE = {
+    "db status": (),
+    "db upgrade": (),
+    "db prune": ("--before", "2026-01-01"),
+    "db forget": ("nobody",),
+}
 USAGE = {"usage": ()}
 READS = {
     "status": (),

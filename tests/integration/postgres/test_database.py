@@ -140,6 +140,9 @@ async def test_another_schema_is_waited_for_by_name(databases: Databases) -> Non
     settings = state_settings(await databases.migrated())
     async with connected(settings) as connection:
         await connection.execute("update baton_schema set version_num = '9999'")
+        async with Database(settings) as database:  # a newer one that only adds
+            await database.wait_available(WAIT_SECONDS)
+        await connection.execute("update baton_schema_oldest set revision = '9999'")
         async with Database(settings) as database:
             await eventually(lambda: "9999 is unknown to this release" in database.problem)
             await connection.execute("delete from baton_schema")

@@ -51,6 +51,8 @@ async def test_a_newer_schema_is_not_touched(databases: Databases) -> None:
     settings = state_settings(await databases.migrated())
     async with connected(settings) as connection:
         await connection.execute("update baton_schema set version_num = '9999'")
+        assert await upgrade(settings) == ("9999", "9999")  # it only adds
+        await connection.execute("update baton_schema_oldest set revision = '9999'")
     with pytest.raises(StateError, match="9999 is unknown to this release"):
         await upgrade(settings)
     assert await current(settings) == "9999"

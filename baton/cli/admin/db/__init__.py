@@ -1,1 +1,1 @@
-"""`baton db`: the schema of the usage database, and the deletion of old records."""
+"""`baton db`: the database's schema, and the deletion of old records and of tenants."""

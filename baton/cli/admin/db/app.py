@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from baton.cli.shared.options import ConfigFile, LocalName
+from baton.cli.shared.options import ConfigFile, EtcdOptions, LocalName, expand_options
 
 db_app = typer.Typer(
-    help="Manage the database: schema and old usage records.", no_args_is_help=True
+    help="Manage the database: schema, old usage records, tenants.", no_args_is_help=True
 )
 
 StateUrl = Annotated[
@@ -65,3 +65,35 @@ def prune(
     from baton.cli.admin.db import commands
 
     typer.echo(commands.prune(before, state_url, config, cluster))
+
+
+@db_app.command("forget")
+@expand_options
+def forget(
+    options: EtcdOptions,
+    tenant: Annotated[str, typer.Argument(help="The tenant's id.")],
+    state_url: StateUrl = "",
+    config: ConfigFile = None,
+    keep_usage: Annotated[
+        bool, typer.Option("--keep-usage", help="Do not delete usage records.")
+    ] = False,
+    rewrite: Annotated[
+        bool,
+        typer.Option(
+            "--rewrite",
+            help="Write the tables anew, so that no deleted byte stays in files. Requests that "
+            "need a table wait meanwhile.",
+        ),
+    ] = False,
+) -> None:
+    """Delete all rows of a tenant, and replace its KV's salt.
+
+    Revoke the tenant's keys first: requests that run meanwhile are stored.
+    """
+    from baton.cli.admin.db import commands
+
+    lines = commands.forget(
+        tenant, state_url, config, options, keep_usage=keep_usage, rewrite=rewrite
+    )
+    for line in lines:
+        typer.echo(line)

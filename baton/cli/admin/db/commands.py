@@ -9,11 +9,15 @@ from typing import Any, TypeVar
 from pydantic import SecretStr, ValidationError
 
 from baton.cli.cluster.local.files.local_clusters import find_local
+from baton.cli.shared.cluster_address import ask
 from baton.cli.shared.errors import EXIT_FAILED, CommandError
+from baton.cli.shared.options import EtcdOptions
+from baton.cluster.tenants import CacheSalts
+from baton.conversations.forgetting import forget_tenant
 from baton.conversations.partitions import maintain
 from baton.postgres import schema
 from baton.postgres.connecting import StateError, connected, place
-from baton.postgres.revisions import newest, problem_of
+from baton.postgres.revisions import newest
 from baton.settings import FrontendSettings, StartupError, StateSettings, load
 from baton.settings.names import CONFIG_FLAG
 from baton.usage.retention import delete_before
@@ -58,10 +62,11 @@ def status(url: str, config: Path | None, cluster: str) -> str:
             release needs.
     """
     settings = settings_of(url, config, cluster)
-    problem = problem_of(_run(schema.current(settings)))
-    if problem:
+    if problem := _run(schema.problem(settings)):
         raise CommandError(f"{place(settings)}: {problem}.", EXIT_FAILED)
-    return f"{place(settings)} has schema {newest()}, which this release needs."
+    revision = _run(schema.current(settings))
+    what = "needs" if revision == newest() else "can use"
+    return f"{place(settings)} has schema {revision}, which this release {what}."
 
 
 def prune(before: str, url: str, config: Path | None, cluster: str) -> str:
@@ -80,6 +85,31 @@ def prune(before: str, url: str, config: Path | None, cluster: str) -> str:
     settings = settings_of(url, config, cluster)
     count = _run(delete_before(settings, day))
     return f"Deleted {count} usage records older than {day} from {place(settings)}."
+
+
+def forget(
+    tenant: str,
+    url: str,
+    config: Path | None,
+    options: EtcdOptions,
+    *,
+    keep_usage: bool,
+    rewrite: bool,
+) -> list[str]:
+    """Delete a tenant's rows, and replace the salt of its KV; return the results as sentences.
+
+    Raises:
+        CommandError: no database is named, it cannot be reached, or etcd cannot.
+    """
+    settings = settings_of(url, config, options.cluster)
+    keep = ("usage_records",) if keep_usage else ()
+    deleted = _run(forget_tenant(settings, tenant, keep=keep, rewrite=rewrite))
+    counts = ", ".join(f"{count} of {table}" for table, count in deleted.items())
+    said = [f"Deleted rows of tenant {tenant} from {place(settings)}: {counts}."]
+    address = options.resolve()
+    replaced = ask(address.endpoints, lambda etcd: CacheSalts(etcd, address.name).replace(tenant))
+    what = "Replaced the salt of its KV" if replaced else "It has no salt of KV"
+    return [*said, f"{what} (cluster {address.name})."]
 
 
 def at(url: str) -> StateSettings:

@@ -145,10 +145,10 @@ async def _read(settings: StateSettings, question: Question) -> list[UsageGroup]
     from baton.postgres import schema
     from baton.postgres.connecting import place
     from baton.postgres.database import Database
-    from baton.postgres.revisions import problem_of
+    from baton.postgres.revisions import USAGE
     from baton.usage.report.table import UsageTable
 
-    problem = problem_of(await schema.current(settings))  # says at once that it cannot be reached
+    problem = await schema.problem(settings, USAGE)  # says at once that it cannot be reached
     if problem:
         raise CommandError(f"{place(settings)}: {problem}.", EXIT_FAILED)
     async with Database(settings) as database:

@@ -1,4 +1,5 @@
-"""Conversations, their items, and responses: `baton.conversations` says how rows relate."""
+"""Conversations, their items, and responses: `baton.conversations` says how rows relate; and the
+oldest release that can use a schema."""
 
 from alembic import op
 
@@ -6,6 +7,10 @@ revision = "0004"
 down_revision = "0003"
 
 _TABLES = (
+    # A release that does not know the schema's revision can use it if it knows this one: revisions
+    # only add. One that takes something away writes here what it still allows.
+    "create table baton_schema_oldest (revision text not null)",
+    "insert into baton_schema_oldest values ('0003')",
     # `hidden`: of a chain of responses. `uses`: responses of it, and conversations that branch off
     # it. The prefix: the conversations before it, each up to an item.
     """
