@@ -23,7 +23,7 @@ from baton.worker.wire.tokenizer_files import TokenizerFiles
 from bench.harness import cli
 from bench.harness.cluster import cluster
 from bench.harness.table import Table
-from services.frontend.openai.responses.items import messages_of
+from services.frontend.openai.responses.input.items import messages_of
 from services.frontend.text.chat_template import PLAIN
 from services.frontend.text.message_sizes import MessageSizes
 from services.frontend.text.tokenizer import Tokenizer

@@ -43,7 +43,7 @@ from services.frontend.http.protocol.connection import HttpServerConnection
 from services.frontend.models.registry import Registry
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.handler import ResponsesHandlers
-from services.frontend.openai.responses.sealing import ReasoningSeals
+from services.frontend.openai.responses.input.sealing import ReasoningSeals
 from services.frontend.openai.responses.stored import StoredResponses
 from services.frontend.placement.placement import PlacementFinder, Routers
 from services.frontend.placement.query_times import QueryTimes

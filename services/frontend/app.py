@@ -61,7 +61,7 @@ from services.frontend.models.providers import ProvidedModels
 from services.frontend.models.registry import Registry
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.handler import ResponsesHandlers
-from services.frontend.openai.responses.sealing import ReasoningSeals
+from services.frontend.openai.responses.input.sealing import ReasoningSeals
 from services.frontend.openai.responses.stored import StoredResponses
 from services.frontend.placement.model_waits import ModelWaits
 from services.frontend.placement.placement import PlacementFinder

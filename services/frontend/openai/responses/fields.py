@@ -56,7 +56,8 @@ RESPONSE_FIELDS = (
         _BODY,
         _SERVED,
         "`effort`: a variable of the chat template; also sets `enable_thinking`: false for "
-        "`none`, otherwise true. Reasoning is returned as it is, not as a summary",
+        "`none`, otherwise true. Reasoning is returned as it is, not as a summary; `context` and "
+        "`mode` are refused unless they are `auto` and `standard`",
     ),
     Field("metadata", _BODY, _SERVED, "returned with the response"),
     Field(

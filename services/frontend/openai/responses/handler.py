@@ -14,13 +14,13 @@ from services.frontend.http.routes import Route
 from services.frontend.openai.body import names_of, read_body
 from services.frontend.openai.multi_prompt import GenerationBatch
 from services.frontend.openai.responses.encoder import ResponseEncoder
+from services.frontend.openai.responses.input.sealing import ReasoningSeals
 from services.frontend.openai.responses.parse import (
     ResponseRequest,
     read_response,
     response_request,
 )
 from services.frontend.openai.responses.schema import ResponseBody
-from services.frontend.openai.responses.sealing import ReasoningSeals
 from services.frontend.openai.responses.storing import (
     TurnContext,
     keep,

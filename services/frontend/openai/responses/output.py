@@ -17,7 +17,7 @@ from baton.request.stream_events import (
     Reasoning,
     Text,
 )
-from services.frontend.openai.responses.sealing import ReasoningSeal
+from services.frontend.openai.responses.input.sealing import ReasoningSeal
 from services.frontend.output.custom.reader import InputReader
 
 ItemEvent = tuple[str, dict[str, Any]]

@@ -20,10 +20,15 @@ from services.frontend.openai.request.response_format import JSON_OBJECT, Form, 
 from services.frontend.openai.request.schema import ChatBody
 from services.frontend.openai.request.shape import refused
 from services.frontend.openai.responses.fields import RESPONSE_FIELDS
-from services.frontend.openai.responses.items import messages_of
-from services.frontend.openai.responses.schema import ANY_RESPONSE, RESPONSE, ResponseBody
-from services.frontend.openai.responses.sealing import INCLUDE, ReasoningSeal
-from services.frontend.openai.responses.tools import ResponseTools, read_tools
+from services.frontend.openai.responses.input.items import messages_of
+from services.frontend.openai.responses.input.sealing import INCLUDE, ReasoningSeal
+from services.frontend.openai.responses.input.tools import ResponseTools, read_tools
+from services.frontend.openai.responses.schema import (
+    ANY_RESPONSE,
+    RESPONSE,
+    ReasoningConfig,
+    ResponseBody,
+)
 from services.frontend.openai.responses.truncation import AUTO
 from services.frontend.requests.prompt_fields import template_options
 from services.frontend.requests.refusals import unsupported
@@ -73,6 +78,8 @@ def read_response(data: bytes, *, unknown: bool = False) -> ResponseBody:
         raise invalid_field("truncation", f"must be {' or '.join(_TRUNCATIONS)}")
     if body.text is not None and body.text.verbosity not in (None, "medium"):
         raise unsupported("text.verbosity", why="ask for it in a message")
+    if body.reasoning is not None:
+        _check_reasoning(body.reasoning)
     _check_metadata(body.metadata or {})
     return body
 
@@ -135,6 +142,14 @@ def response_request(
     )
     sealed = seal if INCLUDE in (body.include or ()) else None
     return ResponseRequest(body, generation, tools, items, sealed)
+
+
+def _check_reasoning(reasoning: ReasoningConfig) -> None:
+    if reasoning.context not in (None, "auto"):
+        why = "the chat template decides which reasoning a model sees; omit it"
+        raise unsupported("reasoning.context", why=why)
+    if reasoning.mode not in (None, "standard"):
+        raise unsupported("reasoning.mode", why="there is one; omit it")
 
 
 def _form(body: ResponseBody) -> Form:

@@ -18,6 +18,8 @@ class ReasoningConfig(msgspec.Struct):
     effort: str | None = None
     summary: Any = None
     generate_summary: Any = None
+    context: str | None = None
+    mode: str | None = None
 
 
 class ResponseBody(SharedParameters, kw_only=True):

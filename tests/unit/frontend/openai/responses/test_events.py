@@ -27,8 +27,8 @@ from baton.request.stream_events import (
 )
 from services.frontend.openai.request.parse import RequestNames
 from services.frontend.openai.responses.encoder import ResponseEncoder, ResponseName
+from services.frontend.openai.responses.input.sealing import ReasoningSeal
 from services.frontend.openai.responses.parse import read_response, response_request
-from services.frontend.openai.responses.sealing import ReasoningSeal
 from services.frontend.text.chat_template import ChatTemplate
 from services.frontend.text.tokenizer import Tokenizer
 from tests.unit.frontend.conftest import byte_level

@@ -106,7 +106,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     (["hi"], "input[0]", "an object with a type"),
     ([{"type": 7}], "input[0].type", "must be message"),
     ([{"type": "computer_call"}], "input[0].type", "'computer_call'"),
-    ([{"type": "item_reference", "id": "x"}], "input[0].type", "nothing is stored"),
+    ([{"type": "item_reference", "id": "x"}], "input[0].type", "send the item itself"),
     ([{"role": "tool", "content": "x"}], "input[0].role", "must be user"),
     ([{"role": "user"}], "input[0].content", "must be a text, or a list of parts"),
     (user({"type": "input_text", "text": 7}), "input[0].content[0].text", "must be a text"),

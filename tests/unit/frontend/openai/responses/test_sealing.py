@@ -7,8 +7,8 @@ import pytest
 
 from baton.errors import BatonError
 from services.frontend.openai.request.parse import RequestNames
+from services.frontend.openai.responses.input.sealing import INCLUDE, ReasoningSeal, ReasoningSeals
 from services.frontend.openai.responses.parse import read_response, response_request
-from services.frontend.openai.responses.sealing import INCLUDE, ReasoningSeal, ReasoningSeals
 from services.frontend.requests.request import ChatPrompt
 
 THOUGHT = "I look, é 🤖\n"

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from baton.errors import BatonError, Reason, invalid_field
-from services.frontend.openai.responses.sealing import ReasoningSeal
-from services.frontend.openai.responses.tools import qualified
+from services.frontend.openai.responses.input.item_types import KINDS, not_taken
+from services.frontend.openai.responses.input.sealing import ReasoningSeal
+from services.frontend.openai.responses.input.tools import qualified
 from services.frontend.output.custom.function import as_arguments
 from services.frontend.pictures.data_url import PictureUrl
 from services.frontend.requests.refusals import check_count, unsupported
@@ -14,11 +15,6 @@ from services.frontend.text.chat_template import ChatMessage, ChatToolCall
 
 _ROLES = ("user", "assistant", "system", "developer")
 _TEXT_PARTS = frozenset({"input_text", "output_text", "text"})
-_KINDS = (
-    "message, reasoning, function_call, function_call_output, custom_tool_call or "
-    "custom_tool_call_output"
-)
-
 _NOT_SEALED = (
     "was not sealed by this cluster for this tenant, or is changed or cut off; send it as it came, "
     "or leave the item out"
@@ -96,12 +92,10 @@ class _Turns:
                 self._call(item, where, _input(item, where))
             case "function_call_output" | "custom_tool_call_output":
                 self._output(item, where)
-            case "item_reference":
-                raise unsupported(f"{where}.type", why="nothing is stored; send the item itself")
             case str() as kind:
-                raise unsupported(f"{where}.type", why=f"{kind[:64]!r}; use {_KINDS}")
+                raise not_taken(f"{where}.type", kind)
             case _:
-                raise invalid_field(f"{where}.type", f"must be {_KINDS}")
+                raise invalid_field(f"{where}.type", f"must be {KINDS}")
 
     def take(self, message: ChatMessage, items: int) -> None:
         """Add a message that is so many items."""
