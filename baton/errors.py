@@ -126,6 +126,9 @@ class Reason(Enum):
     id is running, or finished within the last minute."""
     ABORTED = Code.ABORTED, "conflict_error", "aborted"
     """Another operation ended this one. Retry it."""
+    CONVERSATION_LOCKED = Code.ABORTED, "conflict_error", "conversation_locked"
+    """Another response moves the conversation on: of several at once, one does. Read what it said,
+    and retry."""
     SLOW_CONSUMER = Code.ABORTED, "conflict_error", "slow_consumer"
     """The client was disconnected because it read nothing for `limits.stall_seconds`, or exceeded
     its buffer (`limits.buffer_bytes`) while a worker could not pause its streams. Read

@@ -8,6 +8,7 @@ from uuid import UUID
 from baton.conversations import statements
 from baton.conversations.failures import failures, missing
 from baton.conversations.ids import RESPONSE, nth, parse_id
+from baton.conversations.managed.conversations import ManagedConversations
 from baton.conversations.partitions import maintain
 from baton.conversations.records import (
     PathPart,
@@ -40,6 +41,8 @@ class ConversationStore:
     def __init__(self, database: Database, settings: ConversationSettings) -> None:
         self._database = database
         self.settings = settings
+        self.managed = ManagedConversations(database, settings, self.maintain)
+        """Those that clients manage, with their items."""
 
     async def path(self, scope: StateScope, response: str) -> StoredPath:
         """Return the path of a response, by its id as clients have it.
@@ -110,10 +113,11 @@ class ConversationStore:
     async def write(self, scope: StateScope, turn: Turn) -> None:
         """Store a response with its items, whole or not at all.
 
-        A turn that follows a place from which a conversation has moved on begins another one.
+        A turn that follows a place from which a chain has moved on begins another one.
 
         Raises:
-            BatonError: ABORTED: what it follows was deleted.
+            BatonError: ABORTED: what it follows was deleted; CONVERSATION_LOCKED: a conversation
+                that a client manages has moved on; NOT_FOUND: that one was deleted.
         """
         follows = turn.follows
         if follows is None:
@@ -123,6 +127,8 @@ class ConversationStore:
             statements.CONTINUE_TURN, scope, turn, follows.conversation, follows.version
         ):
             return
+        if follows.extends and not follows.hidden:
+            raise await self.managed.moved_on(scope, follows)
         conversations, last = zip(*follows.parts, strict=True)
         if not await self._write(
             statements.BRANCH_TURN,

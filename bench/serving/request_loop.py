@@ -41,6 +41,7 @@ from services.frontend.generation.inference import Inference
 from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.http.protocol.connection import HttpServerConnection
 from services.frontend.models.registry import Registry
+from services.frontend.openai.conversations.handlers import ConversationHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.openai.responses.input.sealing import ReasoningSeals
@@ -161,7 +162,10 @@ class Frontend:
         organization = OrganizationRoutes(None, settings.http)
         seals = ReasoningSeals(salts)
         responses = ResponsesHandlers(inference, settings.http, settings.limits, seals)
-        table = route_table(handlers, responses, StoredResponses(None), organization, metrics=False)
+        managed = ConversationHandlers(None, responses, settings.http, settings.limits)
+        table = route_table(
+            handlers, responses, StoredResponses(None), managed, organization, metrics=False
+        )
         app = RequestMiddleware(routed_app(table, NoAuthentication(), inference))
 
         def refuse(error: Exception) -> bytes:

@@ -10,6 +10,7 @@ from baton.tenancy.directory import directory
 from baton.v1 import common_pb2, inference_pb2
 from scripts.docs.table import code, table
 from services.frontend.admin.routes import OrganizationRoutes
+from services.frontend.openai.conversations.handlers import ConversationHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.request.field import Field
 from services.frontend.openai.request.fields import FIELDS
@@ -172,7 +173,8 @@ def page() -> str:
     responses = ResponsesHandlers.__new__(ResponsesHandlers)
     stored = StoredResponses(None)
     handlers = Handlers.__new__(Handlers)
-    routes = route_table(handlers, responses, stored, administration, metrics=True)
+    managed = ConversationHandlers.__new__(ConversationHandlers)
+    routes = route_table(handlers, responses, stored, managed, administration, metrics=True)
     rows = [
         (
             code(f"{route.method} {route.path}"),

@@ -59,6 +59,7 @@ from services.frontend.models.loader import TokenizerLoader
 from services.frontend.models.policies import Policies
 from services.frontend.models.providers import ProvidedModels
 from services.frontend.models.registry import Registry
+from services.frontend.openai.conversations.handlers import ConversationHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.openai.responses.input.sealing import ReasoningSeals
@@ -231,12 +232,14 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     if watch is not None:
         locations = settings.adapters.allowed_locations
         organizations = Organizations(etcd, cluster, watch, usage, locations)
+    responses = ResponsesHandlers(
+        inference, settings.http, limits, ReasoningSeals(cache_salts), conversations
+    )
     table = route_table(
         Handlers(inference, settings.http, limits),
-        ResponsesHandlers(
-            inference, settings.http, limits, ReasoningSeals(cache_salts), conversations
-        ),
+        responses,
         StoredResponses(conversations),
+        ConversationHandlers(conversations, responses, settings.http, limits),
         OrganizationRoutes(organizations, settings.http),
         metrics=settings.public.metrics,
     )

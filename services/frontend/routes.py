@@ -6,6 +6,7 @@ from services.frontend.admin.routes import OrganizationRoutes
 from services.frontend.generation.inference import Inference
 from services.frontend.http.asgi import Scope
 from services.frontend.http.routes import Route, RoutedApp, RouteTable
+from services.frontend.openai.conversations.handlers import ConversationHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.openapi import OpenApi
 from services.frontend.openai.responses.handler import ResponsesHandlers
@@ -17,6 +18,7 @@ def route_table(
     handlers: Handlers,
     responses: ResponsesHandlers,
     stored: StoredResponses,
+    conversations: ConversationHandlers,
     organization: OrganizationRoutes,
     *,
     metrics: bool,
@@ -27,12 +29,14 @@ def route_table(
         handlers: serve inference and health.
         responses: serve responses.
         stored: serve responses that were stored.
+        conversations: serve conversations that clients manage.
         organization: serves administration.
         metrics: whether there is a route for metrics.
     """
     routes = handlers.routes(metrics=metrics)
     routes += responses.routes()
     routes += stored.routes()
+    routes += conversations.routes()
     routes.append(Route("GET", "/openapi.json", OPERATOR, OpenApi(routes).serve))
     routes += organization.routes()
     return RouteTable(routes)

@@ -118,6 +118,11 @@ class ResponseEncoder:
         return True
 
     @property
+    def has_failed(self) -> bool:
+        """Whether it failed after it began."""
+        return self._status == _FAILED
+
+    @property
     def input(self) -> str | list[Any] | None:
         """The input of its request."""
         return self._asked.body.input
@@ -148,6 +153,7 @@ class ResponseEncoder:
             "model": self._resolved.named,
             "output": self._items.body(),
             "parallel_tool_calls": body.parallel_tool_calls is not False,
+            "conversation": {"id": body.conversation_id} if body.conversation_id else None,
             "previous_response_id": body.previous_response_id or None,
             "reasoning": {"effort": None if reasoning is None else reasoning.effort},
             "store": self.name.stored,

@@ -81,6 +81,14 @@ RESPONSE_FIELDS = (
         "a stored response that this one continues; its instructions are not carried over. Refused "
         "without `conversations.enabled`",
     ),
+    Field(
+        "conversation",
+        _BODY,
+        _SERVED,
+        "a [conversation](conversations.md#conversations), or its id: all its items are before the "
+        "input, and input and output are added to it; not with `previous_response_id` or `store` "
+        "false. Refused without `conversations.enabled`",
+    ),
     Field("chat_template_kwargs", _BODY, _SERVED, "variables of the chat template; not OpenAI's"),
     Field(
         "ttft_target_seconds",
@@ -117,7 +125,6 @@ RESPONSE_FIELDS = (
     Field("image", _BODY, _IGNORED, "how a model sees a picture is fixed"),
     # Fields that would change the output, or promise something that Baton does not do.
     Field("background", _BODY, _REFUSED, f"{_STATELESS}; use stream", (False,)),
-    Field("conversation", _BODY, _REFUSED, f"{_STATELESS}; send all items as input"),
     Field("prompt", _BODY, _REFUSED, f"{_STATELESS}; send its text as instructions"),
     Field("context_management", _BODY, _REFUSED, "shorten the input", ([],)),
     Field("moderation", _BODY, _REFUSED, "nothing is moderated; omit it"),

@@ -1,8 +1,12 @@
 """Handlers of `/v1/responses`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
+from baton.conversations.managed.conversations import locked
 from baton.conversations.store import ConversationStore
+from baton.errors import BatonError, Reason
 from baton.settings import FrontendLimits, HttpSettings
 from services.frontend.generation.inference import Inference
 from services.frontend.http.asgi import Receive, Scope, Send
@@ -64,7 +68,28 @@ class ResponsesHandlers:
 
     async def create(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond to items, as one body or as server-sent events."""
-        body, asked, context = await self._read(scope, receive)
+        data = await read_body(scope, receive, self._settings, self._limits)
+        await self.respond(scope, send, data)
+
+    async def respond(self, scope: Scope, send: Send, data: bytes) -> None:
+        """Respond to a body.
+
+        Raises:
+            BatonError: before the response began.
+            ClientGoneError: the client disconnected.
+        """
+        body, asked, context = await self._read(scope, data)
+        with _one_turn(body, context, asked):
+            await self._respond(scope, send, body, asked, context)
+
+    async def _respond(
+        self,
+        scope: Scope,
+        send: Send,
+        body: ResponseBody,
+        asked: ResponseRequest,
+        context: TurnContext,
+    ) -> None:
         batch, wire = GenerationBatch(), connection_of(scope)
         try:
             async with WhileConnected(wire):  # a long prompt may wait to be tokenized
@@ -90,7 +115,8 @@ class ResponsesHandlers:
 
     async def input_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Return the number of tokens that a response's input has."""
-        _, read, _ = await self._read(scope, receive)
+        data = await read_body(scope, receive, self._settings, self._limits)
+        _, read, _ = await self._read(scope, data)
         asked = read.generation
         async with WhileConnected(connection_of(scope)):  # it may wait for others' prompts
             _, ids = await self._inference.tokenization.tokenize(
@@ -99,14 +125,15 @@ class ResponsesHandlers:
         await send_json(send, {"object": "response.input_tokens", "input_tokens": len(ids)})
 
     async def _read(
-        self, scope: Scope, receive: Receive
+        self, scope: Scope, data: bytes
     ) -> tuple[ResponseBody, ResponseRequest, TurnContext]:
-        data = await read_body(scope, receive, self._settings, self._limits)
         body, who = read_response(data, unknown=self._unknown), record.current().principal
         seal = await self._seals.needed(who.tenant.id, body.include, body.input)
         context = await read_context(self._store, body, who)
-        most = self._limits.max_messages
-        asked = response_request(body, names_of(scope), most, seal, context.items)
+        most, names = self._limits.max_messages, names_of(scope)
+        if not names.execution_id:
+            names = names._replace(execution_id=context.execution_id)
+        asked = response_request(body, names, most, seal, context.items)
         return body, asked, context
 
     def routes(self) -> list[Route]:
@@ -115,6 +142,18 @@ class ResponsesHandlers:
             Route("POST", "/v1/responses", "responses", self.create),
             Route("POST", "/v1/responses/input_tokens", "tokenize", self.input_tokens),
         ]
+
+
+@contextmanager
+def _one_turn(body: ResponseBody, context: TurnContext, asked: ResponseRequest) -> Iterator[None]:
+    """Refuse a turn while another one of the same version runs, at any frontend."""
+    try:
+        yield
+    except BatonError as error:
+        named = asked.generation.execution_id == context.execution_id
+        if error.reason is Reason.ALREADY_EXISTS and context.moves_on and named:
+            raise locked(body.conversation_id, "has another response running") from error
+        raise
 
 
 def _headers(left_out: tuple[str, ...]) -> Headers:

@@ -80,7 +80,7 @@ def read_response(data: bytes, *, unknown: bool = False) -> ResponseBody:
         raise unsupported("text.verbosity", why="ask for it in a message")
     if body.reasoning is not None:
         _check_reasoning(body.reasoning)
-    _check_metadata(body.metadata or {})
+    check_metadata(body.metadata or {})
     return body
 
 
@@ -172,7 +172,12 @@ def _form(body: ResponseBody) -> Form:
     raise invalid_field("text.format.type", f"must be {_FORMATS}")
 
 
-def _check_metadata(metadata: dict[str, str]) -> None:
+def check_metadata(metadata: dict[str, str]) -> None:
+    """Check metadata.
+
+    Raises:
+        BatonError: it is beyond its limits.
+    """
     if len(metadata) > _MAX_METADATA:
         raise BatonError(
             Reason.INVALID_FIELD,

@@ -22,6 +22,10 @@ class ReasoningConfig(msgspec.Struct):
     mode: str | None = None
 
 
+class ConversationName(msgspec.Struct):
+    id: str
+
+
 class ResponseBody(SharedParameters, kw_only=True):
     model: str | None = None
     input: str | list[Any] | None = None
@@ -40,6 +44,7 @@ class ResponseBody(SharedParameters, kw_only=True):
     truncation: str | None = None
     store: bool | None = None
     previous_response_id: str | None = None
+    conversation: str | ConversationName | None = None
     # Not OpenAI's; as chat completions have it.
     chat_template_kwargs: dict[str, Any] | None = None
     # Baton's; 0 is as if it were not there.
@@ -48,6 +53,12 @@ class ResponseBody(SharedParameters, kw_only=True):
     baton: BatonOptions | None = None
     # Baton's; it must be the API key's tenant.
     tenant: str | None = None
+
+    @property
+    def conversation_id(self) -> str:
+        """The id of the conversation that it moves on; empty: none."""
+        given = self.conversation
+        return given.id if isinstance(given, ConversationName) else given or ""
 
 
 ANY_RESPONSE = with_others(ResponseBody, RESPONSE_FIELDS)

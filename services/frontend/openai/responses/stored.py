@@ -1,7 +1,5 @@
 """Handlers of stored responses: retrieve, delete, and list input items."""
 
-from typing import Any
-
 import msgspec
 
 from baton.conversations.ids import parse_item_id
@@ -11,6 +9,7 @@ from services.frontend.http.asgi import Receive, Scope, Send
 from services.frontend.http.query import QueryString
 from services.frontend.http.responses import send_json
 from services.frontend.http.routes import Route
+from services.frontend.openai.responses.item_list import item_list
 from services.frontend.openai.responses.storing import scope_of
 from services.frontend.requests import record
 
@@ -62,16 +61,8 @@ class StoredResponses:
             if not places:
                 raise invalid_field("after", f"{after[:64]!r} is not an input item of the response")
             items = items[places[0] + 1 :]
-        page = items[:limit]
-        ids = [msgspec.json.decode(item.body)["id"] for item in (*page[:1], *page[-1:])]
-        listed: dict[str, Any] = {
-            "object": "list",
-            "data": [msgspec.Raw(item.body.encode()) for item in page],
-            "first_id": ids[0] if ids else None,
-            "last_id": ids[-1] if ids else None,
-            "has_more": len(items) > len(page),
-        }
-        await send_json(send, listed)
+        page = [item.body for item in items[:limit]]
+        await send_json(send, item_list(page, more=len(items) > limit))
 
     def routes(self) -> list[Route]:
         """Return the routes of these handlers."""

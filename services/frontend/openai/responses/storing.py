@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from baton.conversations.ids import draw_block, item_text, nth
+from baton.conversations.ids import CONVERSATION, draw_block, item_text, nth, text_of
+from baton.conversations.managed.conversations import check_room
 from baton.conversations.records import StateScope, StoredPath, Turn
 from baton.conversations.store import ConversationStore
-from baton.errors import invalid_field
 from baton.tenancy.directory.principal import Principal
 from services.frontend.openai.responses.encoder import ResponseEncoder, ResponseName
 from services.frontend.openai.responses.output import INCOMPLETE
@@ -33,6 +33,18 @@ class TurnContext:
     items: Sequence[Mapping[str, Any]] = ()
     """All items before its input."""
 
+    @property
+    def moves_on(self) -> bool:
+        """Whether it moves a conversation on that a client manages."""
+        return self.path is not None and self.path.extends and not self.path.hidden
+
+    @property
+    def execution_id(self) -> str:
+        """The name of its turn, of which one runs at a time; empty: it has none."""
+        if self.path is None or not self.moves_on:
+            return ""
+        return f"{text_of(CONVERSATION, self.path.conversation)}.{self.path.version}"
+
 
 def scope_of(who: Principal) -> StateScope:
     """Return whose rows a caller reads and writes."""
@@ -42,37 +54,36 @@ def scope_of(who: Principal) -> StateScope:
 async def read_context(
     store: ConversationStore | None, body: ResponseBody, who: Principal
 ) -> TurnContext:
-    """Return what a body continues. Two reads by key if it names a response, otherwise none.
+    """Return what a body continues. Two reads by key if it names a response or a conversation,
+    otherwise none.
 
     Raises:
-        BatonError: UNSUPPORTED_PARAMETER: it needs a store, and there is none; NOT_FOUND;
-            INVALID_FIELD: the conversation has too many items; UNAVAILABLE.
+        BatonError: UNSUPPORTED_PARAMETER: it needs a store, and there is none, or names
+            both; NOT_FOUND; INVALID_FIELD: the conversation has too many items; UNAVAILABLE.
     """
-    scope, previous = scope_of(who), body.previous_response_id
+    scope, previous, conversation = scope_of(who), body.previous_response_id, body.conversation_id
     if store is None:
         if body.store:
             raise unsupported("store", why=f"{_NO_STORE}; send false, or omit it")
-        if previous:
-            raise unsupported("previous_response_id", why=f"{_NO_STORE}; send all items as input")
+        for field, value in (("previous_response_id", previous), ("conversation", conversation)):
+            if value:
+                raise unsupported(field, why=f"{_NO_STORE}; send all items as input")
         return TurnContext(scope, stored=False)
     stored = body.store is not False
-    if not previous:
+    if conversation:
+        if previous:
+            raise unsupported(
+                "previous_response_id", why="conversation has all items before the input; send one"
+            )
+        if not stored:
+            raise unsupported("store", why="turns of conversations are stored; omit it")
+        path = (await store.managed.get(scope, conversation)).end
+    elif previous:
+        path = await store.path(scope, previous)
+    else:
         return TurnContext(scope, stored)
-    path = await store.path(scope, previous)
-    settings, new = store.settings, _count(body.input)
-    if path.total_items + new > settings.max_items:
-        raise invalid_field(
-            "previous_response_id",
-            f"{path.total_items} items before it and {new} of input exceed the limit of "
-            f"{settings.max_items} (conversations.max_items); begin a new conversation",
-        )
-    if path.total_bytes > settings.max_conversation_bytes:
-        raise invalid_field(
-            "previous_response_id",
-            f"{path.total_bytes} bytes of items before it exceed the limit of "
-            f"{settings.max_conversation_bytes} (conversations.max_conversation_bytes); begin a "
-            "new conversation",
-        )
+    field = "conversation" if conversation else "previous_response_id"
+    check_room(path, _count(body.input), 0, store.settings, field)
     items = [_decode(item.body) for item in await store.items(scope, path)]
     return TurnContext(scope, stored, path, [item for item in items if not _is_cut_call(item)])
 
@@ -116,9 +127,14 @@ async def keep(
 ) -> None:
     """Store a response, if it is to be stored.
 
+    A failed one is no turn of a conversation that a client manages: it would be part of the next
+    attempt.
+
     Raises:
-        BatonError: UNAVAILABLE; ABORTED: what it continues was deleted.
+        BatonError: as of `ConversationStore.write`.
     """
+    if context.moves_on and encoder.has_failed:
+        return
     if store is not None and context.stored:
         await store.write(context.scope, turn_of(context, encoder))
 

@@ -19,6 +19,7 @@ from baton.tenancy.records.secret import new_secret
 from baton.tenancy.records.tenants import Tier
 from baton.v1 import common_pb2, inference_pb2
 from services.frontend.admin.routes import OrganizationRoutes
+from services.frontend.openai.conversations.handlers import ConversationHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.openai.responses.stored import StoredResponses
@@ -210,6 +211,7 @@ async def test_nothing_but_health_is_answered_without_a_key(keys: Keys) -> None:
         Handlers.__new__(Handlers),
         ResponsesHandlers.__new__(ResponsesHandlers),
         StoredResponses(None),
+        ConversationHandlers.__new__(ConversationHandlers),
         OrganizationRoutes.__new__(OrganizationRoutes),
         metrics=True,
     )

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from services.frontend.admin.routes import OrganizationRoutes
+from services.frontend.openai.conversations.handlers import ConversationHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.openapi import document
 from services.frontend.openai.request.field import Body
@@ -21,6 +22,7 @@ def made() -> dict[str, Any]:
         Handlers.__new__(Handlers),
         ResponsesHandlers.__new__(ResponsesHandlers),
         StoredResponses(None),
+        ConversationHandlers.__new__(ConversationHandlers),
         OrganizationRoutes.__new__(OrganizationRoutes),
         metrics=True,
     )

@@ -59,6 +59,18 @@ def messages_of(
     return reader.messages, reader.items
 
 
+def check_items(given: Sequence[Any], field: str) -> None:
+    """Check items by themselves: the call that an output answers may be elsewhere.
+
+    Raises:
+        BatonError: one is malformed or of an unknown type.
+    """
+    for at, item in enumerate(given):
+        reader = _Turns(None)
+        reader.expect(item)
+        reader.add(item, f"{field}[{at}]")
+
+
 class _Turns:
     """Collects messages; the assistant's turn is open until something else follows."""
 
@@ -101,6 +113,12 @@ class _Turns:
         """Add a message that is so many items."""
         self.messages.append(message)
         self.items.append(items)
+
+    def expect(self, item: Any) -> None:
+        """Take the call that an item answers as known."""
+        call_id = item.get("call_id") if isinstance(item, dict) else None
+        if isinstance(call_id, str):
+            self._unanswered.add(call_id)
 
     def end_turn(self) -> None:
         """End the assistant's turn, if one is open."""
