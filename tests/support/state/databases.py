@@ -9,6 +9,7 @@ from baton.postgres.connecting import connected
 from baton.postgres.local.server import LocalPostgres
 from baton.postgres.schema import upgrade
 from baton.settings import StateSettings
+from tests.support.clock import PATIENCE_SECONDS
 
 _TEMPLATE = "migrated"
 
@@ -36,7 +37,8 @@ class Databases:
     async def _create(self, name: str, template: str) -> str:
         async with connected(state_settings(self.server.url)) as connection:
             await connection.execute(
-                f"create database {name} template {template} strategy file_copy"
+                f"create database {name} template {template} strategy file_copy",
+                timeout=PATIENCE_SECONDS,  # it waits for the disk
             )
         return self.server.url_of(name)
 

@@ -135,3 +135,26 @@ async def test_any_text_comes_back_as_it_was_sent(frontends: Frontends) -> None:
     response = await frontends.clients[0].responses.create(input=text, **FEW)
     items = await frontends.clients[1].responses.input_items.list(response.id)
     assert items.data[0].content[0].text == text  # type: ignore[union-attr,index]
+
+
+async def test_thirty_turns_find_what_the_turn_before_left_at_another_frontend(
+    frontends: Frontends,
+) -> None:
+    block_tokens = 16
+    previous, before = None, 0
+    found, whole = [], []
+    for number in range(30):
+        client = frontends.clients[number % 2]
+        response = await client.responses.create(
+            input=f"Turn {number}", previous_response_id=previous, **FEW
+        )
+        assert response.usage is not None
+        if previous is not None:
+            cached = response.usage.input_tokens_details.cached_tokens
+            # What is certain of the last turn: its prompt.
+            found.append(cached)
+            whole.append(before // block_tokens * block_tokens)
+        previous, before = response.id, response.usage.input_tokens
+        if number == 15:
+            await frontends.cluster.empty_engines()
+    assert all(one >= 0.95 * other for one, other in zip(found, whole, strict=True)), (found, whole)
