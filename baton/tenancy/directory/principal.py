@@ -27,6 +27,10 @@ class Principal(msgspec.Struct, frozen=True, gc=False):
                 f"that this request requires; its scopes: {', '.join(self.key.scopes)}",
             )
 
+    def has(self, scope: Scope) -> bool:
+        """Return whether the key has a scope."""
+        return scope in self.key.scopes
+
     def may_use(self, name: str) -> bool:
         """Return whether the key may be used for a model or adapter with that name."""
         return not self.key.models or name in self.key.models

@@ -63,6 +63,10 @@ class Scope(StrEnum):
     """Read usage."""
     ADMIN = "admin"
     """Change projects and keys of the tenant."""
+    STATE_READ = "state.read"
+    """Read what the project stored: responses, conversations, items; and continue it."""
+    STATE_WRITE = "state.write"
+    """Store, change and delete responses, conversations and items."""
 
 
 class Limited(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):

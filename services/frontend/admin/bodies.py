@@ -15,7 +15,9 @@ T = TypeVar("T")
 
 MAX_SECONDS = 100 * 365 * 86_400
 """Most seconds until a key expires."""
-PROJECT_SCOPES = (Scope.INFERENCE.value, Scope.USAGE.value)
+PROJECT_SCOPES = tuple(
+    scope.value for scope in (Scope.INFERENCE, Scope.USAGE, Scope.STATE_READ, Scope.STATE_WRITE)
+)
 """Scopes of project keys; admin keys are created separately."""
 
 

@@ -10,6 +10,7 @@ from baton.conversations.records import StateScope
 from baton.conversations.store import ConversationStore
 from baton.errors import BatonError, Reason, invalid_field
 from baton.settings import FrontendLimits, HttpSettings
+from baton.tenancy.records.tenants import Scope as KeyScope
 from services.frontend.http.asgi import Receive, Scope, Send
 from services.frontend.http.query import QueryString
 from services.frontend.http.responses import send_bytes, send_json
@@ -121,6 +122,7 @@ class ConversationHandlers:
         """Respond to a user's message in a conversation, as one body or as server-sent events."""
         (ident,) = scope["path_params"]
         managed = self._managed()
+        record.current().principal.require(KeyScope.STATE_READ)
         body, has_model = read_message(await self._body(scope, receive), ident)
         if not has_model:
             found = await managed.get(_who(), ident)
@@ -134,16 +136,17 @@ class ConversationHandlers:
     def routes(self) -> list[Route]:
         """Return the routes of these handlers."""
         all_, one = "/v1/conversations", "/v1/conversations/{conversation_id}"
+        read, write = (KeyScope.STATE_READ,), (KeyScope.STATE_WRITE,)
         items, item = f"{one}/items", f"{one}/items/{{item_id}}"
         return [
-            Route("POST", all_, _OPERATION, self.create),
-            Route("GET", one, _OPERATION, self.retrieve),
-            Route("POST", one, _OPERATION, self.update),
-            Route("DELETE", one, _OPERATION, self.delete),
-            Route("POST", items, _OPERATION, self.add_items),
-            Route("GET", items, _OPERATION, self.list_items),
-            Route("GET", item, _OPERATION, self.retrieve_item),
-            Route("DELETE", item, _OPERATION, self.delete_item),
+            Route("POST", all_, _OPERATION, self.create, write),
+            Route("GET", one, _OPERATION, self.retrieve, read),
+            Route("POST", one, _OPERATION, self.update, write),
+            Route("DELETE", one, _OPERATION, self.delete, write),
+            Route("POST", items, _OPERATION, self.add_items, write),
+            Route("GET", items, _OPERATION, self.list_items, read),
+            Route("GET", item, _OPERATION, self.retrieve_item, read),
+            Route("DELETE", item, _OPERATION, self.delete_item, write),
             Route("POST", f"{one}/messages", "responses", self.message),
         ]
 

@@ -5,6 +5,7 @@ import msgspec
 from baton.conversations.ids import parse_item_id
 from baton.conversations.store import ConversationStore
 from baton.errors import BatonError, Reason, invalid_field
+from baton.tenancy.records.tenants import Scope as KeyScope
 from services.frontend.http.asgi import Receive, Scope, Send
 from services.frontend.http.query import QueryString
 from services.frontend.http.responses import send_json
@@ -67,10 +68,11 @@ class StoredResponses:
     def routes(self) -> list[Route]:
         """Return the routes of these handlers."""
         one = "/v1/responses/{response_id}"
+        read, write = (KeyScope.STATE_READ,), (KeyScope.STATE_WRITE,)
         return [
-            Route("GET", one, "stored_responses", self.retrieve),
-            Route("DELETE", one, "stored_responses", self.delete),
-            Route("GET", f"{one}/input_items", "stored_responses", self.input_items),
+            Route("GET", one, "stored_responses", self.retrieve, read),
+            Route("DELETE", one, "stored_responses", self.delete, write),
+            Route("GET", f"{one}/input_items", "stored_responses", self.input_items, read),
         ]
 
     def _asked(self) -> ConversationStore:

@@ -12,6 +12,7 @@ from baton.conversations.managed.conversations import check_room
 from baton.conversations.records import StateScope, StoredPath, Turn
 from baton.conversations.store import ConversationStore
 from baton.tenancy.directory.principal import Principal
+from baton.tenancy.records.tenants import Scope as KeyScope
 from services.frontend.openai.responses.encoder import ResponseEncoder, ResponseName
 from services.frontend.openai.responses.output import INCOMPLETE
 from services.frontend.openai.responses.schema import ResponseBody
@@ -58,8 +59,9 @@ async def read_context(
     otherwise none.
 
     Raises:
-        BatonError: UNSUPPORTED_PARAMETER: it needs a store, and there is none, or names
-            both; NOT_FOUND; INVALID_FIELD: the conversation has too many items; UNAVAILABLE.
+        BatonError: UNSUPPORTED_PARAMETER: it needs a store, and there is none, or names both;
+            PERMISSION_DENIED: the key lacks a scope; NOT_FOUND; INVALID_FIELD: the conversation has
+            too many items; UNAVAILABLE.
     """
     scope, previous, conversation = scope_of(who), body.previous_response_id, body.conversation_id
     if store is None:
@@ -69,7 +71,11 @@ async def read_context(
             if value:
                 raise unsupported(field, why=f"{_NO_STORE}; send all items as input")
         return TurnContext(scope, stored=False)
-    stored = body.store is not False
+    if body.store or conversation:
+        who.require(KeyScope.STATE_WRITE)
+    if previous or conversation:
+        who.require(KeyScope.STATE_READ)
+    stored = body.store is not False and who.has(KeyScope.STATE_WRITE)
     if conversation:
         if previous:
             raise unsupported(

@@ -314,7 +314,9 @@ async def test_keys_and_accounts_are_changed(keys: Keys, organization: Any) -> N
     same = await api_keys.update(made.api_key.id, project_id=project.id)
     assert same.expires_at == changed.expires_at
     (told, *_) = (await organization.audit_logs.list(event_types=["api_key.updated"])).data
-    assert told.api_key_updated.changes_requested.scopes == ["inference", "usage"]
+    assert told.api_key_updated.changes_requested.scopes == [
+        *("inference", "usage", "state.read", "state.write")
+    ]
 
 
 async def test_an_answer_waits_until_its_frontend_knows_the_change(
