@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from mmap import mmap
 from pathlib import Path
 
 from baton.engine.checkpoint.files import DIGEST_BYTES, tensor_shapes, weight_files
@@ -39,8 +40,8 @@ class AdapterFiles:
     """An adapter in memory: its bytes are those of its digest."""
 
     config: AdapterConfig
-    weights: bytes
-    """A safetensors file."""
+    weights: memoryview
+    """A safetensors file, in memory that its tensors may share and change."""
 
 
 def read_adapters(
@@ -110,12 +111,17 @@ def read_files(adapter: Adapter) -> AdapterFiles:
     """
     config = read_config(adapter.directory)
     path = find_weights(adapter.directory)
+    # Python takes no time for it, however long it is: others would wait for the interpreter.
+    memory = memoryview(mmap(-1, adapter.bytes + 1))
+    length = 0
     try:
-        with path.open("rb") as file:
-            weights = file.read(adapter.bytes + 1)
+        with path.open("rb", buffering=0) as file:
+            while count := file.readinto(memory[length:]):
+                length += count
     except OSError as error:
         raise AdapterError(f"{path} cannot be read: {error.strerror}") from error
-    digest = sha256(_digest_input(config, len(weights)))
+    weights = memory[:length]
+    digest = sha256(_digest_input(config, length))
     digest.update(weights)
     if digest.digest()[:DIGEST_BYTES] != adapter.digest:
         raise AdapterError(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from baton.engine.torch.lora.matrices import PartMatrices
+from baton.engine.torch.lora.matrices import PartMatrices, StackedMatrices
 from baton.engine.torch.lora.product import LowRankProduct
 
 
@@ -48,17 +48,30 @@ class NativeLowRank(LowRankProduct):
         if not parts:
             nothing = torch.empty(0, 0)
             return _Packed(nothing, nothing, (), ())
-        a = torch.cat([part.a for part in parts])
+        stacked = [
+            StackedMatrices(part.first, part.a[None], part.b[None], part.scale) for part in parts
+        ]
+        (packed,) = self.pack_stacked(stacked)
+        return packed
+
+    def pack_stacked(self, parts: Sequence[StackedMatrices]) -> Sequence[_Packed]:
+        maps, _, inputs = parts[0].a.shape
+        # Side by side along the inputs, whose steps become rows: the operator takes all at once.
+        a = torch.cat([part.a.transpose(0, 1).reshape(-1, maps * inputs) for part in parts])
         packed: Tensor = torch.ops.baton_native.pack_low(a)
-        scales = torch.zeros(packed.shape[1], dtype=torch.promote_types(a.dtype, torch.float32))
+        lanes = packed.shape[1]
+        scales = torch.zeros(lanes, dtype=torch.promote_types(a.dtype, torch.float32))
         places, lane = [], 0
         for part in parts:
+            rank = part.a.shape[1]
             places.append((lane, part.first))
-            scales[lane : lane + len(part.a)] = part.scale
-            lane += len(part.a)
-        return _Packed(
-            packed, scales, tuple(part.b.T.contiguous() for part in parts), tuple(places)
-        )
+            scales[lane : lane + rank] = part.scale
+            lane += rank
+        of_maps = packed.view(maps, -1, lanes).unbind()
+        b = zip(*(part.b.transpose(1, 2).contiguous().unbind() for part in parts), strict=True)
+        return [
+            _Packed(low, scales, high, tuple(places)) for low, high in zip(of_maps, b, strict=True)
+        ]
 
     def join(self, packed: Sequence[_Packed]) -> _Joined:
         joined = _Joined([], [], [], [])

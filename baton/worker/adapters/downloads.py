@@ -6,7 +6,6 @@ from pathlib import Path
 
 from baton.engine.lora.adapter import Adapter
 from baton.engine.lora.limits import AdapterLimits
-from baton.host.priority import BEHIND_STEPS, add_niceness
 from baton.models.adapters.cache import AdapterCache, HeldFiles
 
 _DOWNLOADS = 2
@@ -22,12 +21,7 @@ class AdapterDownloads:
 
     def __init__(self, cache: AdapterCache) -> None:
         self._cache = cache
-        self._threads = ThreadPoolExecutor(
-            _DOWNLOADS,
-            thread_name_prefix="adapter-downloads",
-            initializer=add_niceness,
-            initargs=(BEHIND_STEPS,),
-        )
+        self._threads = ThreadPoolExecutor(_DOWNLOADS, thread_name_prefix="adapter-downloads")
 
     def close(self) -> None:
         """End downloads."""

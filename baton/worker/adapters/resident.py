@@ -11,7 +11,6 @@ from baton.engine.base import Engine
 from baton.engine.lora.adapter import Adapter
 from baton.engine.lora.config import AdapterError
 from baton.errors import BatonError, Reason
-from baton.host.priority import BEHIND_STEPS, add_niceness
 from baton.process.background import start_background
 from baton.telemetry.logs import get_logger
 from baton.worker import metrics
@@ -65,9 +64,8 @@ class ResidentAdapters:
         self.on_changed: Callable[[], None] = lambda: None
         """Called when other adapters are in memory."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._thread = ThreadPoolExecutor(
-            1, thread_name_prefix="adapters", initializer=add_niceness, initargs=(BEHIND_STEPS,)
-        )
+        # Of the process's niceness: whatever thread holds Python's lock, the engine's waits for it.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="adapters")
 
     @property
     def thread(self) -> ThreadPoolExecutor:

@@ -31,7 +31,7 @@ def merge(model: Path, directory: Path, to: Path) -> Path:
     limits = checkpoint_limits(tensor_shapes(weight_files(model)), 64, 1)
     adapter = read_files(read_adapter("a", directory, limits))
     matrices = {}
-    for name, matrix in load(adapter.weights).items():
+    for name, matrix in load(bytes(adapter.weights)).items():
         match = MATRIX.fullmatch(name)
         assert match is not None
         matrices[match[1], match[2]] = matrix

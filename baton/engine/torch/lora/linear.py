@@ -59,8 +59,11 @@ class AdaptedMaps:
         Raises:
             AdapterError: as of `load_matrices`.
         """
-        found = load_matrices(files, self.shapes, dtype, device)
-        return [self.product.pack(parts) for parts in found]
+        found = [self.product.pack(())] * len(self.shapes)
+        for numbers, parts in load_matrices(files, self.shapes, dtype, device):
+            for number, packed in zip(numbers, self.product.pack_stacked(parts), strict=True):
+                found[number] = packed
+        return found
 
     def begin(self, adapters: Sequence[Matrices], owners: Sequence[int]) -> None:
         """Set the adapters of a step.

@@ -1,15 +1,15 @@
 """An adapter's matrices in the order and layout of the linear maps that they are added to."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load
 from torch import Tensor
 
 from baton.engine.lora.adapter import AdapterFiles
 from baton.engine.lora.config import AdapterError
+from baton.engine.lora.tensors import file_tensors
 from baton.engine.lora.weights import MATRIX
 
 
@@ -46,10 +46,33 @@ class PartMatrices:
     scale: float
 
 
+@dataclass(frozen=True, slots=True)
+class StackedMatrices:
+    """The matrices of one module in several maps, which are alike."""
+
+    first: int
+    a: Tensor
+    """[maps, rank, inputs]"""
+    b: Tensor
+    """[maps, outputs, rank]"""
+    scale: float
+
+    def of_map(self, index: int) -> PartMatrices:
+        """Return those of one map."""
+        return PartMatrices(self.first, self.a[index], self.b[index], self.scale)
+
+
+Stack = tuple[Sequence[int], Sequence[StackedMatrices]]
+"""Numbers of maps, and the matrices of their modules."""
+
+
 def load_matrices(
     files: AdapterFiles, maps: Sequence[MapShape], dtype: torch.dtype, device: torch.device
-) -> Sequence[Sequence[PartMatrices]]:
-    """Return an adapter's matrices for each map, in the order of the maps; any thread may call it.
+) -> Sequence[Stack]:
+    """Return an adapter's matrices for all maps that have some; any thread may call it.
+
+    Layers of a model are alike. Their matrices are converted together: each call of torch is one
+    that other threads may have to wait for.
 
     Args:
         files: of the adapter.
@@ -59,44 +82,58 @@ def load_matrices(
     Raises:
         AdapterError: the file is damaged, or does not fit.
     """
-    try:
-        tensors = load(files.weights)
-    except SafetensorError as error:
-        raise AdapterError(f"its safetensors file is damaged: {error}") from error
-    pairs: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
+    pairs: dict[str, dict[str, Tensor]] = defaultdict(dict)
+    for name, tensor in file_tensors(files.weights).items():
         if match := MATRIX.fullmatch(name):
-            pairs.setdefault(match[1], {})[match[2]] = tensor
-    found = [
-        [
-            _part(files, shape.inputs, part, pairs.pop(part.module), dtype, device)
+            pairs[match[1]][match[2]] = tensor
+    alike: dict[object, list[tuple[int, Sequence[_Part]]]] = defaultdict(list)
+    for number, shape in enumerate(maps):
+        parts = [
+            _part(files, shape.inputs, part, pairs.pop(part.module))
             for part in shape.parts
             if part.module in pairs
         ]
-        for shape in maps
-    ]
+        if parts:
+            alike[tuple(part.kind for part in parts)].append((number, parts))
     if pairs:
         raise AdapterError(f"the model has no layer {min(pairs)}")
-    return found
+    return [
+        (
+            [number for number, _ in group],
+            [_stack(parts, dtype, device) for parts in zip(*(p for _, p in group), strict=True)],
+        )
+        for group in alike.values()
+    ]
 
 
-def _part(
-    files: AdapterFiles,
-    inputs: int,
-    part: MapPart,
-    pair: Mapping[str, Tensor],
-    dtype: torch.dtype,
-    device: torch.device,
-) -> PartMatrices:
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The matrices of one module as the file has them."""
+
+    part: MapPart
+    a: Tensor
+    b: Tensor
+    scale: float
+
+    @property
+    def kind(self) -> object:
+        """Equal for modules whose matrices can be stacked."""
+        shapes = self.a.shape, self.a.dtype, self.b.shape, self.b.dtype
+        return self.part.first, id(self.part.order), shapes, self.scale
+
+
+def _part(files: AdapterFiles, inputs: int, part: MapPart, pair: Mapping[str, Tensor]) -> _Part:
     rank = files.config.rank_of(part.module)
     a, b = pair.get("A"), pair.get("B")
     if a is None or b is None or a.shape != (rank, inputs) or b.shape != (part.outputs, rank):
         raise AdapterError(f"the matrices of {part.module} do not fit")
-    if part.order is not None:
-        b = b[part.order]
-    scale = files.config.scale_of(part.module)
-    return PartMatrices(part.first, _placed(a, dtype, device), _placed(b, dtype, device), scale)
+    return _Part(part, a, b, files.config.scale_of(part.module))
 
 
-def _placed(matrix: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return matrix.to(device, dtype).contiguous()
+def _stack(parts: Sequence[_Part], dtype: torch.dtype, device: torch.device) -> StackedMatrices:
+    first = parts[0]
+    a = torch.stack([part.a for part in parts]).to(device, dtype)
+    b = torch.stack([part.b for part in parts]).to(device, dtype)
+    if first.part.order is not None:
+        b = b[:, first.part.order]
+    return StackedMatrices(first.part.first, a, b, first.scale)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, split
 from torch.nn.functional import linear
 
-from baton.engine.torch.lora.matrices import PartMatrices
+from baton.engine.torch.lora.matrices import PartMatrices, StackedMatrices
 
 
 class LowRankProduct:
@@ -23,6 +23,11 @@ class LowRankProduct:
     def pack(self, parts: Sequence[PartMatrices]) -> Any:
         """Return an adapter's matrices for one map, in the form that `join` takes."""
         return parts
+
+    def pack_stacked(self, parts: Sequence[StackedMatrices]) -> Sequence[Any]:
+        """Return an adapter's matrices for each of several maps, as `pack` does for one."""
+        maps = range(len(parts[0].a))
+        return [self.pack([part.of_map(index) for part in parts]) for index in maps]
 
     def join(self, packed: Sequence[Any]) -> Any:
         """Return the matrices of a step's adapters for one map, in the form that `add` takes."""

@@ -3,6 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from mmap import ACCESS_COPY, mmap
 from pathlib import Path
 from typing import Any
 from weakref import finalize
@@ -109,7 +110,9 @@ def _adapted(worker: Any, modules: list[str]) -> list[str]:
 
 def _put(worker: Any, number: int, config: bytes, path: str) -> None:
     slots = RankSlots(worker)
-    files = AdapterFiles(msgspec.json.decode(config, type=AdapterConfig), Path(path).read_bytes())
+    with Path(path).open("rb") as file:
+        weights = memoryview(mmap(file.fileno(), 0, access=ACCESS_COPY))
+    files = AdapterFiles(msgspec.json.decode(config, type=AdapterConfig), weights)
     slots.put(slots.read(number, files))
 
 

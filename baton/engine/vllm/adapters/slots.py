@@ -8,15 +8,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load
 from vllm.lora.layers.base_linear import BaseLinearLayerWithLoRA
 from vllm.lora.lora_model import LoRAModel
 from vllm.lora.peft_helper import PEFTHelper
 from vllm.lora.utils import parse_fine_tuned_lora_name
 
 from baton.engine.lora.adapter import AdapterFiles
-from baton.engine.lora.config import AdapterConfig, AdapterError
+from baton.engine.lora.config import AdapterConfig
+from baton.engine.lora.tensors import file_tensors
 from baton.engine.lora.weights import MATRIX
 
 
@@ -57,10 +56,7 @@ class RankSlots:
         Raises:
             AdapterError: the file is damaged.
         """
-        try:
-            tensors = load(files.weights)
-        except SafetensorError as error:
-            raise AdapterError(f"its safetensors file is damaged: {error}") from error
+        tensors = file_tensors(files.weights)
         adapter = LoRAModel.from_lora_tensors(
             number,
             tensors,
