@@ -247,6 +247,14 @@ interop: $(DEV) $(GENERATED) ## Test: call a frontend with gRPC of other languag
 		|| { tail -n 15 build/interop/npm.log >&2; exit 1; }
 	@$(BIN)/python -m tests.interop build/interop
 
+.PHONY: interop-codex
+interop-codex: $(DEV) $(GENERATED) ## Test: run Codex against a cluster, a line per case; skipped without npm (400 MB)
+	@command -v npm >/dev/null || { echo "skipped: npm is not installed"; exit 0; }; \
+	mkdir -p build/interop-codex && cp tests/interop/codex/package.json build/interop-codex/ && \
+	{ npm install --prefix build/interop-codex --no-audit --no-fund --loglevel=error >build/interop-codex/npm.log 2>&1 \
+		|| { tail -n 15 build/interop-codex/npm.log >&2; exit 1; }; } && \
+	$(BIN)/python -m tests.interop.codex build/interop-codex
+
 # An environment per client, made anew where its requirements have changed.
 install-client = rm -rf $(@D) && $(BIN)/python -m venv $(@D) && \
 	$(@D)/bin/pip install --quiet --disable-pip-version-check -r $< && touch $@

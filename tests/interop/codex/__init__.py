@@ -1,0 +1,1 @@
+"""Codex, unmodified, runs against a cluster: `make interop-codex`."""
