@@ -8,13 +8,16 @@ from baton.postgres.connecting import NoPartitionError, RefusedError, StateError
 from baton.telemetry.logs import get_logger
 
 RETRY_SECONDS = 1.0
+RESPONSES = "stored responses are unavailable", "send all items with `store: false`"
+COMPLETIONS = "stored chat completions are unavailable", "omit `store`"
+"""What is unavailable, and what a client may do."""
 
 log = get_logger(__name__)
 
 
 @contextmanager
-def failures() -> Iterator[None]:
-    """Translate errors of the database.
+def failures(what: tuple[str, str] = RESPONSES) -> Iterator[None]:
+    """Translate errors of the database, for one of the kinds above.
 
     Raises:
         BatonError: UNAVAILABLE: the database is away, slow, or has no place for a row.
@@ -26,15 +29,14 @@ def failures() -> Iterator[None]:
         if isinstance(error, RefusedError) and not isinstance(error, NoPartitionError):
             raise
         log.warning("state.store.unavailable", error=str(error))
-        raise unavailable() from error
+        raise unavailable(what) from error
 
 
-def unavailable() -> BatonError:
+def unavailable(what: tuple[str, str] = RESPONSES) -> BatonError:
     """Return the error of a request that needs the database while it is away."""
+    said, instead = what
     return BatonError(
-        Reason.UNAVAILABLE,
-        "stored responses are unavailable now: retry later, or send all items with `store: false`",
-        retry_after=RETRY_SECONDS,
+        Reason.UNAVAILABLE, f"{said} now: retry later, or {instead}", retry_after=RETRY_SECONDS
     )
 
 

@@ -1,4 +1,4 @@
-"""The months of items and responses: made ahead, and dropped when they are old.
+"""The months of items, responses and completions: made ahead, and dropped when they are old.
 
 Postgres refuses a row without its month, so months are made before they begin. All processes may do
 this: a lock makes each month once.
@@ -12,7 +12,7 @@ from baton.conversations.ids import first_of
 if TYPE_CHECKING:
     import asyncpg
 
-TABLES = ("items", "responses")
+TABLES = ("items", "responses", "completions")
 MONTHS_AHEAD = 3
 _HASHES = 8
 """Partitions of a month, by tenant."""
@@ -56,6 +56,8 @@ async def maintain(
         wanted = [month for month in wanted if month_after(month) > oldest]
     made = dropped = 0
     for table in TABLES:
+        if not await connection.fetchval("select to_regclass($1) is not null", table):
+            continue  # the schema is older than this release
         async with connection.transaction():
             await connection.execute(f"select pg_advisory_xact_lock({_LOCK})")
             existing = {row["relname"] for row in await connection.fetch(_EXISTING, table)}

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from baton.conversations import statements
+from baton.conversations.completions.store import CompletionStore
 from baton.conversations.failures import failures, missing
 from baton.conversations.ids import RESPONSE, nth, parse_id
 from baton.conversations.managed.conversations import ManagedConversations
@@ -43,6 +44,7 @@ class ConversationStore:
         self.settings = settings
         self.managed = ManagedConversations(database, settings, self.maintain)
         """Those that clients manage, with their items."""
+        self.completions = CompletionStore(database, settings.retention_days, self.maintain)
 
     async def path(self, scope: StateScope, response: str) -> StoredPath:
         """Return the path of a response, by its id as clients have it.

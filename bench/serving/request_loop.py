@@ -41,6 +41,7 @@ from services.frontend.generation.inference import Inference
 from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.http.protocol.connection import HttpServerConnection
 from services.frontend.models.registry import Registry
+from services.frontend.openai.completions.stored import StoredCompletions
 from services.frontend.openai.conversations.handlers import ConversationHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.handler import ResponsesHandlers
@@ -163,8 +164,10 @@ class Frontend:
         seals = ReasoningSeals(salts)
         responses = ResponsesHandlers(inference, settings.http, settings.limits, seals)
         managed = ConversationHandlers(None, responses, settings.http, settings.limits)
+        completions = StoredCompletions(None, settings.http, settings.limits)
+        stored = StoredResponses(None)
         table = route_table(
-            handlers, responses, StoredResponses(None), managed, organization, metrics=False
+            handlers, responses, stored, managed, completions, organization, metrics=False
         )
         app = RequestMiddleware(routed_app(table, NoAuthentication(), inference))
 

@@ -10,6 +10,7 @@ from baton.tenancy.directory import directory
 from baton.v1 import common_pb2, inference_pb2
 from scripts.docs.table import code, table
 from services.frontend.admin.routes import OrganizationRoutes
+from services.frontend.openai.completions.stored import StoredCompletions
 from services.frontend.openai.conversations.handlers import ConversationHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.request.field import Field
@@ -172,9 +173,12 @@ def page() -> str:
     administration = OrganizationRoutes.__new__(OrganizationRoutes)
     responses = ResponsesHandlers.__new__(ResponsesHandlers)
     stored = StoredResponses(None)
+    completions = StoredCompletions.__new__(StoredCompletions)
     handlers = Handlers.__new__(Handlers)
     managed = ConversationHandlers.__new__(ConversationHandlers)
-    routes = route_table(handlers, responses, stored, managed, administration, metrics=True)
+    routes = route_table(
+        handlers, responses, stored, managed, completions, administration, metrics=True
+    )
     rows = [
         (
             code(f"{route.method} {route.path}"),

@@ -59,6 +59,7 @@ from services.frontend.models.loader import TokenizerLoader
 from services.frontend.models.policies import Policies
 from services.frontend.models.providers import ProvidedModels
 from services.frontend.models.registry import Registry
+from services.frontend.openai.completions.stored import StoredCompletions
 from services.frontend.openai.conversations.handlers import ConversationHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.handler import ResponsesHandlers
@@ -235,11 +236,13 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     responses = ResponsesHandlers(
         inference, settings.http, limits, ReasoningSeals(cache_salts), conversations
     )
+    completions = None if conversations is None else conversations.completions
     table = route_table(
-        Handlers(inference, settings.http, limits),
+        Handlers(inference, settings.http, limits, completions),
         responses,
         StoredResponses(conversations),
         ConversationHandlers(conversations, responses, settings.http, limits),
+        StoredCompletions(completions, settings.http, limits),
         OrganizationRoutes(organizations, settings.http),
         metrics=settings.public.metrics,
     )

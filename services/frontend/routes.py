@@ -6,6 +6,7 @@ from services.frontend.admin.routes import OrganizationRoutes
 from services.frontend.generation.inference import Inference
 from services.frontend.http.asgi import Scope
 from services.frontend.http.routes import Route, RoutedApp, RouteTable
+from services.frontend.openai.completions.stored import StoredCompletions
 from services.frontend.openai.conversations.handlers import ConversationHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.openapi import OpenApi
@@ -19,6 +20,7 @@ def route_table(
     responses: ResponsesHandlers,
     stored: StoredResponses,
     conversations: ConversationHandlers,
+    completions: StoredCompletions,
     organization: OrganizationRoutes,
     *,
     metrics: bool,
@@ -30,6 +32,7 @@ def route_table(
         responses: serve responses.
         stored: serve responses that were stored.
         conversations: serve conversations that clients manage.
+        completions: serve chat completions that were stored.
         organization: serves administration.
         metrics: whether there is a route for metrics.
     """
@@ -37,6 +40,7 @@ def route_table(
     routes += responses.routes()
     routes += stored.routes()
     routes += conversations.routes()
+    routes += completions.routes()
     routes.append(Route("GET", "/openapi.json", OPERATOR, OpenApi(routes).serve))
     routes += organization.routes()
     return RouteTable(routes)

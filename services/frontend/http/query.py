@@ -15,18 +15,21 @@ MAX_LIMIT = 100
 
 
 class QueryString:
-    """The fields of one query string; lists are `name[]=…`, as openai-python writes them.
+    """The fields of one query string; lists are `name[]=…` and mappings `name[key]=…`, as
+    openai-python writes them.
 
     Args:
         raw: the query string, without the question mark.
         known: names of the allowed fields.
+        mappings: names of those with keys.
 
     Raises:
         BatonError: INVALID_FIELD: an unknown field, or one that is too long.
     """
 
-    def __init__(self, raw: bytes, known: Collection[str]) -> None:
+    def __init__(self, raw: bytes, known: Collection[str], mappings: Collection[str] = ()) -> None:
         self._values: dict[str, list[str]] = {}
+        self._mappings: dict[str, dict[str, str]] = {}
         try:
             pairs = parse_qsl(
                 raw.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_FIELDS
@@ -34,6 +37,10 @@ class QueryString:
         except ValueError:
             raise invalid_field("query", f"has more than {_MAX_FIELDS} fields") from None
         for name, value in pairs:
+            base, _, key = name.removesuffix("]").partition("[")
+            if base in mappings and name.endswith("]"):
+                self._mappings.setdefault(base, {})[key] = value
+                continue
             name = name.removesuffix("[]")
             if name not in known:
                 raise invalid_field(name[:64], "unknown parameter")
@@ -51,6 +58,10 @@ class QueryString:
     def many(self, name: str) -> Sequence[str]:
         """Return all values of a field."""
         return self._values.get(name, ())
+
+    def mapping(self, name: str) -> dict[str, str]:
+        """Return the keys and values of a mapping; the last of several for a key."""
+        return self._mappings.get(name, {})
 
     def one_of(self, name: str, choices: Sequence[str]) -> str:
         """Return a field's value, one of the choices; the first one if it is missing."""

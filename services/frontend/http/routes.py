@@ -24,8 +24,8 @@ class Route:
 
     Args:
         method: in capitals; GET also serves HEAD.
-        template: the path; `{name}` matches one segment, `{name:path}` all that follow.
-            Handlers find their values in `scope["path_params"]`, in this order.
+        template: the path; `{name}` matches one segment that is not empty, `{name:path}` all that
+            follow. Handlers find their values in `scope["path_params"]`, in this order.
         operation: its name in logs and metrics.
         handler: sends the response.
         needs: scopes of which the key must have one; empty: no key is needed.
@@ -98,7 +98,7 @@ class RouteTable:
         for at, segment in enumerate(segments):
             following = node.segments.get(segment)
             if following is None:
-                following = node.parameter
+                following = node.parameter if segment else None
                 if following is None:
                     break
                 if following.takes_rest:

@@ -2,10 +2,13 @@
 middleware sends them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 
 from baton import __version__
+from baton.conversations.completions.store import CompletionStore
 from baton.settings import FrontendLimits, HttpSettings
 from baton.telemetry.metrics import render
 from baton.tenancy.directory.principal import Principal
@@ -20,6 +23,11 @@ from services.frontend.http.responses import send_bytes, send_json
 from services.frontend.http.routes import Route
 from services.frontend.models.model import AutoModel, ResolvedModel, ServedModel
 from services.frontend.openai.body import names_of, read_body
+from services.frontend.openai.completions.storing import (
+    KeptChunks,
+    KeptCompletion,
+    kept_completion,
+)
 from services.frontend.openai.multi_prompt import GenerationBatch
 from services.frontend.openai.request.decode import (
     read_chat,
@@ -40,7 +48,12 @@ from services.frontend.openai.response.options import (
     with_offsets,
 )
 from services.frontend.openai.response.templates import CHAT, COMPLETION
-from services.frontend.openai.stream import answer_stream, answer_whole
+from services.frontend.openai.stream import (
+    EventEncoder,
+    answer_stream,
+    answer_whole,
+    no_ending,
+)
 from services.frontend.requests import record
 from services.frontend.requests.request import GenerationRequest, TextPrompt
 
@@ -49,9 +62,22 @@ class Handlers:
     """Serve the endpoints of the HTTP API. One object per frontend, used on the loop's thread."""
 
     def __init__(
-        self, inference: Inference, settings: HttpSettings, limits: FrontendLimits
+        self,
+        inference: Inference,
+        settings: HttpSettings,
+        limits: FrontendLimits,
+        completions: CompletionStore | None = None,
     ) -> None:
+        """Serve the endpoints.
+
+        Args:
+            inference: runs requests.
+            settings: bounds of bodies.
+            limits: of requests.
+            completions: where chat completions are stored; None: nowhere.
+        """
         self._inference = inference
+        self._completions = completions
         self._limits = limits
         self._settings = settings
         self._unknown = settings.unknown_fields == "ignore"
@@ -60,7 +86,8 @@ class Handlers:
         """Respond to a conversation, as one body or as server-sent events."""
         body = read_chat(await self._read(scope, receive), unknown=self._unknown)
         requests = [chat_request(body, names_of(scope), self._limits.max_messages)]
-        await self._complete(body, requests, scope, send)
+        kept = kept_completion(self._completions, body, record.current().principal)
+        await self._complete(body, requests, scope, send, kept)
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Continue prompts, as one body or as server-sent events."""
@@ -204,6 +231,7 @@ class Handlers:
         requests: Sequence[GenerationRequest],
         scope: Scope,
         send: Send,
+        kept: KeptCompletion | None = None,
     ) -> None:
         template = CHAT if isinstance(body, ChatBody) else COMPLETION
         batch, wire = GenerationBatch(), connection_of(scope)
@@ -215,12 +243,18 @@ class Handlers:
             options = response_options(body, template, requests, resolved)
             if options.echo_logprobs:
                 options = await with_offsets(options, resolved)
+            if kept is not None:
+                options = replace(options, id=kept.id)
+            whole = WholeEncoder(template, options, resolved)
+            ending = no_ending if kept is None else partial(kept.keep, whole)
             if body.stream:
-                chunks = ChunkEncoder(template, options, resolved)
-                await answer_stream(batch, chunks, wire, send, self._settings.keep_alive_seconds)
+                chunks: EventEncoder = ChunkEncoder(template, options, resolved)
+                if kept is not None:
+                    chunks = KeptChunks(chunks, whole, kept)
+                seconds = self._settings.keep_alive_seconds
+                await answer_stream(batch, chunks, wire, send, seconds, ending=ending)
             else:
-                whole = WholeEncoder(template, options, resolved)
-                await answer_whole(batch, whole, wire, send)
+                await answer_whole(batch, whole, wire, send, ending=ending)
         finally:
             batch.close()
 

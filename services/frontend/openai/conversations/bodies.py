@@ -11,8 +11,8 @@ from baton.conversations.managed.conversations import Bodies
 from baton.conversations.managed.records import MAX_ITEMS_AT_ONCE, ManagedConversation
 from baton.errors import BatonError, Reason, invalid_field
 from services.frontend.http.json_body import decode_body
+from services.frontend.openai.metadata import check_metadata
 from services.frontend.openai.responses.input.items import check_items
-from services.frontend.openai.responses.parse import check_metadata
 from services.frontend.openai.responses.storing import input_items
 
 _CONTENT = "must be a text, or a list of parts"

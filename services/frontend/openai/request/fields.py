@@ -183,10 +183,17 @@ FIELDS = (
     Field("guided_choice", _BOTH, _SERVED, "older name of `structured_outputs.choice`"),
     Field("guided_grammar", _BOTH, _SERVED, "older name of `structured_outputs.grammar`"),
     Field("include_reasoning", _CHAT, _SERVED, "false: omit `reasoning_content`"),
+    Field(
+        "store",
+        _CHAT,
+        _SERVED,
+        "true: the completion is [stored](conversations.md#chat-completions) when it has ended. "
+        "Refused without `conversations.enabled`",
+    ),
+    Field("metadata", _CHAT, _SERVED, "of a completion that is stored; otherwise ignored"),
     # Fields that cannot change the output.
     Field("user", _BOTH, _IGNORED, "the API key identifies the caller"),
     Field("safety_identifier", _CHAT, _IGNORED, "the API key identifies the caller"),
-    Field("metadata", _CHAT, _IGNORED, "nothing is stored"),
     Field("service_tier", _CHAT, _IGNORED, "the API key determines the tier"),
     Field("prediction", _CHAT, _IGNORED, "it affects latency, not output"),
     Field("prompt_cache_key", _CHAT, _IGNORED, "the prefix cache matches tokens"),
@@ -207,7 +214,6 @@ FIELDS = (
     Field("mm_processor_kwargs", _CHAT, _IGNORED, _NO_MEDIA),
     Field("mm_payload", _BOTH, _IGNORED, _NO_MEDIA),
     # Fields that would change the output, or promise something that Baton does not do.
-    Field("store", _CHAT, _REFUSED, "nothing is stored; omit it", (False,)),
     Field("modalities", _CHAT, _REFUSED, "output is text; omit it", (["text"],)),
     Field("verbosity", _CHAT, _REFUSED, "ask for it in a message", ("medium",)),
     Field("web_search_options", _CHAT, _REFUSED, "nothing is searched; omit it"),

@@ -124,6 +124,9 @@ class ChatBody(Common, kw_only=True):
     parallel_tool_calls: bool | None = None
     functions: list[Any] | None = None
     function_call: Any = None
+    store: bool | None = None
+    # As of any type where nothing is stored: it changes nothing there.
+    metadata: Any = None
 
 
 class CompletionBody(Common, kw_only=True):

@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
-from baton.errors import BatonError, Reason, invalid_field
+from baton.errors import invalid_field
 from baton.sampling import PARAMETERS
 from services.frontend.http.json_body import decode_body
+from services.frontend.openai.metadata import check_metadata
 from services.frontend.openai.request.checks import refuse_unsupported
 from services.frontend.openai.request.fields import OTHER_SHAPE
 from services.frontend.openai.request.parameters import parameters
@@ -35,7 +36,6 @@ from services.frontend.requests.refusals import unsupported
 from services.frontend.requests.request import ChatPrompt, GenerationRequest, PromptOptions
 
 LOGPROBS = "message.output_text.logprobs"
-_MAX_METADATA, _MAX_KEY, _MAX_VALUE = 16, 64, 512
 _NAMES = {
     "execution_id": EXECUTION_HEADER.decode(),
     "logprobs": "top_logprobs",
@@ -80,7 +80,7 @@ def read_response(data: bytes, *, unknown: bool = False) -> ResponseBody:
         raise unsupported("text.verbosity", why="ask for it in a message")
     if body.reasoning is not None:
         _check_reasoning(body.reasoning)
-    check_metadata(body.metadata or {})
+    check_metadata(body.metadata)
     return body
 
 
@@ -170,23 +170,3 @@ def _form(body: ResponseBody) -> Form:
         case str() as kind:
             raise unsupported("text.format.type", why=f"{kind[:64]!r}; use {_FORMATS}")
     raise invalid_field("text.format.type", f"must be {_FORMATS}")
-
-
-def check_metadata(metadata: dict[str, str]) -> None:
-    """Check metadata.
-
-    Raises:
-        BatonError: it is beyond its limits.
-    """
-    if len(metadata) > _MAX_METADATA:
-        raise BatonError(
-            Reason.INVALID_FIELD,
-            f"metadata: {len(metadata)} keys exceed the limit of {_MAX_METADATA}",
-            field="metadata",
-        )
-    for key, value in metadata.items():
-        if len(key) > _MAX_KEY or len(value) > _MAX_VALUE:
-            raise invalid_field(
-                "metadata",
-                f"keys have at most {_MAX_KEY} characters, and values {_MAX_VALUE}",
-            )

@@ -19,6 +19,7 @@ from baton.tenancy.records.secret import new_secret
 from baton.tenancy.records.tenants import Tier
 from baton.v1 import common_pb2, inference_pb2
 from services.frontend.admin.routes import OrganizationRoutes
+from services.frontend.openai.completions.stored import StoredCompletions
 from services.frontend.openai.conversations.handlers import ConversationHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.handler import ResponsesHandlers
@@ -212,6 +213,7 @@ async def test_nothing_but_health_is_answered_without_a_key(keys: Keys) -> None:
         ResponsesHandlers.__new__(ResponsesHandlers),
         StoredResponses(None),
         ConversationHandlers.__new__(ConversationHandlers),
+        StoredCompletions.__new__(StoredCompletions),
         OrganizationRoutes.__new__(OrganizationRoutes),
         metrics=True,
     )

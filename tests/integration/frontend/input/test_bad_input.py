@@ -399,7 +399,7 @@ async def test_other_ways_to_be_wrong_on_http(stage: Any) -> None:
         answer = await client.post(chat, content=gzip.compress(b"{}"), headers=packed)
         assert answer.status_code == 415
         assert "gzip" in answer.json()["error"]["message"]
-        answer = await client.get(chat)
+        answer = await client.get(text)
         assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
         assert answer.json()["error"]["code"] == "method_not_allowed"
         for path in ("/", "/v1/none", "/v1/chat/completions/"):

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from services.frontend.admin.routes import OrganizationRoutes
+from services.frontend.openai.completions.stored import StoredCompletions
 from services.frontend.openai.conversations.handlers import ConversationHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.openapi import document
@@ -23,6 +24,7 @@ def made() -> dict[str, Any]:
         ResponsesHandlers.__new__(ResponsesHandlers),
         StoredResponses(None),
         ConversationHandlers.__new__(ConversationHandlers),
+        StoredCompletions.__new__(StoredCompletions),
         OrganizationRoutes.__new__(OrganizationRoutes),
         metrics=True,
     )
