@@ -86,6 +86,14 @@ order by part.number, item.id
 """
 """Values: tenant, conversations, their last items, the bounds of all of them."""
 
+NAMED_ITEMS = """
+select i.id, i.body from responses r
+join items i on i.tenant = $1 and i.conversation = r.conversation and i.id between $5 and $6
+where r.tenant = $1 and r.project = $2 and r.id = any($3::uuid[]) and r.id between $5 and $6
+    and i.id = any($4::uuid[]) and i.id > r.id and i.id <= r.last_item
+"""
+"""Values: tenant, project, responses, items, the bounds of all of them."""
+
 DELETE_RESPONSE = """
 delete from responses where tenant = $1 and project = $2 and id = $3 returning conversation
 """

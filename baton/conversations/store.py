@@ -8,7 +8,7 @@ from uuid import UUID
 from baton.conversations import statements
 from baton.conversations.completions.store import CompletionStore
 from baton.conversations.failures import failures, missing
-from baton.conversations.ids import RESPONSE, nth, parse_id
+from baton.conversations.ids import RESPONSE, block_of, nth, parse_id
 from baton.conversations.managed.conversations import ManagedConversations
 from baton.conversations.partitions import maintain
 from baton.conversations.records import (
@@ -89,6 +89,16 @@ class ConversationStore:
                 statements.ITEMS_BETWEEN, scope.tenant, conversation, first, last
             )
         return [StoredItem(row["id"], row["body"]) for row in rows]
+
+    async def named_items(self, scope: StateScope, ids: Sequence[UUID]) -> dict[UUID, str]:
+        """Return the bodies of items of stored responses, by their ids; others are left out."""
+        if not ids:
+            return {}
+        blocks = {block_of(ident) for ident in ids}
+        rows = await self._fetch(
+            statements.NAMED_ITEMS, scope, list(blocks), list(ids), min(blocks), max(ids)
+        )
+        return {row["id"]: row["body"] for row in rows}
 
     async def response(self, scope: StateScope, response: str) -> StoredResponse:
         """Return a response, by its id as clients have it.

@@ -128,8 +128,9 @@ class ResponsesHandlers:
         self, scope: Scope, data: bytes
     ) -> tuple[ResponseBody, ResponseRequest, TurnContext]:
         body, who = read_response(data, unknown=self._unknown), record.current().principal
-        seal = await self._seals.needed(who.tenant.id, body.include, body.input)
         context = await read_context(self._store, body, who)
+        given = body.input if isinstance(body.input, list) else ()
+        seal = await self._seals.needed(who.tenant.id, body.include, [*context.items, *given])
         most, names = self._limits.max_messages, names_of(scope)
         if not names.execution_id:
             names = names._replace(execution_id=context.execution_id)

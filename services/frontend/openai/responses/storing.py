@@ -15,6 +15,7 @@ from baton.tenancy.directory.principal import Principal
 from baton.tenancy.records.tenants import Scope as KeyScope
 from services.frontend.openai.responses.encoder import ResponseEncoder, ResponseName
 from services.frontend.openai.responses.output import INCOMPLETE
+from services.frontend.openai.responses.references import resolve
 from services.frontend.openai.responses.schema import ResponseBody
 from services.frontend.requests.refusals import unsupported
 
@@ -56,7 +57,7 @@ async def read_context(
     store: ConversationStore | None, body: ResponseBody, who: Principal
 ) -> TurnContext:
     """Return what a body continues. Two reads by key if it names a response or a conversation,
-    otherwise none.
+    otherwise none; one more for items that its input names, which take their places there.
 
     Raises:
         BatonError: UNSUPPORTED_PARAMETER: it needs a store, and there is none, or names both;
@@ -87,11 +88,14 @@ async def read_context(
     elif previous:
         path = await store.path(scope, previous)
     else:
+        body.input = await resolve(store, scope, body.input, ())
         return TurnContext(scope, stored)
     field = "conversation" if conversation else "previous_response_id"
     check_room(path, _count(body.input), 0, store.settings, field)
     items = [_decode(item.body) for item in await store.items(scope, path)]
-    return TurnContext(scope, stored, path, [item for item in items if not _is_cut_call(item)])
+    body.input = await resolve(store, scope, body.input, items)
+    continued = [_without_seal(item) for item in items if not _is_cut_call(item)]
+    return TurnContext(scope, stored, path, continued)
 
 
 def name_response(context: TurnContext, body: ResponseBody) -> ResponseName:
@@ -165,6 +169,13 @@ def _listed(given: Any) -> dict[str, Any]:
             part["annotations"] = []
         item["content"] = [part]
     item.setdefault("status", "completed")
+    return item
+
+
+def _without_seal(item: dict[str, Any]) -> dict[str, Any]:
+    """Return an item whose reasoning is not read from its seal if it is there as text."""
+    if item.get("content"):
+        item.pop("encrypted_content", None)
     return item
 
 

@@ -6,7 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
+from baton.conversations import statements
 from baton.postgres.connecting import connected
+from baton.postgres.database import Database
 from tests.support.engine.model import MODEL
 from tests.support.state.databases import state_settings
 from tests.support.state.frontends import Frontends
@@ -158,3 +160,55 @@ async def test_thirty_turns_find_what_the_turn_before_left_at_another_frontend(
         if number == 15:
             await frontends.cluster.empty_engines()
     assert all(one >= 0.95 * other for one, other in zip(found, whole, strict=True)), (found, whole)
+
+
+async def test_items_may_be_sent_by_their_ids(frontends: Frontends) -> None:
+    here, there = frontends.clients
+    first = await here.responses.create(input="Hello", **FEW)
+    ids = [(await here.responses.input_items.list(first.id)).data[0].id, first.output[0].id]
+    named: Any = [{"type": "item_reference", "id": ident} for ident in ids]
+    more: Any = [{"role": "user", "content": "And then?"}]
+    by_name = await there.responses.create(input=[*named, *more], **FEW)
+    continued = await there.responses.create(
+        # It is there already.
+        input=[{"id": ids[1]}, *more],  # type: ignore[list-item,typeddict-item]
+        previous_response_id=first.id,
+        **FEW,
+    )
+    assert by_name.output_text == continued.output_text
+    assert by_name.usage is not None
+    assert continued.usage is not None
+    assert by_name.usage.input_tokens == continued.usage.input_tokens
+    kept = await here.responses.input_items.list(by_name.id, order="asc")
+    assert [item.type for item in kept.data] == ["message"] * 3
+    assert not {item.id for item in kept.data} & set(ids)
+    http = frontends.http[0]
+    for name in ("msg_" + "0" * 32, ids[0].replace("msg", "rs"), first.id, "x", "\0"):
+        body = FEW | {"input": [{"type": "item_reference", "id": name}]}
+        answer = await http.post("/v1/responses", json=body)
+        assert answer.status_code == 404, answer.text
+    answer = await http.post("/v1/responses", json=FEW | {"input": [{"type": "item_reference"}]})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input[0].id")
+
+
+async def test_a_turn_is_two_reads_by_key_and_one_write(
+    frontends: Frontends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    fetch = Database.fetch
+
+    async def counted(self: Database, query: str, *values: object, **options: Any) -> Any:
+        asked.append(query)
+        return await fetch(self, query, *values, **options)
+
+    first = await frontends.clients[0].responses.create(input="Hello", **FEW)
+    monkeypatch.setattr(Database, "fetch", counted)
+    await frontends.clients[1].responses.create(input="So?", previous_response_id=first.id, **FEW)
+    assert asked == [
+        statements.PATH_OF_RESPONSE,
+        statements.ITEMS_BETWEEN,
+        statements.CONTINUE_TURN,
+    ]
+    asked.clear()
+    await frontends.clients[1].responses.create(input="So?", store=False, **FEW)
+    assert asked == []

@@ -15,7 +15,7 @@ _SERVERS = (
 _CLIENTS = "its tool cannot be offered here; send function_call or custom_tool_call"
 _APPROVED = "tools of MCP servers cannot run here; leave it out"
 NOT_TAKEN = {
-    "item_reference": "items are found by previous_response_id alone; send the item itself",
+    "item_reference": "only stored items have ids (conversations.enabled); send the item itself",
     "compaction": "nothing is compacted here; send the items that it stands for",
     "compaction_trigger": "nothing is compacted here; use truncation auto",
     "configuration_update": "send the fields that change with the request",
