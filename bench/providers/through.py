@@ -44,7 +44,7 @@ class PacedLoad(NamedTuple):
     tokens: int
 
 
-LOADS = (PacedLoad(1, "every-300us", 2000), PacedLoad(64, "every-20000us", 100))
+LOADS = (PacedLoad(1, "every-300us", 2000), PacedLoad(64, "every-20000us", 400))
 MODELS = [load.model for load in LOADS]
 _LITELLM_SECONDS = 180.0
 _LITELLM_SETTINGS = {

@@ -109,6 +109,15 @@ class EventBuffer:
         elif self._added(self._queue.add(event)):
             self._deliver()
 
+    def put_all(self, events: Sequence[StreamEvent]) -> None:
+        """Deliver events that came together, at once, or queue them one by one."""
+        if self._consumer is None or self._paused or self._queue or self._held or self._error:
+            for event in events:
+                self.put(event)
+            return
+        self._woken = False
+        self._hand_over(list(events))
+
     def fail(self, error: BatonError) -> None:
         """Drop the queue and make `run` raise the error, now or when it is called. Idempotent."""
         if self._error is None:

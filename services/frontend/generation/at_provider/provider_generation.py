@@ -85,7 +85,10 @@ class ProviderGeneration(Generation):
         upstream = self._upstreams.enter(provider)
         self._entered.append(upstream)
         call = UpstreamCall(
-            body, lambda: new_stream(request.n, request.id), self._put, lambda: self._readable
+            body,
+            lambda: new_stream(request.n, request.id),
+            self.buffer.put_all,
+            lambda: self._readable,
         )
         return UpstreamRun(upstream, call)
 
@@ -112,10 +115,6 @@ class ProviderGeneration(Generation):
             if stream.usage is not None:
                 self.buffer.put(stream.usage)
             self.buffer.put(ProviderEnded())
-
-    def _put(self, outputs: list[ProviderOutput]) -> None:
-        for output in outputs:
-            self.buffer.put(output)
 
     def _receive(self, received: list[StreamEvent], events: list[Event]) -> None:
         for event in received:

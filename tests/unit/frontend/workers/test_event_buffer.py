@@ -143,6 +143,33 @@ async def test_whoever_delivers_hands_over_at_once() -> None:
     reader.cancel()
 
 
+async def test_what_comes_together_is_handed_over_together() -> None:
+    calls: list[list[StreamEvent]] = []
+
+    class Counting(Taker):
+        def take(self, events: list[StreamEvent]) -> bool:
+            calls.append(events)
+            return super().take(events)
+
+    buffer, taker = box(), Counting(enough=False)
+    reader = asyncio.create_task(buffer.run(taker))
+    await asyncio.sleep(0)
+    buffer.put_all([StreamLost(1), StreamLost(2)])
+    assert [len(one) for one in calls] == [2]
+    buffer.pause()
+    buffer.put_all([StreamLost(3), StreamLost(4)])
+    buffer.put_all([StreamLost(5)])
+    assert len(taker.got) == 2
+    buffer.resume()
+    assert [one.stream_id for one in taker.got if isinstance(one, StreamLost)] == [1, 2, 3, 4, 5]
+    failure = BatonError(Reason.CANCELLED, "over")
+    buffer.fail(failure)
+    buffer.put_all([StreamLost(6)])
+    assert len(taker.got) == 5
+    with pytest.raises(BatonError):
+        await reader
+
+
 async def test_while_paused_events_wait_in_order_and_within_the_limit() -> None:
     cuts: list[bool] = []
     buffer = box(cuts)
