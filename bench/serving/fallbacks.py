@@ -3,7 +3,8 @@
 Two random models with one combined worker each. The first one's policy falls back to the second.
 Clients ask the first over HTTP and gRPC, half of them allowing fallbacks and half refusing; then
 SIGKILL ends its worker. Prints how many requests failed, that answers, headers and usage records
-name what answered, that each record costs its tokens, and how fast the others were told.
+name what answered, and that each record costs its tokens. How fast the others were told is measured
+by a process of its own with bare sockets: clients that read streams meanwhile are late themselves.
 """
 
 import argparse
@@ -27,12 +28,14 @@ from baton.request.prices import Price
 from baton.usage.record import UsageRecord
 from baton.usage.report.files import RecordFiles, files_of
 from bench.harness import cli
-from bench.harness.child import process
+from bench.harness.child import helper, process
 from bench.harness.cluster import Cluster, cluster
 
 FIRST, SECOND = "first", "second"
 CUT = "cut"
 """An answer that ended after its first token: it never goes on at another model."""
+TOLD = "told"
+TELLING_CLIENTS = 4
 PRICES = {FIRST: "1/0.5/2", SECOND: "0.01/0.005/0.02"}
 WAIT_SECONDS = 2.0
 SAID: tuple[Literal["allow", "never"], ...] = ("allow", "never")
@@ -48,8 +51,6 @@ class Load:
         self.answers: Counter[tuple[str, str, str]] = Counter()
         """By what requests say of fallbacks, the API, and what answered; empty: it failed."""
         self.lies = 0
-        self.told_after: list[float] = []
-        """Seconds from the end of the wait to the error."""
         self.on = True
 
     async def close(self) -> None:
@@ -59,14 +60,11 @@ class Load:
     async def run(self, fallback: Literal["allow", "never"], api: str) -> None:
         """Ask until `on` is false."""
         while self.on:
-            began = time.monotonic()
             if api == "http":
                 name = await self._over_http(fallback)
             else:
                 name = await self._over_grpc(fallback)
             self.answers[fallback, api, name] += 1
-            if not name:
-                self.told_after.append(time.monotonic() - began - WAIT_SECONDS)
 
     async def _over_http(self, fallback: str) -> str:
         body = {"model": FIRST, "prompt": "a b", "max_tokens": 4, "stream": True}
@@ -96,6 +94,44 @@ class Load:
 
     def _check(self, name: str, asked: str) -> None:
         self.lies += (asked == FIRST) != (name == SECOND)
+
+
+async def ask_until_answered(port: int) -> dict[str, Any]:
+    """Ask without fallbacks, from one line of the input until there is an answer or another line.
+
+    Returns:
+        Seconds from the end of the wait to each error, and the number of answers.
+    """
+    body = {"model": FIRST, "prompt": "a b", "max_tokens": 1, "baton": {"fallback": "never"}}
+    data = json.dumps(body).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: baton\r\ncontent-length: {len(data)}\r\n\r\n"
+    told: list[float] = []
+    answered = 0
+    print(flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    line = asyncio.create_task(asyncio.to_thread(sys.stdin.readline))
+
+    async def client() -> None:
+        nonlocal answered
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            while not line.done():
+                began = time.monotonic()
+                writer.write(head.encode() + data)
+                answer = (await reader.readuntil(b"\r\n\r\n")).lower()
+                seconds = time.monotonic() - began
+                length = int(answer.partition(b"content-length: ")[2].split()[0])
+                await reader.readexactly(length)
+                if b" 503 " not in answer.partition(b"\r\n")[0]:
+                    answered += 1
+                    return
+                assert b"retry-after-ms: " in answer
+                told.append(seconds - WAIT_SECONDS)
+        finally:
+            writer.close()
+
+    await asyncio.gather(line, *(client() for _ in range(TELLING_CLIENTS)))
+    return {"late": told, "answered": answered}
 
 
 async def baton(one: Cluster, *words: str) -> None:
@@ -141,15 +177,21 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
             await asyncio.sleep(options.seconds)
             before = Counter(load.answers)
             pid = next(pid for name, pid in one.pids().items() if name.startswith("combined-0"))
-            os.kill(pid, signal.SIGKILL)
-            await asyncio.sleep(options.seconds)
+            port = one.http.rpartition(":")[2]
+            async with helper("bench.serving.fallbacks", TOLD, port) as clients:
+                await clients.receive()
+                os.kill(pid, signal.SIGKILL)
+                await clients.send("go")
+                await asyncio.sleep(options.seconds)
+                told = await clients.ask("stop")
+            late = told["late"] or [0.0]
+            load.answers["never", "bare", FIRST] += told["answered"]
             load.on = False
             await asyncio.gather(*tasks)
             after = load.answers - before
             print(f"before the kill: {dict(before)}")
             print(f"after it:        {dict(after)}")
             failed = sum(load.answers["allow", api, ""] for api in ("http", "grpc"))
-            late = load.told_after or [0.0]
             print(f"{failed} of those that allow fallbacks failed before their first token")
             print(f"{load.lies} answers disagree with themselves")
             print(
@@ -160,16 +202,16 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         found = list(RecordFiles(files_of(root / "files")))
         answered = [one for one in found if one.outcome == "ok"]
         names = Counter(one.model for one in answered)
-        told = Counter[str]()
+        by_name = Counter[str]()
         for (_, _, name), count in load.answers.items():
-            told[name] += count
+            by_name[name] += count
         total = sum(one.cost_nanodollars or 0 for one in found)
         wrong = unpaid(found)
-        print(f"answers {dict(told)}, usage records of answers {dict(names)}")
+        print(f"answers {dict(by_name)}, usage records of answers {dict(names)}")
         print(f"{wrong} of {len(found)} records cost other than their tokens; sum {total} n$")
-        if failed or load.lies or wrong or any(told[name] != names[name] for name in PRICES):
+        if failed or load.lies or wrong or any(by_name[name] != names[name] for name in PRICES):
             raise SystemExit("fallbacks are not as promised")
-        return {"failed": failed, "late_seconds": late, "answers": dict(told)}
+        return {"failed": failed, "late_seconds": late, "answers": dict(by_name)}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -179,4 +221,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    cli.main(measure, __doc__, arguments, smallest="--clients 1 --seconds 2")
+    if sys.argv[1:2] == [TOLD]:
+        print(json.dumps(asyncio.run(ask_until_answered(int(sys.argv[2])))), flush=True)
+    else:
+        cli.main(measure, __doc__, arguments, smallest="--clients 1 --seconds 2")
