@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,28 +75,31 @@ class Codex:
         (home / "config.toml").write_text(configuration)
         last = directory / "last.txt"
         command = [
-            self._program,
+            str(self._program),
             "exec",
             "--skip-git-repo-check",
             "--dangerously-bypass-approvals-and-sandbox",
             "--output-last-message",
-            last,
+            str(last),
             "Make the file",
         ]
-        environment = {"PATH": "/usr/bin:/bin", "CODEX_HOME": str(home), "HOME": str(home)}
-        ran = await asyncio.to_thread(
-            subprocess.run,
-            command,
-            cwd=directory,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        ran = await asyncio.to_thread(_ran, command, directory, home)
         if ran.returncode:
-            raise AssertionError(f"codex ended with {ran.returncode}: {ran.stderr.decode()[-600:]}")
+            raise AssertionError(f"codex ended with {ran.returncode}: {ran.stderr[-600:]}")
         return last.read_text()
+
+
+def _ran(command: list[str], directory: Path, home: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command,
+        cwd=directory,
+        env={"PATH": "/usr/bin:/bin", "CODEX_HOME": str(home), "HOME": str(home)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
 
 
 async def it_reads_an_answer_that_is_cut(codex: Codex, model: str, directory: Path) -> str:
@@ -191,11 +195,14 @@ async def main(program: Path) -> int:
         upstream = await stack.enter_async_context(ScriptedUpstream())
         await provide(up, upstream)
         codex = Codex(program, up)
-        for case, of in ((it_reads_an_answer_that_is_cut, up.model), (it_runs_its_tool, upstream)):
-            name = case.__name__.replace("_", " ")
+        cases = {
+            "an answer that is cut": partial(it_reads_an_answer_that_is_cut, codex, up.model),
+            "its tool": partial(it_runs_its_tool, codex, upstream),
+        }
+        for name, case in cases.items():
             with tempfile.TemporaryDirectory(prefix="baton-codex-") as directory:
                 try:
-                    print(f"ok      {name}: {await case(codex, of, Path(directory))}", flush=True)
+                    print(f"ok      {name}: {await case(Path(directory))}", flush=True)
                 except Exception as error:  # noqa: BLE001 - the other case is of interest, too
                     failures += 1
                     print(f"FAILED  {name}: {type(error).__name__}: {error}"[:900], flush=True)

@@ -212,3 +212,26 @@ async def test_a_turn_is_two_reads_by_key_and_one_write(
     asked.clear()
     await frontends.clients[1].responses.create(input="So?", store=False, **FEW)
     assert asked == []
+
+
+async def test_a_stored_conversation_is_cut_where_its_history_is(frontends: Frontends) -> None:
+    long: Any = FEW | {"truncation": "auto", "instructions": "Be kind"}
+    sent: list[Any] = []
+    last: Any = None
+    for turn in range(7):
+        text = f"{turn} " + "It rains in Oslo and the sun shines in Rome. " * 70
+        client = frontends.clients[turn % 2]
+        previous = {} if last is None else {"previous_response_id": last.id}
+        last = await client.responses.create(input=text, **previous, **long)
+        sent += [{"role": "user", "content": text}, *last.to_dict()["output"]]
+    whole = await client.responses.create(input=sent[:-1], store=False, **long)
+    told = last.to_dict()["input_transformations"]
+    assert told == whole.to_dict()["input_transformations"] != []
+    assert last.usage.input_tokens == whole.usage.input_tokens
+    assert last.output_text == whole.output_text
+    assert (await client.responses.retrieve(last.id)).to_dict()["input_transformations"] == told
+    refused = await frontends.http[0].post(
+        "/v1/responses",
+        json={"model": MODEL, "input": "Hi", "previous_response_id": last.id},
+    )
+    assert refused.json()["error"]["code"] == "context_length_exceeded"
