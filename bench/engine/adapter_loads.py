@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -92,10 +92,7 @@ class Rig:
     def _deliver(self, events: list[Event], stats: EngineStats) -> None:  # noqa: ARG002
         for event in events:
             if isinstance(event, Admitted):
-                start = partial(
-                    Engine.start, sequence_id=event.id, ready_tokens=event.cached_tokens
-                )
-                self._loop.post(start)
+                self._loop.post(methodcaller("start", event.id, event.cached_tokens))
         self.steps += 1
         for waiter, at in self._waiters.items():
             if at <= self.steps and not waiter.done():
@@ -184,7 +181,7 @@ async def _compare(
     for number in range(options.streams):
         prompt = [(31 * i + 7 * number + i * i) % 400 for i in range(options.prompt)]
         asked = SequenceRequest(number, b"root", prompt, sampling)
-        await loop.call(partial(Engine.add, request=asked))
+        await loop.call(methodcaller("add", asked))
     await rig.run(20)
     turns: dict[bool, list[list[float]]] = {False: [], True: []}
     loads = []
@@ -203,7 +200,7 @@ async def _compare(
                     await task
             await rig.run(3)
     for number in range(options.streams):
-        await loop.call(partial(Engine.close, sequence_id=number))
+        await loop.call(methodcaller("close", number))
     print(
         f"{statistics.median(loads):.2f} loads per step, each {rig.resident.load_seconds * 1e3:.1f}"
         " ms"
