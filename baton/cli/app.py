@@ -13,6 +13,7 @@ from baton.cli.admin.aliases.app import aliases_app
 from baton.cli.admin.auto.app import auto_app
 from baton.cli.admin.backup.options import RestoreOptions, SealedOptions
 from baton.cli.admin.classes.app import classes_app
+from baton.cli.admin.conversations.app import conversations_app
 from baton.cli.admin.db.app import db_app
 from baton.cli.admin.policies.app import policies_app
 from baton.cli.admin.providers.app import providers_app
@@ -61,6 +62,7 @@ app.add_typer(providers_app, name="providers")
 app.add_typer(policies_app, name="policies")
 app.add_typer(audit_app, name="audit")
 app.add_typer(db_app, name="db")
+app.add_typer(conversations_app, name="conversations")
 
 
 def _print_version(wanted: bool) -> None:
@@ -204,7 +206,7 @@ def restore(
     ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Restore a backup into an empty etcd, or into a cluster that runs.
+    """Restore a backup into an empty etcd or a running cluster.
 
     Newer records stay. A restore that was interrupted can be repeated.
     """
@@ -219,7 +221,7 @@ def plan(
     options: PlanOptions,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Calculate how many GPUs a model needs, and what to expect of them."""
+    """Calculate how many GPUs a model needs, and what to expect."""
     from baton.cli.plan.command import plan as run
 
     run(options, _console(), json)
@@ -299,7 +301,7 @@ def kv_verify(options: StoreOptions) -> None:
     options_metavar="PROCESS [--SETTING VALUE]...",
 )
 def serve(context: typer.Context) -> None:
-    """Run one process of a cluster; `baton serve --help` lists them."""
+    """Run a process of a cluster; `baton serve --help` lists them."""
     from baton.serve import main as run
 
     run(context.args)

@@ -73,6 +73,9 @@ DATABASE = {
     "db upgrade": (),
     "db prune": ("--before", "2026-01-01"),
     "db forget": ("nobody",),
+    "conversations ls": (),
+    "conversations show": ("conv_" + "0" * 32,),
+    "conversations rm": ("conv_" + "0" * 32,),
 }
 USAGE = {"usage": ()}
 READS = {

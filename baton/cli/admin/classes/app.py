@@ -11,7 +11,7 @@ from baton.cli.shared.options import ChangeOptions, EtcdOptions, expand_options,
 _TIMES = {"deadline", "ttft_target", "itl_target", "max_wait"}
 
 classes_app = typer.Typer(
-    help="Manage priority classes: queueing and shares of the workers.", no_args_is_help=True
+    help="Manage priority classes: queueing and workers' shares.", no_args_is_help=True
 )
 
 

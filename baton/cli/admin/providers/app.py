@@ -10,7 +10,7 @@ from baton.cli.shared.options import ChangeOptions, EtcdOptions, expand_options,
 from baton.host.networks import PUBLIC
 
 providers_app = typer.Typer(
-    help="Manage providers: models of other operators under names of this cluster.",
+    help="Manage providers: models of other operators, by names here.",
     no_args_is_help=True,
 )
 ProviderName = Annotated[str, typer.Argument(help="The provider's name, for example openai.")]

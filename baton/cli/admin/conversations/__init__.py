@@ -1,0 +1,1 @@
+"""`baton conversations`: list, show and delete stored conversations."""
