@@ -262,6 +262,9 @@ install-client = rm -rf $(@D) && $(BIN)/python -m venv $(@D) && \
 build/interop/python/.installed: tests/interop/requirements.txt | $(DEV)
 	@$(install-client)
 
+build/interop/responses/.installed: tests/interop/responses.txt | $(DEV)
+	@$(install-client)
+
 build/interop-api/%/.installed: tests/interop/api/%.txt | $(DEV)
 	@$(install-client)
 
@@ -274,8 +277,9 @@ API_CLIENTS := $(patsubst %,build/interop-api/%/.installed,openai litellm lm_eva
 	build/interop-api/openai-$(OPENAI).tar.gz
 
 .PHONY: interop-python
-interop-python: $(DEV) $(GENERATED) build/interop/python/.installed ## Test: call tools with clients and frameworks of Python, a line per case; torch and Baton Tiny
-	@$(BIN)/python -m tests.interop.python_clients build/interop/python/bin/python
+interop-python: $(DEV) $(GENERATED) build/interop/python/.installed build/interop/responses/.installed ## Test: call tools with clients and frameworks of Python, a line per case; torch and Baton Tiny
+	@$(BIN)/python -m tests.interop.python_clients build/interop/python/bin/python \
+		build/interop/responses/bin/python
 
 .PHONY: interop-api
 interop-api: $(DEV) $(GENERATED) $(API_CLIENTS) ## Test: call a frontend with openai's own tests, LiteLLM and lm-eval, a line per case; torch and Baton Tiny

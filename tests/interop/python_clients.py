@@ -3,7 +3,8 @@
 All cases run against a model of workers, and against the same model as one of a provider, whose
 upstream is the cluster itself.
 
-python -m tests.interop.python_clients PYTHON    PYTHON has what requirements.txt lists
+python -m tests.interop.python_clients PYTHON RESPONSES    PYTHON has what requirements.txt lists,
+                                                           RESPONSES what responses.txt does
 """
 
 import asyncio
@@ -39,13 +40,17 @@ async def provide(up: Cluster) -> None:
         await eventually(listed)
 
 
-async def main(python: str) -> int:
+async def main(python: str, responses: str) -> int:
     failures = 0
     async with cluster("--engine=torch", settings=SETTINGS) as up:
         await provide(up)
         for model in (up.model, PROVIDED):
             print(f"model {model}", flush=True)
-            scripts = ((sys.executable, "openai_tools.py"), (python, "frameworks.py"))
+            scripts = (
+                (sys.executable, "openai_tools.py"),
+                (python, "frameworks.py"),
+                (responses, "responses.py"),
+            )
             for interpreter, name in scripts:
                 script = Path(__file__).with_name(name)
                 command = [interpreter, script, f"http://{up.http}/v1", model]
@@ -57,4 +62,4 @@ async def main(python: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(sys.argv[1])))
+    sys.exit(asyncio.run(main(*sys.argv[1:])))
