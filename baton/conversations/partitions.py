@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 TABLES = ("items", "responses", "completions")
 MONTHS_AHEAD = 3
+SECONDS = 60.0
+"""Time for a statement, which is not one of a request."""
+_PATIENCE = "set local lock_timeout = '1s'"
+"""Statements on a table wait behind one that makes or drops a month of it. While a long one, such
+as a backup's, reads the table, the month has to wait."""
 _HASHES = 8
 """Partitions of a month, by tenant."""
 _LOCK = 0x6261746F6E6D  # `batonm`
@@ -50,6 +55,10 @@ async def maintain(
 
     Returns:
         The number of partitions of tables that were made, and of those that were dropped.
+
+    Raises:
+        asyncpg.PostgresError: a long statement reads a table, among others. What was made and
+            dropped before stands.
     """
     wanted = [month_after(today, count) for count in range(-1, MONTHS_AHEAD + 1)]
     if oldest is not None:
@@ -59,21 +68,24 @@ async def maintain(
         if not await connection.fetchval("select to_regclass($1) is not null", table):
             continue  # the schema is older than this release
         async with connection.transaction():
-            await connection.execute(f"select pg_advisory_xact_lock({_LOCK})")
+            await connection.execute(f"select pg_advisory_xact_lock({_LOCK})", timeout=SECONDS)
+            await connection.execute(_PATIENCE)
             existing = {row["relname"] for row in await connection.fetch(_EXISTING, table)}
             for month in wanted:
                 if _name(table, month) not in existing:
-                    await connection.execute(_create(table, month))
+                    await connection.execute(_create(table, month), timeout=SECONDS)
                     made += 1
         if oldest is not None:
             for name in sorted(existing):
                 if name < _name(table, oldest):
-                    # By itself: it waits for those who read the month, and others for it.
-                    await connection.execute(f'drop table if exists "{name}"')
+                    async with connection.transaction():  # by itself, for a short lock
+                        await connection.execute(_PATIENCE)
+                        drop = f'drop table if exists "{name}"'
+                        await connection.execute(drop, timeout=SECONDS)
                     dropped += 1
     if oldest is not None:
         bound = first_of(oldest.replace(day=1))
-        while await connection.execute(_DELETE_OLD, bound) != "DELETE 0":
+        while await connection.execute(_DELETE_OLD, bound, timeout=SECONDS) != "DELETE 0":
             pass
     return made, dropped
 

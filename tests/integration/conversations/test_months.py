@@ -3,9 +3,10 @@
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
+import asyncpg
 import pytest
 
 from baton.conversations import statements
@@ -19,11 +20,8 @@ from baton.postgres.database import Database
 from baton.settings import ConversationSettings
 from tests.support.state.databases import Databases, state_settings
 
-if TYPE_CHECKING:
-    import asyncpg
-
 OURS = StateScope("acme", "")
-MONTHS = [date(2026, month, 1) for month in range(1, 9)]
+MONTHS = [date(2026, month, 1) for month in range(1, 6)]
 
 
 def milliseconds(day: date) -> int:
@@ -34,15 +32,14 @@ def milliseconds(day: date) -> int:
 async def url(databases: Databases) -> str:
     """A database with months, and a conversation that lived in March and April."""
     url = await databases.migrated()
-    async with connected(state_settings(url)) as connection:
-        for month in MONTHS:
-            await maintain(connection, month)
+    async with connected(state_settings(url, statement_seconds=60)) as connection:
+        await maintain(connection, MONTHS[2])
     return url
 
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[ConversationStore]:
-    async with Database(state_settings(url)) as database:
+    async with Database(state_settings(url, statement_seconds=60)) as database:
         await database.wait_available(20)
         yield ConversationStore(database, ConversationSettings(enabled=True))
 
@@ -64,7 +61,7 @@ async def test_statements_read_only_the_months_between_their_bounds(
     path = await store.path(OURS, text_of(RESPONSE, second))
     path_of_branch = await store.path(OURS, text_of(RESPONSE, branch))
     assert len(path_of_branch.parts) == 2
-    async with connected(state_settings(url)) as connection:
+    async with connected(state_settings(url, statement_seconds=60)) as connection:
         await connection.execute(f"set plan_cache_mode = {plan}")
 
         async def months(statement: str, *values: object) -> list[str]:
@@ -83,7 +80,7 @@ async def test_statements_read_only_the_months_between_their_bounds(
         ) == ["items_202603", "items_202604"]
 
 
-async def _scanned(connection: "asyncpg.Connection", statement: str, *values: object) -> list[str]:
+async def _scanned(connection: asyncpg.Connection, statement: str, *values: object) -> list[str]:
     """Return the months that a statement with values scanned; of each one partition by tenant."""
     await connection.execute("deallocate all")
     prepared = f"prepare asked as {statement}"
@@ -116,7 +113,9 @@ def _relations(plan: dict[str, Any]) -> set[str]:
 async def test_months_are_made_ahead_once_and_dropped_when_they_are_old(
     databases: Databases,
 ) -> None:
-    async with connected(state_settings(await databases.migrated())) as connection:
+    async with connected(
+        state_settings(await databases.migrated(), statement_seconds=60)
+    ) as connection:
         wanted = MONTHS_AHEAD + 2
         assert await maintain(connection, date(2026, 5, 31)) == (wanted * len(TABLES), 0)
         assert await maintain(connection, date(2026, 5, 1)) == (0, 0)
@@ -125,6 +124,18 @@ async def test_months_are_made_ahead_once_and_dropped_when_they_are_old(
         assert await maintain(connection, date(2026, 6, 1), date(2026, 4, 30)) == (0, 0)
         assert await maintain(connection, date(2026, 6, 1), date(2026, 5, 1)) == (0, len(TABLES))
         assert await maintain(connection, date(2026, 6, 1), date(2026, 5, 31)) == (0, 0)
+
+
+async def test_a_long_reader_delays_a_month_and_no_one_else(url: str) -> None:
+    settings = state_settings(url, statement_seconds=60)
+    async with connected(settings) as reader, connected(settings) as connection:
+        async with reader.transaction():
+            await reader.fetch("select count(*) from items")
+            with pytest.raises(asyncpg.LockNotAvailableError):
+                await maintain(connection, MONTHS[-1], MONTHS[3])
+            assert await connection.fetchval("select count(*) from items") == 0
+        _, dropped = await maintain(connection, MONTHS[-1], MONTHS[3])
+    assert dropped > 0
 
 
 async def test_what_is_older_than_the_retention_is_gone(url: str, store: ConversationStore) -> None:
@@ -137,7 +148,7 @@ async def test_what_is_older_than_the_retention_is_gone(url: str, store: Convers
     assert caught.value.reason is Reason.NOT_FOUND
     path = await store.path(OURS, text_of(RESPONSE, longer))
     assert [item.id > first_of(MONTHS[3]) for item in await store.items(OURS, path)] == [True] * 2
-    async with connected(state_settings(url)) as connection:
+    async with connected(state_settings(url, statement_seconds=60)) as connection:
         rows = await connection.fetch("select id from conversations")
     assert [row["id"] for row in rows] == [path.conversation]
 

@@ -5,6 +5,7 @@ import asyncio
 import json
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import httpx
@@ -17,6 +18,8 @@ from baton.settings import ConversationSettings
 from tests.support.engine.model import MODEL
 from tests.support.services.cluster import LocalCluster
 from tests.support.state.databases import Databases, state_settings
+from tests.support.state.frozen import frozen
+from tests.support.wait import eventually
 
 CHAINS, TURNS, KILLS = 6, 5, 2
 SCOPE = StateScope("default", "")
@@ -118,3 +121,41 @@ async def test_each_turn_that_a_client_saw_is_in_its_history_once_and_in_order(
             "r.conversation = i.conversation and i.id > r.id and i.id <= r.last_item)"
         )
         assert short == []
+
+
+async def test_only_what_is_stored_waits_for_a_frozen_postgres(
+    local_cluster: Callable[..., Awaitable[LocalCluster]], own_postgres: LocalPostgres
+) -> None:
+    url = await Databases(own_postgres).migrated()
+    settings = {
+        "engine.model_name": MODEL,
+        "state.url": url,
+        "state.connect_seconds": 2.0,
+        "conversations.enabled": True,
+        "conversations.statement_seconds": 0.5,
+    }
+    cluster = await local_cluster(own=True, prefill=0, decode=0, combined=1, settings=settings)
+    body = {"model": MODEL, "input": "Hello", "max_output_tokens": 2}
+    async with httpx.AsyncClient(base_url=cluster.http) as http:
+
+        async def ask(**fields: Any) -> httpx.Response:
+            return await http.post("/v1/responses", json=body | fields)
+
+        async def stored(**fields: Any) -> str:
+            answer = await ask(**fields)
+            return answer.json()["id"] if answer.status_code == 200 else ""
+
+        first = await eventually(stored)
+        with frozen(own_postgres):
+            for _ in range(3):
+                assert (await ask(store=False)).status_code == 200
+                for answer in await asyncio.gather(
+                    ask(previous_response_id=first), http.get(f"/v1/responses/{first}")
+                ):
+                    assert answer.status_code == 503, answer.text
+                    assert answer.headers["retry-after"] == "1"
+            async with http.stream("POST", "/v1/responses", json=body | {"stream": True}) as answer:
+                events = [line async for line in answer.aiter_lines() if line.startswith("event")]
+            # A client is told that it ended only if it is stored.
+            assert events[-1] == "event: response.failed"
+        assert await eventually(partial(stored, previous_response_id=first)) != first
