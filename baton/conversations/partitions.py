@@ -12,7 +12,7 @@ from baton.conversations.ids import first_of
 if TYPE_CHECKING:
     import asyncpg
 
-TABLES = ("items", "responses", "completions")
+TABLES = ("items", "responses", "completions", "response_events")
 MONTHS_AHEAD = 3
 SECONDS = 60.0
 """Time for a statement, which is not one of a request."""

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from baton.conversations import statements
@@ -24,6 +25,9 @@ from baton.postgres.connecting import NoPartitionError
 from baton.postgres.database import Database
 from baton.settings import ConversationSettings
 
+if TYPE_CHECKING:
+    import asyncpg
+
 MAINTENANCE_SECONDS = 60.0
 """Time to make and drop months, including waiting for another process that does."""
 
@@ -40,7 +44,7 @@ class ConversationStore:
     """
 
     def __init__(self, database: Database, settings: ConversationSettings) -> None:
-        self._database = database
+        self.database = database
         self.settings = settings
         self.managed = ManagedConversations(database, settings, self.maintain)
         """Those that clients manage, with their items."""
@@ -77,7 +81,7 @@ class ConversationStore:
             return await self.items_between(scope, path.conversation, first, path.last_item)
         values = scope.tenant, conversations, last, first, max(last)
         with failures():
-            rows = await self._database.fetch(statements.ITEMS_OF_PARTS, *values)
+            rows = await self.database.fetch(statements.ITEMS_OF_PARTS, *values)
         return [StoredItem(row["id"], row["body"]) for row in rows]
 
     async def items_between(
@@ -85,7 +89,7 @@ class ConversationStore:
     ) -> list[StoredItem]:
         """Return the items of a conversation between two ids, inclusive, in order."""
         with failures():
-            rows = await self._database.fetch(
+            rows = await self.database.fetch(
                 statements.ITEMS_BETWEEN, scope.tenant, conversation, first, last
             )
         return [StoredItem(row["id"], row["body"]) for row in rows]
@@ -122,27 +126,35 @@ class ConversationStore:
         first = nth(response.id, response.inputs + 1)
         return await self.items_between(scope, response.conversation, first, response.last_item)
 
-    async def write(self, scope: StateScope, turn: Turn) -> None:
+    async def write(
+        self, scope: StateScope, turn: Turn, connection: "asyncpg.Connection | None" = None
+    ) -> None:
         """Store a response with its items, whole or not at all.
 
         A turn that follows a place from which a chain has moved on begins another one.
+
+        Args:
+            scope: whose it is.
+            turn: the response.
+            connection: in a transaction, whose errors are the caller's; None: any.
 
         Raises:
             BatonError: ABORTED: what it follows was deleted; CONVERSATION_LOCKED: a conversation
                 that a client manages has moved on; NOT_FOUND: that one was deleted.
         """
         follows = turn.follows
+        write = self._write if connection is None else partial(_write, connection)
         if follows is None:
-            await self._write(statements.BEGIN_TURN, scope, turn)
+            await write(statements.BEGIN_TURN, scope, turn)
             return
-        if follows.extends and await self._write(
+        if follows.extends and await write(
             statements.CONTINUE_TURN, scope, turn, follows.conversation, follows.version
         ):
             return
         if follows.extends and not follows.hidden:
             raise await self.managed.moved_on(scope, follows)
         conversations, last = zip(*follows.parts, strict=True)
-        if not await self._write(
+        if not await write(
             statements.BRANCH_TURN,
             scope,
             turn,
@@ -164,7 +176,7 @@ class ConversationStore:
         if ident is None:
             raise missing("response", response)
         with failures():
-            async with self._database.connection() as connection, connection.transaction():
+            async with self.database.connection() as connection, connection.transaction():
                 conversation = await connection.fetchval(statements.DELETE_RESPONSE, *scope, ident)
                 if conversation is None:
                     raise missing("response", response)
@@ -176,32 +188,41 @@ class ConversationStore:
         now = now or datetime.now(UTC)
         days = self.settings.retention_days
         oldest = (now - timedelta(days=days)).date() if days else None
-        async with self._database.connection(MAINTENANCE_SECONDS) as connection:
+        async with self.database.connection(MAINTENANCE_SECONDS) as connection:
             return await maintain(connection, now.date(), oldest)
 
     async def _fetch(self, statement: str, scope: StateScope, *values: Any) -> Sequence[Any]:
         with failures():
-            return await self._database.fetch(statement, *scope, *values)
+            return await self.database.fetch(statement, *scope, *values)
 
     async def _write(self, statement: str, scope: StateScope, turn: Turn, *more: object) -> bool:
         """Run the statement of a turn; return whether it wrote."""
-        values = (
-            turn.id,
-            turn.last_item,
-            [nth(turn.id, at) for at in range(1, len(turn.items) + 1)],
-            turn.items,
-            turn.inputs,
-            turn.status,
-            turn.body,
-            sum(len(item.encode()) for item in turn.items),
-        )
         with failures():
             try:
-                rows = await self._database.fetch(statement, *scope, *values, *more)
+                return await _write(self.database, statement, scope, turn, *more)
             except NoPartitionError:
                 await self.maintain()
-                rows = await self._database.fetch(statement, *scope, *values, *more)
-        return bool(rows)
+                return await _write(self.database, statement, scope, turn, *more)
+
+
+async def _write(
+    runs: "Database | asyncpg.Connection",
+    statement: str,
+    scope: StateScope,
+    turn: Turn,
+    *more: object,
+) -> bool:
+    values = (
+        turn.id,
+        turn.last_item,
+        [nth(turn.id, at) for at in range(1, len(turn.items) + 1)],
+        turn.items,
+        turn.inputs,
+        turn.status,
+        turn.body,
+        sum(len(item.encode()) for item in turn.items),
+    )
+    return bool(await runs.fetch(statement, *scope, *values, *more))
 
 
 async def _release(connection: Any, tenant: str, conversation: UUID) -> UUID | None:

@@ -45,6 +45,7 @@ from services.frontend.openai.completions.stored import StoredCompletions
 from services.frontend.openai.conversations.handlers import ConversationHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.handler import ResponsesHandlers
+from services.frontend.openai.responses.input.prepare import ResponsePreparer
 from services.frontend.openai.responses.input.sealing import ReasoningSeals
 from services.frontend.openai.responses.stored import StoredResponses
 from services.frontend.placement.placement import PlacementFinder, Routers
@@ -161,8 +162,9 @@ class Frontend:
         inference = Inference(registry, factory, waiting, suspects, threads, settings)
         handlers = Handlers(inference, settings.http, settings.limits)
         organization = OrganizationRoutes(None, settings.http)
-        seals = ReasoningSeals(salts)
-        responses = ResponsesHandlers(inference, settings.http, settings.limits, seals)
+        most = settings.limits.max_messages
+        preparer = ResponsePreparer(ReasoningSeals(salts), None, most, unknown=False)
+        responses = ResponsesHandlers(inference, settings.http, settings.limits, preparer)
         managed = ConversationHandlers(None, responses, settings.http, settings.limits)
         completions = StoredCompletions(None, settings.http, settings.limits)
         stored = StoredResponses(None)

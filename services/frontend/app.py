@@ -62,7 +62,9 @@ from services.frontend.models.registry import Registry
 from services.frontend.openai.completions.stored import StoredCompletions
 from services.frontend.openai.conversations.handlers import ConversationHandlers
 from services.frontend.openai.handlers import Handlers
+from services.frontend.openai.responses.background.opening import open_background
 from services.frontend.openai.responses.handler import ResponsesHandlers
+from services.frontend.openai.responses.input.prepare import ResponsePreparer
 from services.frontend.openai.responses.input.sealing import ReasoningSeals
 from services.frontend.openai.responses.stored import StoredResponses
 from services.frontend.placement.model_waits import ModelWaits
@@ -233,14 +235,31 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     if watch is not None:
         locations = settings.adapters.allowed_locations
         organizations = Organizations(etcd, cluster, watch, usage, locations)
+    preparer = ResponsePreparer(
+        ReasoningSeals(cache_salts),
+        conversations,
+        limits.max_messages,
+        unknown=settings.http.unknown_fields == "ignore",
+    )
+    background = await stack.enter_async_context(
+        open_background(
+            conversations,
+            inference,
+            preparer,
+            authenticator,
+            process.instance_id,
+            settings.http.keep_alive_seconds,
+        )
+    )
+    running = None if background is None else background.responses
     responses = ResponsesHandlers(
-        inference, settings.http, limits, ReasoningSeals(cache_salts), conversations
+        inference, settings.http, limits, preparer, conversations, running
     )
     completions = None if conversations is None else conversations.completions
     table = route_table(
         Handlers(inference, settings.http, limits, completions),
         responses,
-        StoredResponses(conversations),
+        StoredResponses(conversations, running),
         ConversationHandlers(conversations, responses, settings.http, limits),
         StoredCompletions(completions, settings.http, limits),
         OrganizationRoutes(organizations, settings.http),
@@ -294,6 +313,8 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
 
     notice_seconds = min(limits.drain_notice_seconds, settings.drain_seconds / 2)
 
+    if background is not None:
+        process.spawn(background.runs.run(), "responses in the background")
     process.ready_when("registration", registration.wait_registered())
 
     async def drain() -> None:
@@ -303,6 +324,8 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         http.retire_connections()
         noticed = asyncio.get_running_loop().time() + notice_seconds
         await registration.update(draining=True)
+        if background is not None:
+            await background.runs.hand_over()
         await asyncio.sleep(noticed - asyncio.get_running_loop().time())
         server.stop_listening()
         servicer.drain()
@@ -311,6 +334,8 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         # Clients that connected meanwhile received notice only now: their calls may be in flight.
         await server.wait_left(_LEAVE_SECONDS)
         await inference.idle()
+        if background is not None:
+            await background.runs.idle()
         if request_limits is not None:
             await request_limits.close()
 

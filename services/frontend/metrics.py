@@ -6,12 +6,15 @@ _DURATION = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1
 _PER_TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5)
 
 ACTIVE = Gauge("baton_frontend_requests_active", "Requests in progress.")
+BACKGROUND = Gauge(
+    "baton_frontend_background_responses", "Responses that run in the background at this frontend."
+)
 REQUESTS = Counter(
     "baton_frontend_requests_total",
-    "Requests that ended, rejected ones included, by surface (`http`, `grpc`), operation (`chat`, "
-    "`text_completion`, `tokenize`, `list_models`, `administration`, `unknown`), model (empty: it "
-    "does not exist), adapter (empty: the model itself) and reason (`ok` or a reason of the error "
-    "table).",
+    "Requests that ended, rejected ones included, by surface (`http`, `grpc`; `background`: the "
+    "run of a response whose HTTP request ended earlier), operation (`chat`, `text_completion`, "
+    "`tokenize`, `list_models`, `administration`, `unknown`), model (empty: it does not exist), "
+    "adapter (empty: the model itself) and reason (`ok` or a reason of the error table).",
     ["surface", "operation", "model", "adapter", "reason"],
 )
 LIMIT_REFUSALS = Counter(

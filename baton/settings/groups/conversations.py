@@ -33,3 +33,13 @@ class ConversationSettings(SettingsGroup):
     max_conversation_bytes: int = Field(
         16 * _MIB, ge=1024, description="maximum bytes of a conversation's items"
     )
+    max_background: int = Field(
+        64, ge=1, le=10_000, description="maximum responses that a frontend runs in the background"
+    )
+    lease_seconds: float = Field(
+        10.0,
+        ge=2,
+        le=600,
+        description="time after which another frontend continues a response in the background "
+        "whose frontend does not respond",
+    )

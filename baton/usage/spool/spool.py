@@ -132,20 +132,28 @@ class Spool:
         """Whether there is no space for the records of another request."""
         return self._used + REQUEST_BYTES > self._settings.spool_bytes
 
-    def begin(self, record: UsageRecord) -> bool:
+    def begin(self, record: UsageRecord, *, may_be_lost: bool = True) -> bool:
         """Record that a request begins; return whether its usage is recorded: there is space.
 
         Args:
-            record: used if the request has no end. If this returns True, `end` must be called once.
+            record: used if the request has no end. If this returns True, `end` or `discard` must be
+                called once.
+            may_be_lost: whether the request is lost with this process; otherwise another one ends
+                its record, and the beginning is not written.
         """
         if self.full:
             UNRECORDED.inc()
             self._measure()
             return False
         self._running += 1
-        self._queue.append((BEGIN, record))
-        self._write_later()
+        if may_be_lost:
+            self._queue.append((BEGIN, record))
+            self._write_later()
         return True
+
+    def discard(self) -> None:
+        """Record that a request, whose beginning was not written, goes on elsewhere."""
+        self._running -= 1
 
     def end(self, record: UsageRecord, on_written: Callable[[], None] | None = None) -> None:
         """Record how a request ended.

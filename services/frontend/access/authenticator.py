@@ -51,6 +51,14 @@ class Authenticator(Protocol):
         """
         ...
 
+    def recall(self, key: str) -> Principal:
+        """Return the principal of a key, by its id, as of now: a request of it goes on.
+
+        Raises:
+            BatonError: INVALID_API_KEY.
+        """
+        ...
+
 
 class NoAuthentication:
     """Treats every caller as the single tenant (`auth.mode` off). Keys sent by clients are
@@ -62,6 +70,9 @@ class NoAuthentication:
         return self._nothing
 
     def admit(self, credential: Credential) -> Principal:  # noqa: ARG002
+        return LOCAL
+
+    def recall(self, key: str) -> Principal:  # noqa: ARG002
         return LOCAL
 
 
@@ -106,6 +117,10 @@ class KeyAuthentication:
             raise _not_yours(_PROJECT, "project")
         self._uses.note(principal.key.id, now)
         return principal
+
+    def recall(self, key: str) -> Principal:
+        found = self._directory.keys.get(key)
+        return self._directory.authenticate(b"" if found is None else found.sha256, self._clock())
 
 
 def _secret(value: bytes) -> bytes:

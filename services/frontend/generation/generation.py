@@ -234,6 +234,8 @@ class Generation(ABC):
     def abandon(self) -> None:
         """Release everything and record nothing: another generation answers the request."""
         self.abandoned, self._begin_meter = True, None
+        if self._meter is not None:
+            self._meter.discard()
         self.close()
 
     def end(self, error: BatonError) -> None:

@@ -65,7 +65,7 @@ class RequestProgress:
     def output_tokens(self) -> int:
         """Tokens delivered to the client so far, over all choices."""
         total = sum(len(output.token_ids) for output in self.outputs)
-        return total - len(self.request.output_so_far)
+        return total if self.request.counts_so_far else total - len(self.request.output_so_far)
 
     def path(self, now: float) -> RequestPath:
         """Return the path of the request, which ends now."""
@@ -86,6 +86,8 @@ class RequestProgress:
         events.append(Started(*of, requested_model=request.requested))
         if request.output_so_far:
             first.push(request.output_so_far)
+            if request.counts_so_far:
+                self.usage.first_token_at = monotonic()
         if first.reason is not None:  # the resumed output had ended
             events.append(_finished(first, first.reason))
 

@@ -26,7 +26,7 @@ from services.frontend.metrics import (
     REQUESTS,
 )
 
-Surface = Literal["http", "grpc"]
+Surface = Literal["http", "grpc", "background"]
 UNKNOWN = "unknown"
 OPERATOR = ""
 """The operation of health and metrics. It is not a client's request, so it is recorded only if it
@@ -63,6 +63,7 @@ class RequestRecord:
         "served_model",
         "surface",
         "trace_id",
+        "usage_id",
     )
 
     def __init__(self, surface: Surface) -> None:
@@ -97,6 +98,9 @@ class RequestRecord:
         self.path = _NO_PATH
         """Where it ran; of several prompts, the one whose first token came last."""
         self.trace_id = ""
+        self.usage_id = ""
+        """ID of its usage record, if the request may continue at another frontend: all of them end
+        the same record. Empty: a new one."""
 
     def name_model(self, model: str) -> None:
         """Set the model that the client names, before it is known to exist."""

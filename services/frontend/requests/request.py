@@ -106,6 +106,8 @@ class Resume:
 
     output_ids: Sequence[int]
     seed: int
+    counted: bool = False
+    """Whether these tokens count as this request's output: no other request is charged for them."""
 
 
 class Fallback(Enum):
@@ -189,6 +191,8 @@ class ResolvedRequest:
     """Parses reasoning and calls; None: outputs are plain text."""
     output_so_far: tuple[int, ...] = ()
     """Output tokens of a cut-off stream that the client already has."""
+    counts_so_far: bool = False
+    """Whether these count as output of this request."""
     plainly_greedy: bool = False
     """The output depends on no random sample and on no count of earlier tokens: any worker
     continues it with the same tokens."""

@@ -54,7 +54,8 @@ async def test_no_byte_of_a_forgotten_tenant_stays(
     at = ["--etcd-endpoint", endpoints, "--cluster", cluster]
     done = await asyncio.to_thread(invoke, [*words, *at])
     assert done.exit_code == 0, done.output
-    assert "1 of conversations, 2 of items, 1 of responses, 1 of usage_records" in done.output
+    for told in ("1 of conversations", "2 of items", "1 of responses", "1 of usage_records"):
+        assert told in done.output
     assert f"Replaced the salt of its KV (cluster {cluster})." in done.output
 
     fresh = CacheSalts(etcd_client, cluster)

@@ -96,7 +96,7 @@ class Metering:
         tier = who.tenant.tier.value
         began_ms = int((time() - (monotonic() - arrived)) * 1e3)
         record = UsageRecord(
-            id=self._ids.draw(began_ms),
+            id=asked.usage_id or self._ids.draw(began_ms),
             request_id=request.id,
             tenant=context.tenant,
             project=who.project.id,
@@ -114,7 +114,7 @@ class Metering:
             outcome=LOST,
         )
         spool = self._spool
-        if spool is not None and not spool.begin(record):
+        if spool is not None and not spool.begin(record, may_be_lost=not asked.usage_id):
             spool = None
         return RequestMeter(spool, self._on_ended, record, arrived, asked.rule)
 
@@ -146,6 +146,12 @@ class RequestMeter:
     def recorded(self) -> bool:
         """Whether its usage is recorded: the end of its response waits for that."""
         return self._spool is not None
+
+    def discard(self) -> None:
+        """Record nothing: the request continues at another frontend, which records all of it."""
+        record, self._record = self._record, None
+        if record is not None and self._spool is not None:
+            self._spool.discard()
 
     def end(
         self,

@@ -22,6 +22,7 @@ from baton.request.stream_events import (
 from services.frontend.http.responses import encode_line
 from services.frontend.openai.response.logprobs import ChatLogprobs
 from services.frontend.openai.responses.output import (
+    CANCELLED,
     COMPLETED,
     IN_PROGRESS,
     INCOMPLETE,
@@ -68,7 +69,7 @@ class ResponseEncoder:
     def __init__(
         self, name: ResponseName, asked: ResponseRequest, resolved: ResolvedRequest
     ) -> None:
-        self._streams = bool(asked.body.stream)
+        self._streams = bool(asked.body.stream or asked.body.background)
         self.name = name
         self._asked = asked
         self._resolved = resolved
@@ -85,6 +86,8 @@ class ResponseEncoder:
         self._logprobs: ChatLogprobs | None = None
         if asked.generation.sampling.logprobs is not None:
             self._logprobs = ChatLogprobs(resolved)
+        self._without_text: list[Any] = []
+        """Log probabilities of tokens before the text that they are part of."""
         self._text_head = b""
         self._head_of: MessageItem | None = None
         """The message that `_text_head` is for."""
@@ -102,8 +105,14 @@ class ResponseEncoder:
         """Return the last event of a response that ended."""
         return self._encode([(f"response.{self._status}", {"response": self.body()})])
 
-    def failed(self, error: BatonError) -> bytes:
-        """Return the last events of a response that failed after it began."""
+    def failed(self, error: BatonError, number: int | None = None) -> bytes:
+        """Return the last events of a response that failed after it began.
+
+        Args:
+            error: why.
+            number: of the first of them; None: the next one.
+        """
+        self._number = self._number if number is None else number
         events = self._items.end(INCOMPLETE)
         self._status, self._error = _FAILED, error
         return self._encode([*events, ("response.failed", {"response": self.body()})])
@@ -116,6 +125,17 @@ class ResponseEncoder:
         self._items.end(INCOMPLETE)
         self._status = INCOMPLETE
         return True
+
+    def cancelled(self) -> bytes:
+        """End a response that was cancelled, and return its last events."""
+        events = self._items.end(INCOMPLETE)
+        self._status = CANCELLED
+        return self._encode([*events, ("response.incomplete", {"response": self.body()})])
+
+    @property
+    def next_number(self) -> int:
+        """The sequence number of the next event."""
+        return self._number
 
     @property
     def has_failed(self) -> bool:
@@ -142,7 +162,7 @@ class ResponseEncoder:
             "object": "response",
             "created_at": self.name.created,
             "status": self._status,
-            "background": False,
+            "background": bool(body.background),
             "completed_at": self._completed,
             "error": None if error is None else {"code": _code(error), "message": error.message},
             "incomplete_details": self._incomplete(),
@@ -198,12 +218,18 @@ class ResponseEncoder:
 
     def _parts(self, delta: Delta) -> tuple[Sequence[Any], Sequence[Any]]:
         """Return the parts of a delta, and the log probabilities of its tokens."""
-        parts = delta.parts or ((Text(delta.text),) if delta.text or delta.logprobs else ())
+        parts = delta.parts or ((Text(delta.text),) if delta.text else ())
         if parts and all(type(part) is Reasoning for part in parts):
             self._reasoning_tokens += len(delta.token_ids)
         if self._logprobs is None:
             return parts, ()
-        return parts, self._logprobs.take(delta.token_ids, delta.logprobs)["content"]
+        taken = self._logprobs.take(delta.token_ids, delta.logprobs)["content"]
+        entries, self._without_text = self._without_text + taken, []
+        if not parts and entries:
+            if type(self._items.open) is MessageItem:
+                return (Text(""),), entries
+            self._without_text = entries  # of a message that follows, if one does
+        return parts, entries
 
     def _encode(self, events: Sequence[ItemEvent]) -> bytes:
         if not self._streams:

@@ -89,6 +89,13 @@ RESPONSE_FIELDS = (
         "input, and input and output are added to it; not with `previous_response_id` or `store` "
         "false. Refused without `conversations.enabled`",
     ),
+    Field(
+        "background",
+        _BODY,
+        _SERVED,
+        "the response goes on without its client, "
+        "[in the background](conversations.md#in-the-background); it must be stored",
+    ),
     Field("chat_template_kwargs", _BODY, _SERVED, "variables of the chat template; not OpenAI's"),
     Field(
         "ttft_target_seconds",
@@ -120,11 +127,15 @@ RESPONSE_FIELDS = (
     Field("prompt_cache_retention", _BODY, _IGNORED, "the operator sets how long KV is kept"),
     Field("stream_options", _BODY, _IGNORED, "events are not padded, and the last one has usage"),
     Field("max_tool_calls", _BODY, _IGNORED, "it limits tools that the server runs; none does"),
-    Field("background_options", _BODY, _IGNORED, "they only apply to `background`"),
+    Field(
+        "background_options",
+        _BODY,
+        _IGNORED,
+        "a response in the background begins as soon as any other",
+    ),
     Field("access_programs", _BODY, _IGNORED, "there are none"),
     Field("image", _BODY, _IGNORED, "how a model sees a picture is fixed"),
     # Fields that would change the output, or promise something that Baton does not do.
-    Field("background", _BODY, _REFUSED, f"{_STATELESS}; use stream", (False,)),
     Field("prompt", _BODY, _REFUSED, f"{_STATELESS}; send its text as instructions"),
     Field("context_management", _BODY, _REFUSED, "shorten the input", ([],)),
     Field("moderation", _BODY, _REFUSED, "nothing is moderated; omit it"),

@@ -17,24 +17,15 @@ from services.frontend.http.responses import send_json
 from services.frontend.http.routes import Route
 from services.frontend.openai.body import names_of, read_body
 from services.frontend.openai.multi_prompt import GenerationBatch
+from services.frontend.openai.responses.background.handlers import BackgroundResponses
 from services.frontend.openai.responses.encoder import ResponseEncoder
-from services.frontend.openai.responses.input.sealing import ReasoningSeals
-from services.frontend.openai.responses.parse import (
-    ResponseRequest,
-    read_response,
-    response_request,
-)
-from services.frontend.openai.responses.schema import ResponseBody
-from services.frontend.openai.responses.storing import (
-    TurnContext,
-    keep,
-    name_response,
-    read_context,
-)
+from services.frontend.openai.responses.input.prepare import PreparedResponse, ResponsePreparer
+from services.frontend.openai.responses.parse import ResponseRequest
+from services.frontend.openai.responses.storing import keep, name_response
 from services.frontend.openai.responses.truncation import header
 from services.frontend.openai.stream import Headers, answer_stream, answer_whole
 from services.frontend.requests import record
-from services.frontend.requests.request import PromptOptions
+from services.frontend.requests.request import PromptOptions, ResolvedRequest
 
 _LEFT_OUT = b"x-baton-left-out"
 
@@ -47,8 +38,9 @@ class ResponsesHandlers:
         inference: Inference,
         settings: HttpSettings,
         limits: FrontendLimits,
-        seals: ReasoningSeals,
+        preparer: ResponsePreparer,
         store: ConversationStore | None = None,
+        background: BackgroundResponses | None = None,
     ) -> None:
         """Serve responses.
 
@@ -56,15 +48,16 @@ class ResponsesHandlers:
             inference: runs them.
             settings: bounds of bodies.
             limits: of requests.
-            seals: of reasoning.
+            preparer: reads bodies.
             store: where they are stored; None: nowhere.
+            background: those that go on without their clients; None: nothing is stored.
         """
         self._inference = inference
-        self._seals = seals
+        self._preparer = preparer
         self._store = store
+        self._background = background
         self._limits = limits
         self._settings = settings
-        self._unknown = settings.unknown_fields == "ignore"
 
     async def create(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond to items, as one body or as server-sent events."""
@@ -78,18 +71,16 @@ class ResponsesHandlers:
             BatonError: before the response began.
             ClientGoneError: the client disconnected.
         """
-        body, asked, context = await self._read(scope, data)
-        with _one_turn(body, context, asked):
-            await self._respond(scope, send, body, asked, context)
+        prepared = await self._read(scope, data)
+        with _one_turn(prepared):
+            if prepared.body.background and self._background is not None:
+                headers = partial(_headers, prepared.asked)
+                await self._background.begin(prepared, connection_of(scope), send, headers)
+            else:
+                await self._respond(scope, send, prepared)
 
-    async def _respond(
-        self,
-        scope: Scope,
-        send: Send,
-        body: ResponseBody,
-        asked: ResponseRequest,
-        context: TurnContext,
-    ) -> None:
+    async def _respond(self, scope: Scope, send: Send, prepared: PreparedResponse) -> None:
+        _, body, asked, context = prepared
         batch, wire = GenerationBatch(), connection_of(scope)
         try:
             async with WhileConnected(wire):  # a long prompt may wait to be tokenized
@@ -97,9 +88,7 @@ class ResponsesHandlers:
             (generation,) = batch.generations
             encoder = ResponseEncoder(name_response(context, body), asked, generation.request)
             ending = partial(keep, self._store, context, encoder)
-            headers = _headers(asked.tools.left_out)
-            if (dropped := generation.request.dropped) is not None:
-                headers = (*headers, header(dropped, asked.items))
+            headers = _headers(asked, generation.request)
             if body.stream:
                 seconds = self._settings.keep_alive_seconds
                 try:
@@ -116,26 +105,15 @@ class ResponsesHandlers:
     async def input_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Return the number of tokens that a response's input has."""
         data = await read_body(scope, receive, self._settings, self._limits)
-        _, read, _ = await self._read(scope, data)
-        asked = read.generation
+        asked = (await self._read(scope, data)).asked.generation
         async with WhileConnected(connection_of(scope)):  # it may wait for others' prompts
             _, ids = await self._inference.tokenization.tokenize(
                 asked.model, asked.prompt, record.current(), PromptOptions()
             )
         await send_json(send, {"object": "response.input_tokens", "input_tokens": len(ids)})
 
-    async def _read(
-        self, scope: Scope, data: bytes
-    ) -> tuple[ResponseBody, ResponseRequest, TurnContext]:
-        body, who = read_response(data, unknown=self._unknown), record.current().principal
-        context = await read_context(self._store, body, who)
-        given = body.input if isinstance(body.input, list) else ()
-        seal = await self._seals.needed(who.tenant.id, body.include, [*context.items, *given])
-        most, names = self._limits.max_messages, names_of(scope)
-        if not names.execution_id:
-            names = names._replace(execution_id=context.execution_id)
-        asked = response_request(body, names, most, seal, context.items)
-        return body, asked, context
+    async def _read(self, scope: Scope, data: bytes) -> PreparedResponse:
+        return await self._preparer.prepare(data, names_of(scope), record.current().principal)
 
     def routes(self) -> list[Route]:
         """Return the routes of these handlers."""
@@ -146,8 +124,9 @@ class ResponsesHandlers:
 
 
 @contextmanager
-def _one_turn(body: ResponseBody, context: TurnContext, asked: ResponseRequest) -> Iterator[None]:
+def _one_turn(prepared: PreparedResponse) -> Iterator[None]:
     """Refuse a turn while another one of the same version runs, at any frontend."""
+    _, body, asked, context = prepared
     try:
         yield
     except BatonError as error:
@@ -157,9 +136,12 @@ def _one_turn(body: ResponseBody, context: TurnContext, asked: ResponseRequest) 
         raise
 
 
-def _headers(left_out: tuple[str, ...]) -> Headers:
-    """Return the header that names the types of tools that are left out, as printable ASCII."""
-    if not left_out:
-        return ()
-    names = ", ".join(left_out).encode("ascii", "replace")
-    return ((_LEFT_OUT, bytes(byte if 32 <= byte < 127 else 63 for byte in names)),)
+def _headers(asked: ResponseRequest, request: ResolvedRequest) -> Headers:
+    """Return the headers that say which tools and items are left out, as printable ASCII."""
+    headers: Headers = ()
+    if asked.tools.left_out:
+        names = ", ".join(asked.tools.left_out).encode("ascii", "replace")
+        headers = ((_LEFT_OUT, bytes(byte if 32 <= byte < 127 else 63 for byte in names)),)
+    if request.dropped is not None:
+        headers = (*headers, header(request.dropped, asked.items))
+    return headers

@@ -24,6 +24,7 @@ ItemEvent = tuple[str, dict[str, Any]]
 """The type of an event, and its fields besides the type and its number."""
 
 IN_PROGRESS, COMPLETED, INCOMPLETE = "in_progress", "completed", "incomplete"
+CANCELLED = "cancelled"
 
 
 class OutputItem(ABC):

@@ -45,6 +45,7 @@ class ResponseBody(SharedParameters, kw_only=True):
     store: bool | None = None
     previous_response_id: str | None = None
     conversation: str | ConversationName | None = None
+    background: bool | None = None
     # Not OpenAI's; as chat completions have it.
     chat_template_kwargs: dict[str, Any] | None = None
     # Baton's; 0 is as if it were not there.

@@ -1,20 +1,25 @@
 """Handlers of stored responses: retrieve, delete, and list input items."""
 
+from typing import Any
+
 import msgspec
 
 from baton.conversations.ids import parse_item_id
+from baton.conversations.records import StateScope
 from baton.conversations.store import ConversationStore
 from baton.errors import BatonError, Reason, invalid_field
 from baton.tenancy.records.tenants import Scope as KeyScope
 from services.frontend.http.asgi import Receive, Scope, Send
+from services.frontend.http.protocol.connection import connection_of
 from services.frontend.http.query import QueryString
 from services.frontend.http.responses import send_json
 from services.frontend.http.routes import Route
+from services.frontend.openai.responses.background.handlers import BackgroundResponses
 from services.frontend.openai.responses.item_list import item_list
 from services.frontend.openai.responses.storing import scope_of
 from services.frontend.requests import record
 
-_IGNORED = "include", "include_obfuscation", "stream"
+_RETRIEVE = "include", "include_obfuscation", "stream", "starting_after"
 
 
 class StoredResponses:
@@ -22,33 +27,72 @@ class StoredResponses:
 
     Args:
         store: None: nothing is stored.
+        background: responses that run; None: nothing is stored.
     """
 
-    def __init__(self, store: ConversationStore | None) -> None:
+    def __init__(
+        self, store: ConversationStore | None, background: BackgroundResponses | None = None
+    ) -> None:
         self._store = store
+        self._background = background
 
     async def retrieve(self, scope: Scope, _: Receive, send: Send) -> None:
-        """Return a stored response."""
-        store, who = self._asked(), scope_of(record.current().principal)
-        query = QueryString(scope["query_string"], _IGNORED)
-        if query.one_of("stream", ("false", "true")) == "true":
-            raise invalid_field("stream", "only responses in the background can be streamed again")
+        """Return a stored response, or the events of one in the background again."""
+        (_store, background), who = self._asked(), scope_of(record.current().principal)
+        query = QueryString(scope["query_string"], _RETRIEVE)
         (ident,) = scope["path_params"]
-        response = await store.response(who, ident)
-        body = msgspec.json.decode(response.body)
+        body = await self._body(who, ident)
+        if query.one_of("stream", ("false", "true")) == "true":
+            await background.stream(who, ident, query, connection_of(scope), send)
+        else:
+            await send_json(send, body)
+
+    async def cancel(self, scope: Scope, _: Receive, send: Send) -> None:
+        """End a response in the background. One that has ended stays as it is."""
+        (store, background), who = self._asked(), scope_of(record.current().principal)
+        (ident,) = scope["path_params"]
+        if not await background.end(who, ident):
+            response = await store.response(who, ident)
+            if not msgspec.json.decode(response.body)["background"]:
+                raise BatonError(
+                    Reason.FAILED_PRECONDITION, "only responses in the background can be cancelled"
+                )
+        await send_json(send, await self._body(who, ident))
+
+    async def _body(self, who: StateScope, ident: str) -> dict[str, Any]:
+        """Return a response, whether it runs or has ended.
+
+        Raises:
+            BatonError: NOT_FOUND.
+        """
+        store, background = self._asked()
+        try:
+            response = await store.response(who, ident)
+        except BatonError as error:
+            if error.reason is not Reason.NOT_FOUND:
+                raise
+            running = await background.running(who, ident)
+            if running is not None:
+                return running
+            response = await store.response(who, ident)  # it may have ended in between
+        body: dict[str, Any] = msgspec.json.decode(response.body)
         output = await store.output_items(who, response)
         body["output"] = [msgspec.Raw(item.body.encode()) for item in output]
-        await send_json(send, body)
+        return body
 
     async def delete(self, scope: Scope, _: Receive, send: Send) -> None:
-        """Delete a stored response; its items stay while a later response continues it."""
+        """Delete a stored response; its items stay while a later response continues it. One that
+        runs is cancelled first."""
+        (store, background), who = self._asked(), scope_of(record.current().principal)
         (ident,) = scope["path_params"]
-        await self._asked().delete_response(scope_of(record.current().principal), ident)
+        await background.end(who, ident)
+        await store.delete_response(who, ident)
+        await background.delete_events(who, ident)
         await send_json(send, {"id": ident, "object": "response", "deleted": True})
 
-    async def input_items(self, scope: Scope, _: Receive, send: Send) -> None:
+    async def input_items(self, scope: Scope, __: Receive, send: Send) -> None:
         """List the input items of a stored response."""
-        store, who = self._asked(), scope_of(record.current().principal)
+        (store, _), who = self._asked(), scope_of(record.current().principal)
         query = QueryString(scope["query_string"], ("after", "limit", "order", "include"))
         order, limit = query.one_of("order", ("desc", "asc")), query.limit()
         after = query.text("after")
@@ -72,14 +116,15 @@ class StoredResponses:
         return [
             Route("GET", one, "stored_responses", self.retrieve, read),
             Route("DELETE", one, "stored_responses", self.delete, write),
+            Route("POST", f"{one}/cancel", "stored_responses", self.cancel, write),
             Route("GET", f"{one}/input_items", "stored_responses", self.input_items, read),
         ]
 
-    def _asked(self) -> ConversationStore:
-        if self._store is None:
+    def _asked(self) -> tuple[ConversationStore, BackgroundResponses]:
+        if self._store is None or self._background is None:
             raise BatonError(
                 Reason.UNIMPLEMENTED,
                 "this cluster stores no responses: set conversations.enabled "
                 "(BATON_CONVERSATIONS_ENABLED) and state.url of the frontends",
             )
-        return self._store
+        return self._store, self._background

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -117,18 +118,32 @@ def input_items(given: str | Sequence[Any] | None) -> list[dict[str, Any]]:
 
 def turn_of(context: TurnContext, encoder: ResponseEncoder) -> Turn:
     """Return a response that ended, with its items, as it is stored."""
-    name, body = encoder.name, encoder.body()
+    given = input_items(encoder.input)
+    return stored_turn(encoder.name.block, given, encoder.body(), context.path)
+
+
+def stored_turn(
+    block: UUID, given: Sequence[dict[str, Any]], body: dict[str, Any], path: StoredPath | None
+) -> Turn:
+    """Return a response as it is stored.
+
+    Args:
+        block: its id.
+        given: its input items.
+        body: the response; `output` is taken out.
+        path: what it continues.
+    """
     items: list[dict[str, Any]] = []
-    for at, item in enumerate(input_items(encoder.input), 1):
-        items.append(item | {"id": item_text(item, nth(name.block, at))})
+    for at, item in enumerate(given, 1):
+        items.append(item | {"id": item_text(item, nth(block, at))})
     items += body.pop("output")
     return Turn(
-        name.block,
+        block,
         [_encode(item).decode() for item in items],
-        name.inputs,
+        len(given),
         body["status"],
         _encode(body).decode(),
-        context.path,
+        path,
     )
 
 

@@ -106,6 +106,7 @@ def resolve(
         # The client that resumes already has them.
         prompt_logprobs=None if resume is not None else params.prompt_logprobs,
         output_so_far=() if resume is None else tuple(resume.output_ids),
+        counts_so_far=resume is not None and resume.counted,
         plainly_greedy=sampling.is_plainly_greedy(params, request.n),
         adapter_digest=found.adapter_digest,
         pictures=encoded.pictures,

@@ -1,0 +1,1 @@
+"""Responses in the background: without their clients, at another frontend if theirs dies."""

@@ -1,0 +1,81 @@
+"""From a body to a response that can begin: what it asks for, and what it continues."""
+
+from typing import NamedTuple
+
+from baton.conversations.records import StateScope, StoredPath
+from baton.conversations.store import ConversationStore
+from baton.tenancy.directory.principal import Principal
+from services.frontend.openai.request.parse import RequestNames
+from services.frontend.openai.responses.input.sealing import ReasoningSeals
+from services.frontend.openai.responses.parse import (
+    ResponseRequest,
+    read_response,
+    response_request,
+)
+from services.frontend.openai.responses.schema import ResponseBody
+from services.frontend.openai.responses.storing import TurnContext, read_context
+from services.frontend.requests.refusals import unsupported
+
+
+class PreparedResponse(NamedTuple):
+    """A response before it is admitted."""
+
+    data: bytes
+    """The body as it was sent."""
+    body: ResponseBody
+    asked: ResponseRequest
+    context: TurnContext
+
+
+class ResponsePreparer:
+    """Reads bodies, and what they continue.
+
+    Args:
+        seals: of reasoning.
+        store: of responses; None: nothing is stored.
+        max_messages: the most items.
+        unknown: whether fields that are not known are ignored.
+    """
+
+    def __init__(
+        self,
+        seals: ReasoningSeals,
+        store: ConversationStore | None,
+        max_messages: int,
+        *,
+        unknown: bool,
+    ) -> None:
+        self._seals = seals
+        self._store = store
+        self._max_messages = max_messages
+        self._unknown = unknown
+
+    async def prepare(self, data: bytes, names: RequestNames, who: Principal) -> PreparedResponse:
+        """Return the response of a body.
+
+        Args:
+            data: the body.
+            names: of the request.
+            who: the caller.
+
+        Raises:
+            BatonError: the body is invalid, or what it continues does not exist.
+        """
+        body = read_response(data, unknown=self._unknown)
+        context = await read_context(self._store, body, who)
+        given = body.input if isinstance(body.input, list) else ()
+        seal = await self._seals.needed(who.tenant.id, body.include, [*context.items, *given])
+        if body.background and not context.stored:
+            raise unsupported("background", why="the response must be stored: set `store` to true")
+        if not names.execution_id:
+            names = names._replace(execution_id=context.execution_id)
+        asked = response_request(body, names, self._max_messages, seal, context.items)
+        return PreparedResponse(data, body, asked, context)
+
+    async def path(self, scope: StateScope, response: str) -> StoredPath | None:
+        """Return the path of a response; None: nothing is stored.
+
+        Raises:
+            BatonError: NOT_FOUND, UNAVAILABLE.
+        """
+        return None if self._store is None else await self._store.path(scope, response)
