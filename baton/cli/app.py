@@ -301,7 +301,7 @@ def kv_verify(options: StoreOptions) -> None:
     options_metavar="PROCESS [--SETTING VALUE]...",
 )
 def serve(context: typer.Context) -> None:
-    """Run a process of a cluster; `baton serve --help` lists them."""
+    """Run one process of a cluster; see `baton serve --help`."""
     from baton.serve import main as run
 
     run(context.args)

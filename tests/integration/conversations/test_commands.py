@@ -14,7 +14,7 @@ __all__ = ["database", "store"]  # fixtures
 
 async def test_operators_list_show_and_delete(store: ConversationStore, database: Database) -> None:
     await made(store, '{"n":0}')
-    found = await made(store, '{"n":1}', '{"n":2}')
+    found = await made(store, '{"n":1}', '{"n":2}', later=1)
     url = database._settings.url.get_secret_value()
     whose = ("--tenant", OURS.tenant, "--project", OURS.project, "--state-url", url)
 

@@ -26,8 +26,9 @@ def bodies(*texts: str) -> Bodies:
     return of_block
 
 
-async def made(store: ConversationStore, *texts: str) -> ManagedConversation:
-    return await store.managed.create(OURS, "{}", bodies(*texts), len(texts), NOW)
+async def made(store: ConversationStore, *texts: str, later: int = 0) -> ManagedConversation:
+    """Create a conversation, `later` milliseconds after others."""
+    return await store.managed.create(OURS, "{}", bodies(*texts), len(texts), NOW + later)
 
 
 async def texts(store: ConversationStore, conversation: ManagedConversation) -> list[str]:
