@@ -71,7 +71,8 @@ def test_choices(choice: Any, calls: CallMode, allowed: set[str] | None, paralle
 @pytest.mark.parametrize(
     ("fields", "reason", "field"),
     [
-        ({"tools": [{"type": "custom"}]}, Reason.UNSUPPORTED_PARAMETER, "tools[0].type"),
+        ({"tools": [{"type": "web_search"}]}, Reason.UNSUPPORTED_PARAMETER, "tools[0].type"),
+        ({"tools": [{"type": "custom"}]}, Reason.INVALID_FIELD, "tools[0].custom"),
         ({"tools": ["f"]}, Reason.INVALID_FIELD, "tools[0].type"),
         ({"tools": [named("a b")]}, Reason.INVALID_FIELD, "tools[0].function.name"),
         ({"tools": [FUNCTION, FUNCTION]}, Reason.INVALID_FIELD, "tools[1].function.name"),
