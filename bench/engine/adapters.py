@@ -11,6 +11,7 @@ processes of their own, one after the other; vllm is left out where it is not in
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -82,7 +83,7 @@ class Steps:
 def measure(options: argparse.Namespace) -> Sequence[dict[str, Any]]:
     """Print a line per engine and number of adapters."""
     engines = options.engines.split(",")
-    if len(engines) == 1:
+    if options.here:
         return _measure_one(engines[0], options)
     found: list[dict[str, Any]] = []
     for engine in engines:
@@ -91,10 +92,12 @@ def measure(options: argparse.Namespace) -> Sequence[dict[str, Any]]:
             continue
         with TemporaryDirectory() as directory:
             path = Path(directory, "results.json")
-            own = ["--engines", engine, "--json", path]
+            own = ["--here", "--engines", engine, "--json", path]
             # The last of two equal options counts.
             command = [sys.executable, "-m", "bench.engine.adapters", *sys.argv[1:], *own]
-            subprocess.run(command, check=True, cwd=ROOT)
+            # OpenMP, which both engines may use, reads it when it is loaded.
+            one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
+            subprocess.run(command, check=True, cwd=ROOT, env=one_thread)
             found += json.loads(path.read_text())["results"]
     return found
 
@@ -159,6 +162,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--streams", type=int, default=32)
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--engines", default="torch,vllm")
+    parser.add_argument("--here", action="store_true", help="measure one, in this process")
     parser.add_argument("--adapters", default="1,8,20", help="numbers of adapters")
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
     parser.add_argument("--prompt", type=int, default=64, help="tokens")
@@ -170,5 +174,6 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    smallest = "--model 6M --streams 3 --adapters 1,2 --prompt 8 --steps 2 --rounds 1 --no-native"
+    smallest = "--engines torch --model 6M --streams 3 --adapters 1,2 --prompt 8 --steps 2 "
+    smallest += "--rounds 1 --no-native"
     cli.main(measure, __doc__, _arguments, rounds=3, smallest=smallest)
