@@ -79,6 +79,25 @@ async def test_a_client_that_left_goes_on_at_another_frontend(frontends: Fronten
     assert (await ended(here, ident)).output_text == tail[-1].response.output_text
 
 
+async def test_the_blocking_client_does_the_same(frontends: Frontends) -> None:
+    import openai
+
+    base = str(frontends.clients[1].base_url)
+
+    def run() -> None:
+        with openai.OpenAI(base_url=base, api_key="none") as client:
+            begun = client.responses.create(input="Hello", **FEW)
+            with client.responses.stream(response_id=begun.id, starting_after=0) as stream:
+                events = list(stream)
+            assert events[0].sequence_number == 1
+            found = client.responses.retrieve(begun.id)
+            assert events[-1].response.output_text == found.output_text  # type: ignore[union-attr]
+            assert client.responses.cancel(begun.id) == found
+            client.responses.delete(begun.id)
+
+    await asyncio.to_thread(run)
+
+
 @pytest.mark.parametrize("other", [0, 1])
 async def test_a_response_is_cancelled_at_any_frontend(frontends: Frontends, other: int) -> None:
     begun = await frontends.clients[0].responses.create(input="Hello", **LONG)
