@@ -2,19 +2,34 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
+from baton.conversations.pending.metrics import SPOOL
+from baton.conversations.pending.pending import PendingWrites
+from baton.conversations.pending.sink import ConversationSink
 from baton.conversations.store import ConversationStore
 from baton.postgres.connecting import StateError
 from baton.postgres.database import Database
 from baton.postgres.revisions import CONVERSATIONS
 from baton.process.background import start_background
 from baton.settings import ConversationSettings, StartupError, StateSettings
+from baton.spool.delivery import Delivery
+from baton.spool.spool import Spool
 from baton.telemetry.logs import get_logger
 
 UPKEEP_SECONDS = 24 * 3600.0
 RETRY_SECONDS = 60.0
 _WAIT_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _SpoolLimits:
+    spool_bytes: int
+    fsync_seconds: float = 1.0
+    stall_seconds: float = 0.5
+
 
 log = get_logger(__name__)
 
@@ -42,14 +57,34 @@ async def open_conversations(
             "statement_seconds": settings.statement_seconds,
         }
     )
-    async with Database(own, "conversations", CONVERSATIONS) as database:
+    async with (
+        Database(own, "conversations", CONVERSATIONS) as database,
+        AsyncExitStack() as stack,
+    ):
         store = ConversationStore(database, settings)
+        if settings.spool_path is not None:
+            await _open_spool(settings, settings.spool_path, store, database, stack)
         task = start_background(_keep_months(store, database), "conversations' months")
         try:
             yield store
         finally:
             task.cancel()
             await asyncio.wait([task])
+
+
+async def _open_spool(
+    settings: ConversationSettings,
+    path: Path,
+    store: ConversationStore,
+    database: Database,
+    stack: AsyncExitStack,
+) -> None:
+    """Let what ends while the database is away wait on disk."""
+    limits = _SpoolLimits(settings.spool_bytes)
+    spool = await stack.enter_async_context(Spool(path, limits, [ConversationSink.name], SPOOL))
+    store.pending = store.completions.pending = pending = PendingWrites(spool)
+    sink = ConversationSink(store, database, pending)
+    await stack.enter_async_context(Delivery(spool, sink, 0.0))
 
 
 async def _keep_months(store: ConversationStore, database: Database) -> None:

@@ -27,6 +27,11 @@ with moved as (
 )
 """Write a turn of a conversation that has a version. Further values: conversation, version."""
 
+APPEND_TURN = CONTINUE_TURN.replace("version = $12", "version >= $12").replace(
+    "last_item = $4", "last_item = greatest(last_item, $4)"
+)
+"""Write a turn of a conversation that may have moved on, in the order of its id."""
+
 BEGIN_TURN = (
     """
 with moved as (

@@ -1,5 +1,7 @@
 """The store of conversations and responses, over a pool of connections of its own."""
 
+import asyncio
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -9,9 +11,10 @@ from uuid import UUID
 from baton.conversations import statements
 from baton.conversations.completions.store import CompletionStore
 from baton.conversations.failures import failures, missing
-from baton.conversations.ids import RESPONSE, block_of, nth, parse_id
+from baton.conversations.ids import RESPONSE, block_of, milliseconds_of, nth, parse_id
 from baton.conversations.managed.conversations import ManagedConversations
 from baton.conversations.partitions import maintain
+from baton.conversations.pending.pending import PendingWrites
 from baton.conversations.records import (
     PathPart,
     StateScope,
@@ -21,13 +24,16 @@ from baton.conversations.records import (
     Turn,
 )
 from baton.errors import BatonError, Reason
-from baton.postgres.connecting import NoPartitionError
+from baton.postgres.connecting import DuplicateError, NoPartitionError
 from baton.postgres.database import Database
 from baton.settings import ConversationSettings
 
 if TYPE_CHECKING:
     import asyncpg
 
+YOUNG_SECONDS = 300.0
+"""A response that began so recently may wait at another frontend: it is looked for again."""
+_POLLS = (0.05, 0.1, 0.2, 0.3, 0.35)
 MAINTENANCE_SECONDS = 60.0
 """Time to make and drop months, including waiting for another process that does."""
 
@@ -49,6 +55,8 @@ class ConversationStore:
         self.managed = ManagedConversations(database, settings, self.maintain)
         """Those that clients manage, with their items."""
         self.completions = CompletionStore(database, settings.retention_days, self.maintain)
+        self.pending: PendingWrites | None = None
+        """What waits for the database; None: nothing may."""
 
     async def path(self, scope: StateScope, response: str) -> StoredPath:
         """Return the path of a response, by its id as clients have it.
@@ -57,7 +65,7 @@ class ConversationStore:
             BatonError: NOT_FOUND.
         """
         ident = parse_id(RESPONSE, response)
-        rows = () if ident is None else await self._fetch(statements.PATH_OF_RESPONSE, scope, ident)
+        rows = await self._rows_of(statements.PATH_OF_RESPONSE, scope, ident)
         if not rows:
             raise missing("response", response)
         (row,) = rows
@@ -111,7 +119,7 @@ class ConversationStore:
             BatonError: NOT_FOUND.
         """
         ident = parse_id(RESPONSE, response)
-        rows = () if ident is None else await self._fetch(statements.RESPONSE, scope, ident)
+        rows = await self._rows_of(statements.RESPONSE, scope, ident)
         if not rows:
             raise missing("response", response)
         return StoredResponse(*rows[0])
@@ -166,6 +174,38 @@ class ConversationStore:
         ):
             raise BatonError(Reason.ABORTED, "what this response continues was deleted meanwhile")
 
+    async def keep(self, scope: StateScope, turn: Turn) -> None:
+        """Store a turn as `write`, or keep it for later if the database is away.
+
+        Raises:
+            BatonError: as of `write`; UNAVAILABLE only if nothing may wait.
+        """
+        try:
+            await self.write(scope, turn)
+        except BatonError as error:
+            if self.pending is None or error.reason is not Reason.UNAVAILABLE:
+                raise
+            await self.pending.add_turn(scope, turn)
+
+    async def write_late(self, scope: StateScope, turn: Turn) -> None:
+        """Store a turn whose client knows its end already; do nothing if it is there.
+
+        It becomes part of its conversation even if that has moved on.
+
+        Raises:
+            BatonError: ABORTED: what it follows was deleted.
+        """
+        follows = turn.follows
+        try:
+            if follows is None or follows.hidden or not follows.extends:
+                await self.write(scope, turn)
+            elif not await self._write(
+                statements.APPEND_TURN, scope, turn, follows.conversation, follows.version
+            ):
+                raise BatonError(Reason.ABORTED, "its conversation was deleted meanwhile")
+        except DuplicateError:
+            return
+
     async def delete_response(self, scope: StateScope, response: str) -> None:
         """Delete a response. Its items are deleted with the last response whose path has them.
 
@@ -175,6 +215,8 @@ class ConversationStore:
         ident = parse_id(RESPONSE, response)
         if ident is None:
             raise missing("response", response)
+        if self.pending is not None:
+            await self.pending.wait(ident)
         with failures():
             async with self.database.connection() as connection, connection.transaction():
                 conversation = await connection.fetchval(statements.DELETE_RESPONSE, *scope, ident)
@@ -190,6 +232,24 @@ class ConversationStore:
         oldest = (now - timedelta(days=days)).date() if days else None
         async with self.database.connection(MAINTENANCE_SECONDS) as connection:
             return await maintain(connection, now.date(), oldest)
+
+    async def _rows_of(
+        self, statement: str, scope: StateScope, ident: UUID | None
+    ) -> Sequence[Any]:
+        """Return the row of a response, which may be about to be stored, here or elsewhere."""
+        if ident is None:
+            return ()
+        if self.pending is not None:
+            await self.pending.wait(ident)
+        rows = await self._fetch(statement, scope, ident)
+        age = time.time() - milliseconds_of(ident) / 1000
+        if self.pending is None or rows or not 0 <= age < YOUNG_SECONDS:
+            return rows
+        for seconds in _POLLS:
+            await asyncio.sleep(seconds)
+            if rows := await self._fetch(statement, scope, ident):
+                break
+        return rows
 
     async def _fetch(self, statement: str, scope: StateScope, *values: Any) -> Sequence[Any]:
         with failures():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from baton.history.kept import KeptKind, KeptRequest, kept_of, needle_of
-from baton.usage.append_file import AppendFile
+from baton.host.append_file import AppendFile
 
 SEGMENTS = 8
 """Segments that a kind's share of the space, and the age, are divided into."""

@@ -37,6 +37,10 @@ class RefusedError(StateError):
     """The database rejected values; a retry with the same ones fails again."""
 
 
+class DuplicateError(RefusedError):
+    """A row with this key is there."""
+
+
 class NoPartitionError(RefusedError):
     """A row has no partition yet."""
 
@@ -99,6 +103,8 @@ def errors_of(settings: StateSettings) -> Iterator[None]:
     asyncpg = driver()
     try:
         yield
+    except asyncpg.UniqueViolationError as error:
+        raise DuplicateError(_text(error, settings)) from None
     except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
         text = _text(error, settings)
         raise NoPartitionError(text) if _NO_PARTITION in text else RefusedError(text) from None

@@ -159,14 +159,18 @@ class Database:
         try:
             async with self._lent(seconds or self._settings.statement_seconds) as connection:
                 yield connection
-        except SlowStatementError:
-            # Others go on, unless the database does not respond to a probe either.
-            FAILURES.labels(self._name).inc()
-            self._failed.set()
-            raise
-        except DatabaseUnavailableError as error:
-            FAILURES.labels(self._name).inc()
-            self._fail(str(error))
+        except StateError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                # A rollback failed, and took the place of the cancellation that it followed.
+                raise asyncio.CancelledError from error
+            if isinstance(error, DatabaseUnavailableError):
+                FAILURES.labels(self._name).inc()
+                if isinstance(error, SlowStatementError):
+                    # Others go on, unless the database does not respond to a probe either.
+                    self._failed.set()
+                else:
+                    self._fail(str(error))
             raise
 
     @asynccontextmanager

@@ -1,5 +1,7 @@
 """Metrics of usage records and their delivery."""
 
+from baton.spool.frames import MAX_BODY
+from baton.spool.kind import SpoolKind, SpoolMetrics
 from baton.telemetry.metrics import Counter, Gauge
 
 SPOOL_BYTES = Gauge(
@@ -47,3 +49,22 @@ REFUSED = Counter(
     "of them.",
     ["sink"],
 )
+
+USAGE = SpoolKind(
+    "usage",
+    "usage.spool_path (BATON_USAGE_SPOOL_PATH)",
+    SpoolMetrics(
+        SPOOL_BYTES,
+        SPOOL_CAPACITY_BYTES,
+        SPOOL_FULL,
+        SPOOL_STALLED,
+        UNRECORDED,
+        DAMAGED_BYTES,
+        DELIVERED,
+        SINK_FAILURES,
+        SINK_OLDEST,
+        LOST,
+    ),
+    MAX_BODY,
+)
+"""The spool of usage records."""

@@ -6,11 +6,12 @@ from functools import partial
 
 from baton.postgres.database import Database
 from baton.settings import KafkaSettings, StartupError, UsageSettings
-from baton.usage.sinks.base import Sink
+from baton.spool.delivery import Delivery
+from baton.spool.sink import Sink
+from baton.spool.spool import Spool
+from baton.usage.metrics import USAGE
 from baton.usage.sinks.jsonl import JsonlSink
 from baton.usage.sinks.postgres import PostgresSink
-from baton.usage.spool.delivery import Delivery
-from baton.usage.spool.spool import Spool
 
 Sinks = dict[str, Callable[[], Sink]]
 """Factories of sinks, by name."""
@@ -41,7 +42,9 @@ async def recording(
             "(BATON_USAGE_KAFKA_BROKERS) too."
         )
     async with AsyncExitStack() as stack:
-        spool = await stack.enter_async_context(Spool(settings.spool_path, settings, list(sinks)))
+        spool = await stack.enter_async_context(
+            Spool(settings.spool_path, settings, list(sinks), USAGE)
+        )
         for make in sinks.values():
             await stack.enter_async_context(Delivery(spool, make()))
         yield spool

@@ -17,7 +17,9 @@ from baton.conversations.completions.records import (
     parse_completion,
 )
 from baton.conversations.failures import COMPLETIONS, failures, missing
+from baton.conversations.pending.pending import PendingWrites
 from baton.conversations.records import StateScope
+from baton.errors import BatonError, Reason
 from baton.postgres.connecting import NoPartitionError
 from baton.postgres.database import Database
 
@@ -42,6 +44,21 @@ class CompletionStore:
         self._database = database
         self._retention_days = retention_days
         self._maintain = maintain
+        self.pending: PendingWrites | None = None
+        """What waits for the database; None: nothing may."""
+
+    async def keep(self, scope: StateScope, completion: StoredCompletion) -> None:
+        """Store a completion, or keep it for later if the database is away.
+
+        Raises:
+            BatonError: UNAVAILABLE: nothing may wait.
+        """
+        try:
+            await self.write(scope, completion)
+        except BatonError as error:
+            if self.pending is None or error.reason is not Reason.UNAVAILABLE:
+                raise
+            await self.pending.add_completion(scope, completion)
 
     async def write(self, scope: StateScope, completion: StoredCompletion) -> None:
         """Store a completion; nothing happens if it is there."""
@@ -131,6 +148,8 @@ class CompletionStore:
         ident = parse_completion(completion)
         rows: Sequence[Any] = ()
         if ident is not None:
+            if self.pending is not None:
+                await self.pending.wait(ident, completion=True)
             with failures(COMPLETIONS):
                 rows = await self._database.fetch(statement, *scope, ident, *more)
         if not rows:

@@ -1,8 +1,11 @@
 """The group of stored responses and conversations."""
 
+from pathlib import Path
+
 from pydantic import Field
 
 from baton.settings.groups.base import SettingsGroup
+from baton.settings.values import Bytes
 
 _MIB = 1024 * 1024
 
@@ -42,4 +45,16 @@ class ConversationSettings(SettingsGroup):
         le=600,
         description="time after which another frontend continues a response in the background "
         "whose frontend does not respond",
+    )
+    spool_path: Path | None = Field(
+        None,
+        description="directory on a local disk that holds what ended while the database was away "
+        "until it is stored, kept across restarts; frontends may share it; none: clients receive "
+        "an error instead of the end",
+    )
+    spool_bytes: Bytes = Field(
+        1024 * _MIB,
+        ge=_MIB,
+        description="maximum size of a frontend's part of it; beyond it, requests that would be "
+        "stored are refused",
     )

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from time import gmtime, strftime
 
+from baton.host.append_file import AppendFile
 from baton.process.io_thread import IoThread
-from baton.usage.append_file import AppendFile
-from baton.usage.sinks.base import SinkError
+from baton.spool.sink import SinkError
 
 PATTERN = "usage-*.jsonl"
 _CLOSE_SECONDS = 1.0

@@ -10,10 +10,10 @@ import msgspec
 
 from baton.postgres.connecting import RefusedError, StateError
 from baton.postgres.database import Database
+from baton.spool.sink import SinkError
 from baton.telemetry.logs import get_logger
 from baton.usage.metrics import REFUSED
 from baton.usage.record import UsageRecord
-from baton.usage.sinks.base import SinkError
 
 WAIT_SECONDS = 60.0
 """Timeout for an unavailable database: records are delivered as soon as it is back."""

@@ -63,9 +63,9 @@ PRICES = {
 }
 TROUBLE = (
     b"usage.record.refused",
-    b"usage.spool.damaged",
-    b"usage.spool.full",
-    b"usage.spool.not_read",
+    b"spool.log.damaged",
+    b"spool.log.full",
+    b"spool.log.not_read",
 )
 """Events in a frontend's log that no fault here explains."""
 

@@ -2,6 +2,7 @@
 middleware sends them."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -84,10 +85,12 @@ class Handlers:
 
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond to a conversation, as one body or as server-sent events."""
-        body = read_chat(await self._read(scope, receive), unknown=self._unknown)
+        data = await self._read(scope, receive)
+        body = read_chat(data, unknown=self._unknown)
         requests = [chat_request(body, names_of(scope), self._limits.max_messages)]
         kept = kept_completion(self._completions, body, record.current().principal)
-        await self._complete(body, requests, scope, send, kept)
+        with nullcontext() if kept is None else kept.room(len(data)):
+            await self._complete(body, requests, scope, send, kept)
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Continue prompts, as one body or as server-sent events."""

@@ -10,9 +10,9 @@ import pytest
 
 from baton.cli.admin.certs.authority import Authority
 from baton.settings import KafkaSettings
+from baton.spool.sink import SinkError
 from baton.usage.record import UsageRecord, decode, encode
 from baton.usage.recording import recording
-from baton.usage.sinks.base import SinkError
 from baton.usage.sinks.kafka.sink import KafkaSink
 from tests.support.clock import Stopwatch, within
 from tests.support.loops.holds import LoopHolds
@@ -102,7 +102,7 @@ async def test_what_a_broker_did_not_acknowledge_comes_again(breaks: str) -> Non
 async def test_while_the_broker_is_away_records_wait_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("baton.usage.spool.delivery._LONGEST_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr("baton.spool.delivery._LONGEST_RETRY_SECONDS", 0.2)
     one = Broker()
     usage = usage_settings(tmp_path, kafka=settings_of(one.address))
     records = some(200)

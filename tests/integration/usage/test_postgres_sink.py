@@ -15,12 +15,13 @@ from structlog.testing import capture_logs
 from baton.postgres.connecting import StateError, connected
 from baton.postgres.database import Database
 from baton.postgres.local.server import LocalPostgres
+from baton.spool.delivery import Delivery
+from baton.spool.sink import SinkError
+from baton.spool.spool import Spool
+from baton.usage.metrics import USAGE
 from baton.usage.record import UsageRecord, encode
 from baton.usage.retention import delete_before
-from baton.usage.sinks.base import SinkError
 from baton.usage.sinks.postgres import PostgresSink
-from baton.usage.spool.delivery import Delivery
-from baton.usage.spool.spool import Spool
 from tests.support.state.databases import Databases, state_settings
 from tests.support.usage.records import DAY_MS, begun, ended, usage_settings
 from tests.support.wait import eventually
@@ -32,8 +33,8 @@ FAST = 0.005
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed is tried again soon."""
-    monkeypatch.setattr("baton.usage.spool.delivery._FIRST_RETRY_SECONDS", FAST)
-    monkeypatch.setattr("baton.usage.spool.delivery._LONGEST_RETRY_SECONDS", 4 * FAST)
+    monkeypatch.setattr("baton.spool.delivery._FIRST_RETRY_SECONDS", FAST)
+    monkeypatch.setattr("baton.spool.delivery._LONGEST_RETRY_SECONDS", 4 * FAST)
     monkeypatch.setattr("baton.postgres.database.FIRST_RETRY_SECONDS", FAST)
     monkeypatch.setattr("baton.postgres.database.LONGEST_RETRY_SECONDS", 4 * FAST)
 
@@ -132,7 +133,7 @@ async def test_old_records_are_deleted_by_the_day_they_began(databases: Database
 async def delivering(path: Path, database: Database) -> AsyncIterator[Spool]:
     sink = PostgresSink(database)
     async with (
-        Spool(path, usage_settings(path), [sink.name]) as spool,
+        Spool(path, usage_settings(path), [sink.name], USAGE) as spool,
         Delivery(spool, sink, FAST),
     ):
         yield spool

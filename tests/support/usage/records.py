@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from baton.settings import UsageSettings
+from baton.spool.run import Run, claim
+from baton.spool.sink import SinkError
 from baton.usage.record import LOST, RecordIds, UsageRecord, decode
-from baton.usage.sinks.base import SinkError
-from baton.usage.spool.run import Run, claim
 
 DAY_MS = 86_400_000
 _ids = RecordIds()

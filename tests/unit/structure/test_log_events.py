@@ -16,7 +16,7 @@ pytestmark = pytest.mark.xdist_group("log-events")
 EVENT = re.compile(r"([a-z]+)\.[a-z_]+\.[a-z_]+")
 AREAS = """
     budget cli cluster engine etcd frontend http kv limits model ops organization picker process
-    provider public request router rpc session settings state tenancy tls usage worker
+    provider public request router rpc session settings spool state tenancy tls usage worker
 """
 ACCESS_LOG = "request.end"
 """The line of each request, which operators collect: its name stays."""
@@ -39,8 +39,8 @@ FIELDS = """
     alive attempt blocks bytes count counts lines lost missing objects others records replicas
     requests runs spool_bytes streams usable_bytes
 
-    code direct directory etcd_listed fallback incarnation part process run sequence sink stream
-    variant verify
+    code direct directory etcd_listed fallback incarnation part process run sequence sink spool
+    stream variant verify
 """
 """Names of fields. Use one of them for what it means elsewhere; `peer` is another instance's id."""
 

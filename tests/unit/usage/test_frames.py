@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton.spool.frames import BEGIN, END, HEAD, MAX_BODY, frame, scan
 from baton.usage.record import decode, encode
-from baton.usage.spool.frames import BEGIN, END, HEAD, MAX_BODY, frame, scan
 from tests.support.usage.records import begun, ended
 
 FIRST, LAST = begun("first"), begun("last")

@@ -9,8 +9,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from baton.settings import FrontendSettings, KafkaSettings, StartupError, load_with_sources
 from baton.settings.describe import describe
+from baton.spool.sink import SinkError
 from baton.usage.record import encode
-from baton.usage.sinks.base import SinkError
 from baton.usage.sinks.kafka.config import configuration
 from baton.usage.sinks.kafka.sink import KafkaSink
 from tests.support.usage.records import begun, ended

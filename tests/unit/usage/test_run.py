@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from baton.spool.frames import BEGIN, END
+from baton.spool.reader import RunReader
+from baton.spool.run import START, Run, claim, claim_left
+from baton.spool.writer import SegmentWriter
 from baton.usage.record import UsageRecord, decode
-from baton.usage.spool.frames import BEGIN, END
-from baton.usage.spool.reader import RunReader
-from baton.usage.spool.run import START, Run, claim, claim_left
-from baton.usage.spool.writer import SegmentWriter
 from tests.support.usage.records import begun, crashed, ended, new_run
 
 SMALL = 2000
@@ -115,7 +115,7 @@ def test_a_long_request_outlives_them_also_where_each_write_fails_at_first(
                 raise OSError(28, "No space left on device")
         return real(fd, data)
 
-    monkeypatch.setattr("baton.usage.append_file.os.write", half_then_none)
+    monkeypatch.setattr("baton.host.append_file.os.write", half_then_none)
     for number in range(40):
         short = begun(f"short-{number}")
         entries = [(BEGIN, short), (END, ended(short))]
@@ -185,9 +185,9 @@ def test_a_disk_that_takes_half_of_a_batch_loses_nothing(
 
     batch = [(BEGIN, two), (END, ended(one)), (END, ended(two))]
     with monkeypatch.context() as patched:
-        patched.setattr("baton.usage.append_file.os.write", half)
+        patched.setattr("baton.host.append_file.os.write", half)
         if not can_be_cut:
-            patched.setattr("baton.usage.append_file.os.ftruncate", refuse)
+            patched.setattr("baton.host.append_file.os.ftruncate", refuse)
         with pytest.raises(OSError, match="No space"):
             writer.write(batch)
     writer.write(batch)

@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 
 from baton.settings import StartupError
+from baton.spool.delivery import Delivery
+from baton.spool.sink import SinkError
+from baton.spool.spool import REQUEST_BYTES, Spool
+from baton.spool.writer import SegmentWriter
 from baton.telemetry.scope import TelemetryScope
+from baton.usage.metrics import USAGE
 from baton.usage.record import UsageRecord, encode
 from baton.usage.recording import recording
 from baton.usage.report.files import RecordFiles, files_of
-from baton.usage.sinks.base import SinkError
 from baton.usage.sinks.jsonl import PATTERN, JsonlSink
-from baton.usage.spool.delivery import Delivery
-from baton.usage.spool.spool import REQUEST_BYTES, Spool
-from baton.usage.spool.writer import SegmentWriter
 from tests.support.clock import DEADLINE_SECONDS
 from tests.support.usage.records import ListSink, begun, crashed, ended, usage_settings
 from tests.support.wait import eventually, wait_for
@@ -31,8 +32,8 @@ FAST = 0.005
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sink that failed is tried again soon."""
-    monkeypatch.setattr("baton.usage.spool.delivery._FIRST_RETRY_SECONDS", FAST)
-    monkeypatch.setattr("baton.usage.spool.delivery._LONGEST_RETRY_SECONDS", 4 * FAST)
+    monkeypatch.setattr("baton.spool.delivery._FIRST_RETRY_SECONDS", FAST)
+    monkeypatch.setattr("baton.spool.delivery._LONGEST_RETRY_SECONDS", 4 * FAST)
 
 
 def lines_of(files: Path) -> list[bytes]:
@@ -45,7 +46,9 @@ async def opened(path: Path, *sinks: ListSink, **fields: Any) -> AsyncIterator[S
     """A spool with these sinks."""
     async with AsyncExitStack() as stack:
         names = [sink.name for sink in sinks] or ["list"]
-        spool = await stack.enter_async_context(Spool(path, usage_settings(path, **fields), names))
+        spool = await stack.enter_async_context(
+            Spool(path, usage_settings(path, **fields), names, USAGE)
+        )
         for sink in sinks:
             await stack.enter_async_context(Delivery(spool, sink, FAST))
         yield spool
@@ -175,7 +178,7 @@ async def test_a_disk_that_refuses_gets_it_again(
 ) -> None:
     sink, refuse = ListSink(), [True]
     real = SegmentWriter.write
-    monkeypatch.setattr("baton.usage.spool.spool._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("baton.spool.spool._RETRY_SECONDS", 0.01)
 
     def write(self: SegmentWriter, entries: Any) -> int:
         if refuse:
@@ -208,7 +211,7 @@ async def test_two_processes_share_a_spool_and_each_brings_its_own(tmp_path: Pat
 async def test_what_a_process_left_that_ended_since_is_brought_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("baton.usage.spool.spool.LOOK_SECONDS", FAST)
+    monkeypatch.setattr("baton.spool.spool.LOOK_SECONDS", FAST)
     here, there, path = ListSink(), ListSink(), tmp_path / "spool"
     one, two, three = begun("one"), begun("two"), begun("three")
     there.fails = True
@@ -258,7 +261,7 @@ async def test_files_have_each_record_once_although_a_crash_doubled_some(tmp_pat
     spool_path, files = tmp_path / "spool", tmp_path / "files"
     settings = usage_settings(spool_path, jsonl_path=files, jsonl_file_bytes=64 * 1024)
     records = [begun(str(number)) for number in range(1500)]
-    async with Spool(spool_path, settings, [JsonlSink.name]) as spool:
+    async with Spool(spool_path, settings, [JsonlSink.name], USAGE) as spool:
         for record in records:
             spool.begin(record)
             spool.end(ended(record))
@@ -298,7 +301,7 @@ async def test_a_full_disk_leaves_no_half_line_and_no_record_twice(
         return taken
 
     with monkeypatch.context() as patched:
-        patched.setattr("baton.usage.append_file.os.write", full)
+        patched.setattr("baton.host.append_file.os.write", full)
         await sink.write(lines[:10])
         for _ in range(3):
             with pytest.raises(SinkError, match="No space left"):
@@ -319,8 +322,8 @@ async def test_a_disk_of_this_host_is_tried_again_sooner(
     waits: list[float] = []
     sink = ListSink()
     sink.local, sink.fails = local, True
-    monkeypatch.setattr("baton.usage.spool.delivery._FIRST_RETRY_SECONDS", 0.5)
-    monkeypatch.setattr("baton.usage.spool.delivery._LONGEST_RETRY_SECONDS", 30.0)
+    monkeypatch.setattr("baton.spool.delivery._FIRST_RETRY_SECONDS", 0.5)
+    monkeypatch.setattr("baton.spool.delivery._LONGEST_RETRY_SECONDS", 30.0)
 
     async def wait(_: Delivery, seconds: float) -> None:
         waits.append(seconds)
@@ -358,7 +361,7 @@ async def test_what_a_sink_has_was_on_the_disk_before(
             done.append("sink")
             await super().write(records)
 
-    monkeypatch.setattr("baton.usage.spool.sync.flush_to_disk", lambda path: done.append(path.name))
+    monkeypatch.setattr("baton.spool.sync.flush_to_disk", lambda path: done.append(path.name))
     record = begun("one")
     async with opened(tmp_path, Watched(), fsync_seconds=3600) as spool:
         spool.begin(record)

@@ -62,4 +62,6 @@ def own_database(
     given = {"BATON_STATE_URL_FILE": str(directory.write_state_url(database.url))}
     if recorded and settings.usage.spool_path is None:
         given["BATON_USAGE_SPOOL_PATH"] = str(directory.usage_spool)
+    if stored and settings.conversations.spool_path is None:
+        given["BATON_CONVERSATIONS_SPOOL_PATH"] = str(directory.conversations_spool)
     return database, given

@@ -19,9 +19,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from baton.process.background import start_background
 from baton.process.io_thread import IoThread
 from baton.settings import KafkaSettings, StartupError
+from baton.spool.sink import SinkError
 from baton.telemetry.logs import get_logger
 from baton.usage.record import VERSION
-from baton.usage.sinks.base import SinkError
 from baton.usage.sinks.kafka.config import cause, configuration, says_less
 
 _POLL_SECONDS = 0.1

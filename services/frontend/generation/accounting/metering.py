@@ -7,10 +7,10 @@ from msgspec.structs import asdict, replace
 
 from baton.errors import BatonError, Reason
 from baton.request.prices import Price
+from baton.spool.spool import Spool
 from baton.tenancy.directory.principal import Principal
 from baton.usage.path import MAX_REASON, RequestPath
 from baton.usage.record import LOST, RecordIds, UsageRecord
-from baton.usage.spool.spool import Spool
 from baton.v1 import common_pb2
 from services.frontend.generation.accounting.progress import Progress
 from services.frontend.generation.state.path import priority_class_of, rounded

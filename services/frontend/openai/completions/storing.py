@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from uuid import UUID
 
@@ -63,7 +64,16 @@ class KeptCompletion:
             msgspec.json.encode(_listed(self._messages)).decode(),
             msgspec.json.encode(body).decode(),
         )
-        await self._store.write(self._scope, completion)
+        await self._store.keep(self._scope, completion)
+
+    def room(self, size: int) -> AbstractContextManager[None]:
+        """Reserve space for it, if it may have to wait for the database.
+
+        Raises:
+            BatonError: UNAVAILABLE: there is none.
+        """
+        pending = self._store.pending
+        return nullcontext() if pending is None else pending.room(size)
 
     def fail(self) -> None:
         """Record that it failed after it began."""

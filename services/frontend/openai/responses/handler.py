@@ -21,7 +21,7 @@ from services.frontend.openai.responses.background.handlers import BackgroundRes
 from services.frontend.openai.responses.encoder import ResponseEncoder
 from services.frontend.openai.responses.input.prepare import PreparedResponse, ResponsePreparer
 from services.frontend.openai.responses.parse import ResponseRequest
-from services.frontend.openai.responses.storing import keep, name_response
+from services.frontend.openai.responses.storing import keep, name_response, room_of
 from services.frontend.openai.responses.truncation import header
 from services.frontend.openai.stream import Headers, answer_stream, answer_whole
 from services.frontend.requests import record
@@ -77,7 +77,8 @@ class ResponsesHandlers:
                 headers = partial(_headers, prepared.asked)
                 await self._background.begin(prepared, connection_of(scope), send, headers)
             else:
-                await self._respond(scope, send, prepared)
+                with room_of(self._store, prepared.context, len(data)):
+                    await self._respond(scope, send, prepared)
 
     async def _respond(self, scope: Scope, send: Send, prepared: PreparedResponse) -> None:
         _, body, asked, context = prepared

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from baton.conversations.ids import CONVERSATION, draw_block, item_text, nth, text_of
+from baton.conversations.ids import CONVERSATION, draw_block, item_text, nth, parse_id, text_of
 from baton.conversations.managed.conversations import check_room
 from baton.conversations.records import StateScope, StoredPath, Turn
 from baton.conversations.store import ConversationStore
@@ -85,6 +86,8 @@ async def read_context(
             )
         if not stored:
             raise unsupported("store", why="turns of conversations are stored; omit it")
+        if store.pending is not None:
+            await store.pending.wait(parse_id(CONVERSATION, conversation))
         path = (await store.managed.get(scope, conversation)).end
     elif previous:
         path = await store.path(scope, previous)
@@ -161,7 +164,20 @@ async def keep(
     if context.moves_on and encoder.has_failed:
         return
     if store is not None and context.stored:
-        await store.write(context.scope, turn_of(context, encoder))
+        await store.keep(context.scope, turn_of(context, encoder))
+
+
+def room_of(
+    store: ConversationStore | None, context: TurnContext, size: int
+) -> AbstractContextManager[None]:
+    """Reserve space for a response that may have to wait for the database.
+
+    Raises:
+        BatonError: UNAVAILABLE: there is none.
+    """
+    if store is None or store.pending is None or not context.stored:
+        return nullcontext()
+    return store.pending.room(size)
 
 
 def _count(given: str | Sequence[Any] | None) -> int:

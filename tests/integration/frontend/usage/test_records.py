@@ -153,7 +153,7 @@ async def test_without_room_only_those_with_a_budget_are_refused(
     empty_stage: Any, usage: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = empty_stage
-    monkeypatch.setattr("baton.usage.spool.spool.REQUEST_BYTES", 1024 * 1024)
+    monkeypatch.setattr("baton.spool.spool.REQUEST_BYTES", 1024 * 1024)
     budgets: list[str] = []
     monkeypatch.setattr("services.frontend.app.no_budget", lambda _: bool(budgets))
     await stage.set({**usage, "usage.spool_bytes": 1024 * 1024})

@@ -46,7 +46,7 @@ BODY = read_chat(b'{"messages":[{"role":"user","content":"hi","name":null}],"met
 class Kept(list[StoredCompletion]):
     """A store that keeps what is written to it."""
 
-    async def write(self, scope: StateScope, completion: StoredCompletion) -> None:
+    async def keep(self, scope: StateScope, completion: StoredCompletion) -> None:
         assert scope == OURS
         self.append(completion)
 

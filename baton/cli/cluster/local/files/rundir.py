@@ -83,6 +83,11 @@ class RunDirectory:
         return self.path / "usage"
 
     @property
+    def conversations_spool(self) -> Path:
+        """What frontends without another configured location keep while Postgres is away."""
+        return self.path / "conversations"
+
+    @property
     def history(self) -> Path:
         """Ended requests that routers without another configured location keep."""
         return self.path / "history"

@@ -12,9 +12,8 @@ from zlib import crc32
 BEGIN = b"B"
 END = b"E"
 MAX_BODY = 64 * 1024
-"""Bytes of a record. A line with a larger length is damaged."""
+"""Bytes of a usage record. A line with a larger length is damaged."""
 HEAD = len(b"E 00000000 00000000 ")
-MAX_LINE = HEAD + MAX_BODY + 1
 _SEEDS = {kind: crc32(kind) for kind in (BEGIN, END)}
 """Checksums cover the kind and the body."""
 
@@ -38,12 +37,13 @@ def frame(kind: bytes, body: bytes) -> bytes:
     return b"%b %08x %08x %b\n" % (kind, len(body), crc32(body, _SEEDS[kind]), body)
 
 
-def scan(data: bytes, *, final: bool) -> Scan:
+def scan(data: bytes, *, final: bool, max_body: int = MAX_BODY) -> Scan:
     """Return the complete lines in some bytes of a segment, which begin at the start of a line.
 
     Args:
         data: the bytes.
         final: nothing follows them: an unfinished line is damaged instead of continued.
+        max_body: most bytes of a record.
     """
     lines: list[Line] = []
     at = damaged = 0
@@ -53,14 +53,14 @@ def scan(data: bytes, *, final: bool) -> Scan:
         seed = _SEEDS.get(kind)
         if (
             seed is not None
-            and len(body) <= MAX_BODY
+            and len(body) <= max_body
             and piece[:HEAD] == b"%b %08x %08x " % (kind, len(body), crc32(body, seed))
         ):
             lines.append((kind, body, end))
         else:
             damaged += end - at
         at = end
-    if rest and (final or len(rest) > MAX_LINE):
+    if rest and (final or len(rest) > HEAD + max_body + 1):
         damaged += len(rest)
         at += len(rest)
     return Scan(lines, at, damaged)

@@ -1,4 +1,4 @@
-"""The spool of one process: accepts usage records on the event loop, and writes them off it."""
+"""The spool of one process: accepts records on the event loop, and writes them off it."""
 
 import asyncio
 import random
@@ -9,20 +9,13 @@ from pathlib import Path
 
 from baton.process.background import start_background
 from baton.process.io_thread import IoThread
-from baton.settings import StartupError, UsageSettings
+from baton.settings import StartupError
+from baton.spool.frames import BEGIN, END
+from baton.spool.kind import SpoolKind, SpoolLimits, SpoolRecord
+from baton.spool.run import START, Position, Run, claim, claim_left
+from baton.spool.sync import SegmentSync
+from baton.spool.writer import Entry, SegmentWriter
 from baton.telemetry.logs import get_logger
-from baton.usage.metrics import (
-    SPOOL_BYTES,
-    SPOOL_CAPACITY_BYTES,
-    SPOOL_FULL,
-    SPOOL_STALLED,
-    UNRECORDED,
-)
-from baton.usage.record import UsageRecord
-from baton.usage.spool.frames import BEGIN, END
-from baton.usage.spool.run import START, Position, Run, claim, claim_left
-from baton.usage.spool.sync import SegmentSync
-from baton.usage.spool.writer import Entry, SegmentWriter
 
 REQUEST_BYTES = 3072
 """Space reserved for a running request: both of its lines."""
@@ -40,20 +33,25 @@ log = get_logger(__name__)
 
 
 class Spool:
-    """A log of usage records on a local disk, bounded by `usage.spool_bytes`.
+    """A log of records on a local disk, bounded by `spool_bytes`.
 
     Lives on the event loop. Lines that arrive during a write are combined in the next one; they are
     bounded by the running requests, for which space is reserved. A slow or failing disk delays no
-    request by more than `usage.stall_seconds`: records then wait in memory, and unwritten ones are
+    request by more than `stall_seconds`: records then wait in memory, and unwritten ones are
     lost if the process is killed.
 
     Args:
         path: the spool's directory; other processes may use it too.
         settings: its limits.
         sinks: names of the sinks of the records.
+        kind: what it is for.
     """
 
-    def __init__(self, path: Path, settings: UsageSettings, sinks: Sequence[str]) -> None:
+    def __init__(
+        self, path: Path, settings: SpoolLimits, sinks: Sequence[str], kind: SpoolKind
+    ) -> None:
+        self.kind = kind
+        self._metrics = kind.metrics
         self._path = path
         self._settings = settings
         self._sinks = sinks
@@ -77,6 +75,10 @@ class Spool:
         """Bytes of all runs."""
         self._running = 0
         """Requests whose end is not written."""
+        self._reserved = 0
+        """Bytes for other records to come."""
+        self.grown = asyncio.Event()
+        """Set when there is more to deliver."""
         self._write_began = 0.0
         self._stall_timer: asyncio.TimerHandle | None = None
         """One timer for all writes, which checks the duration of the current write."""
@@ -86,7 +88,7 @@ class Spool:
         self._looking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Spool":
-        self._threads = [IoThread("usage-write"), IoThread("usage-read")]
+        self._threads = [IoThread(f"{self.kind.name}-write"), IoThread(f"{self.kind.name}-read")]
         write, self.io = self._threads
         """Threads for writing, and for other blocking calls: reading, syncing, removing."""
         self._write_thread = write
@@ -96,18 +98,23 @@ class Spool:
         except OSError as error:
             await self._stop_threads()
             raise StartupError(
-                f"Usage records cannot be kept in {self._path}: {error.strerror or error}. Set "
-                "usage.spool_path (BATON_USAGE_SPOOL_PATH) to a directory that this process can "
-                "write to."
+                f"Records cannot be kept in {self._path}: {error.strerror or error}. Set "
+                f"{self.kind.setting} to a directory that this process can write to."
             ) from error
         segment_bytes = min(_SEGMENT_BYTES, self._settings.spool_bytes // _SEGMENTS)
         seconds = self._settings.fsync_seconds
         self._writer = SegmentWriter(self.run, segment_bytes, sync=not seconds)
         self._sync = SegmentSync(self.run, self.io, seconds)
-        SPOOL_CAPACITY_BYTES.set(self._settings.spool_bytes)
+        self._metrics.capacity_bytes.set(self._settings.spool_bytes)
         self._measure()
-        self._looking = start_background(self._look_for_left(), "usage-look")
-        log.info("usage.spool.opened", path=str(self._path), runs=len(self.left), bytes=self._bytes)
+        self._looking = start_background(self._look_for_left(), f"{self.kind.name}-look")
+        log.info(
+            "spool.log.opened",
+            spool=self.kind.name,
+            path=str(self._path),
+            runs=len(self.left),
+            bytes=self._bytes,
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -124,7 +131,7 @@ class Spool:
                 async with asyncio.timeout(_STOP_SECONDS):
                     await self.io.call(self._close_run)
             except (OSError, TimeoutError) as error:
-                log.error("usage.spool.not_closed", error=str(error))
+                log.error("spool.log.not_closed", spool=self.kind.name, error=str(error))
         await self._stop_threads()
 
     @property
@@ -132,7 +139,7 @@ class Spool:
         """Whether there is no space for the records of another request."""
         return self._used + REQUEST_BYTES > self._settings.spool_bytes
 
-    def begin(self, record: UsageRecord, *, may_be_lost: bool = True) -> bool:
+    def begin(self, record: SpoolRecord, *, may_be_lost: bool = True) -> bool:
         """Record that a request begins; return whether its usage is recorded: there is space.
 
         Args:
@@ -142,7 +149,7 @@ class Spool:
                 its record, and the beginning is not written.
         """
         if self.full:
-            UNRECORDED.inc()
+            self._metrics.refused.inc()
             self._measure()
             return False
         self._running += 1
@@ -155,13 +162,35 @@ class Spool:
         """Record that a request, whose beginning was not written, goes on elsewhere."""
         self._running -= 1
 
-    def end(self, record: UsageRecord, on_written: Callable[[], None] | None = None) -> None:
+    def reserve(self, count: int) -> bool:
+        """Keep `count` bytes for a record without a begin; return whether there is space.
+
+        If this returns True, `release` must be called once.
+        """
+        if self._used + count > self._settings.spool_bytes:
+            self._metrics.refused.inc()
+            self._measure()
+            return False
+        self._reserved += count
+        return True
+
+    def release(self, count: int) -> None:
+        """Give back what `reserve` kept: the record is written, or there is none."""
+        self._reserved -= count
+        self._measure()
+
+    def add(self, record: SpoolRecord, on_written: Callable[[], None]) -> None:
+        """Record something without a begin; the rest as of `end`."""
+        self._running += 1
+        self.end(record, on_written)
+
+    def end(self, record: SpoolRecord, on_written: Callable[[], None] | None = None) -> None:
         """Record how a request ended.
 
         Args:
             record: with the same ID as at its begin.
             on_written: called by the loop once the record survives the end of this process, or
-                after `usage.stall_seconds`.
+                after `stall_seconds`.
         """
         self._queue.append((END, record))
         if on_written is None:
@@ -238,9 +267,10 @@ class Spool:
         self._sync.note_written(position)
         self._bytes += grown
         self._running -= ended
+        self.grown.set()
         if self._stalled:
             self._set_stalled(False)
-            log.info("usage.spool.recovered")
+            log.info("spool.log.recovered", spool=self.kind.name)
         self._measure()
         self._release()
         if self._waiting:
@@ -251,7 +281,12 @@ class Spool:
     def _failed(self, entries: list[Entry], error: OSError) -> None:
         """Handle that the disk rejected lines: keep them, and retry in a while."""
         self._writing = False
-        log.error("usage.spool.not_written", error=error.strerror or str(error), lines=len(entries))
+        log.error(
+            "spool.log.not_written",
+            spool=self.kind.name,
+            error=error.strerror or str(error),
+            lines=len(entries),
+        )
         self._queue = entries + self._queue
         self._set_stalled(True)
         self._release()
@@ -270,13 +305,13 @@ class Spool:
         if left > 0:
             self._watch_for(left)
             return
-        log.warning("usage.spool.stalled", seconds=self._settings.stall_seconds)
+        log.warning("spool.log.stalled", spool=self.kind.name, seconds=self._settings.stall_seconds)
         self._set_stalled(True)
         self._release()
 
     def _set_stalled(self, stalled: bool) -> None:
         self._stalled = stalled
-        SPOOL_STALLED.set(stalled)
+        self._metrics.stalled.set(stalled)
 
     def _release(self) -> None:
         """Release requests that wait for the current write; and all, if it stalled."""
@@ -289,17 +324,19 @@ class Spool:
 
     @property
     def _used(self) -> int:
-        return self._bytes + self._running * REQUEST_BYTES
+        return self._bytes + self._running * REQUEST_BYTES + self._reserved
 
     def _measure(self) -> None:
-        SPOOL_BYTES.set(self._used)
+        self._metrics.bytes.set(self._used)
         if self.full != self._was_full:
             self._was_full = self.full
-            SPOOL_FULL.set(self.full)
+            self._metrics.full.set(self.full)
             if self.full:
-                log.error("usage.spool.full", spool_bytes=self._settings.spool_bytes)
+                log.error(
+                    "spool.log.full", spool=self.kind.name, spool_bytes=self._settings.spool_bytes
+                )
             else:
-                log.info("usage.spool.freed", bytes=self._used)
+                log.info("spool.log.freed", spool=self.kind.name, bytes=self._used)
 
     async def _look_for_left(self) -> None:
         """Take over runs of processes that end while this one runs: they may never restart."""
@@ -308,12 +345,13 @@ class Spool:
             try:
                 runs, size = await self.io.call(self._claim_left)
             except OSError as error:
-                log.error("usage.spool.not_read", error=error.strerror)
+                log.error("spool.log.not_read", spool=self.kind.name, error=error.strerror)
                 continue
             if runs:
                 self._bytes += size
                 self._measure()
-                log.info("usage.spool.taken_over", runs=runs, bytes=size)
+                log.info("spool.log.taken_over", spool=self.kind.name, runs=runs, bytes=size)
+                self.grown.set()
 
     def _claim_left(self) -> tuple[int, int]:
         """Return the number of runs taken over, and their bytes; on the thread that closes them."""

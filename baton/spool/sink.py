@@ -9,10 +9,10 @@ class SinkError(Exception):
 
 
 class Sink(Protocol):
-    """Stores usage records. Lives on the event loop; owned by one `Delivery`.
+    """Stores records. Lives on the event loop; owned by one `Delivery`.
 
     Records are delivered again if it is unknown whether they were stored: after an error, and after
-    a crash. `UsageRecord.id` identifies duplicates.
+    a crash. Their `id` identifies duplicates.
     """
 
     @property
@@ -26,7 +26,8 @@ class Sink(Protocol):
         ...
 
     async def write(self, records: Sequence[bytes]) -> None:
-        """Store records as JSON, at least one, at most about 256 KiB; return once they are stored.
+        """Store records as JSON, at least one, about 256 KiB or a long one; return once they are
+        stored.
 
         Raises:
             SinkError: it is unknown whether all are stored.

@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 
-from baton.usage.append_file import AppendFile
-from baton.usage.record import UsageRecord, encode
-from baton.usage.spool.frames import BEGIN, END, frame
-from baton.usage.spool.run import Position, Run
+import msgspec
 
-Entry = tuple[bytes, UsageRecord]
+from baton.host.append_file import AppendFile
+from baton.spool.frames import BEGIN, END, frame
+from baton.spool.kind import SpoolRecord
+from baton.spool.run import Position, Run
+
+_encode = msgspec.json.Encoder().encode
+
+Entry = tuple[bytes, SpoolRecord]
 """Kind of line, and its record."""
 
 
@@ -56,7 +60,7 @@ class SegmentWriter:
         ended = {record.id for kind, record in entries if kind == END}
         # The end's line has everything that the begin's would contain.
         lines = [
-            (kind, record.id, frame(kind, encode(record)))
+            (kind, record.id, frame(kind, _encode(record)))
             for kind, record in entries
             if kind == END or record.id not in ended
         ]

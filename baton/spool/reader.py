@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from baton.usage.spool.frames import BEGIN, scan
-from baton.usage.spool.run import Position, Run
+from baton.spool.frames import BEGIN, MAX_BODY, scan
+from baton.spool.run import Position, Run
 
 CHUNK_BYTES = 256 * 1024
-"""Bytes to read at a time, and about the most in a batch; more than the longest line."""
+"""Bytes to read at a time, and about the most in a batch; more for a longer line."""
 
 
 class SpoolBatch(NamedTuple):
@@ -35,12 +35,15 @@ class RunReader:
         run: the run to read.
         sink: name of the sink.
         left: its process has ended: requests that began in it without an end are lost.
+        max_record: most bytes of a record.
     """
 
-    def __init__(self, run: Run, sink: str, *, left: bool) -> None:
+    def __init__(self, run: Run, sink: str, *, left: bool, max_record: int = MAX_BODY) -> None:
         self._run = run
         self._skip_to = run.acknowledged(sink)
         self._left = left
+        self._max_record = max_record
+        self._chunk = CHUNK_BYTES
         self._at = Position(0, 0)
         self._running: dict[str, bytes] = {}
         self._id = msgspec.json.Decoder(_RecordId)
@@ -62,7 +65,12 @@ class RunReader:
             if not data:
                 self._at = self._after(segment, upto)
                 continue
-            found = scan(data, final=offset + len(data) >= size)
+            final = offset + len(data) >= size
+            found = scan(data, final=final, max_body=self._max_record)
+            if not (final or found.end):
+                self._chunk *= 2  # the line is longer
+                continue
+            self._chunk = CHUNK_BYTES
             self._at = Position(segment, offset + found.end)
             damaged += found.damaged
             skip_to = self._skip_within(segment, offset)
@@ -97,7 +105,7 @@ class RunReader:
         except FileNotFoundError:
             return b""
         try:
-            return os.pread(fd, min(CHUNK_BYTES, size - offset), offset)
+            return os.pread(fd, min(self._chunk, size - offset), offset)
         finally:
             os.close(fd)
 

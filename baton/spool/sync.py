@@ -7,8 +7,8 @@ from functools import partial
 
 from baton.host.flush import flush_to_disk
 from baton.process.io_thread import IoThread
+from baton.spool.run import START, Position, Run
 from baton.telemetry.logs import get_logger
-from baton.usage.spool.run import START, Position, Run
 
 log = get_logger(__name__)
 
@@ -67,7 +67,7 @@ class SegmentSync:
         try:
             self._sync_segments(since.segment, until.segment)
         except OSError as error:
-            return partial(log.error, "usage.spool.not_synced", error=error.strerror)
+            return partial(log.error, "spool.log.not_synced", error=error.strerror)
         return partial(self._on_synced, until)
 
     def _on_synced(self, until: Position) -> None:

@@ -7,12 +7,11 @@ from functools import partial
 import msgspec
 
 from baton.process.background import start_background
+from baton.spool.reader import RunReader
+from baton.spool.run import START, Position, Run
+from baton.spool.sink import Sink, SinkError
+from baton.spool.spool import Spool
 from baton.telemetry.logs import get_logger
-from baton.usage.metrics import DAMAGED_BYTES, DELIVERED, LOST, SINK_FAILURES, SINK_OLDEST
-from baton.usage.sinks.base import Sink, SinkError
-from baton.usage.spool.reader import RunReader
-from baton.usage.spool.run import START, Position, Run
-from baton.usage.spool.spool import Spool
 
 DELIVER_SECONDS = 1.0
 """How long records wait for others, to be sent in one batch."""
@@ -47,13 +46,15 @@ class Delivery:
     Args:
         spool: entered before this, and left after.
         sink: closed with this.
-        seconds: time between two batches, unless there are many records.
+        seconds: time between two batches, unless there are many records; 0: records are delivered
+            as they come.
     """
 
     def __init__(self, spool: Spool, sink: Sink, seconds: float = DELIVER_SECONDS) -> None:
         self._spool = spool
         self._sink = sink
         self._seconds = seconds
+        self._metrics = spool.kind.metrics
         self._left = 0
         """Abandoned runs that were processed."""
         self._times = msgspec.json.Decoder(_Times)
@@ -61,13 +62,14 @@ class Delivery:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Delivery":
-        SINK_OLDEST.labels(self._sink.name).set(0)
-        self._task = start_background(self._deliver(), f"usage-{self._sink.name}")
+        self._metrics.sink_oldest.labels(self._sink.name).set(0)
+        self._task = start_background(self._deliver(), f"{self._spool.kind.name}-{self._sink.name}")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._spool.flush(_STOP_SECONDS)
         self._stopping.set()  # once it has delivered existing records
+        self._spool.grown.set()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=_STOP_SECONDS)
             self._task.cancel()
@@ -76,7 +78,7 @@ class Delivery:
 
     async def _deliver(self) -> None:
         spool, at = self._spool, START
-        reader = RunReader(spool.run, self._sink.name, left=False)
+        reader = self._reader(spool.run, left=False)
         try:
             while True:
                 last = self._stopping.is_set()
@@ -87,10 +89,14 @@ class Delivery:
                 while at < upto:
                     at = await self._bring(spool.run, reader, at, upto)
                 if at >= spool.position:
-                    SINK_OLDEST.labels(self._sink.name).set(0)
+                    self._metrics.sink_oldest.labels(self._sink.name).set(0)
                 if last:
                     return
-                await self._wait(self._seconds)
+                if self._seconds:
+                    await self._wait(self._seconds)
+                elif at >= spool.position and self._left == len(spool.left):
+                    spool.grown.clear()
+                    await spool.grown.wait()
         except _StoppedError:
             return  # unacknowledged records stay, for the next process
 
@@ -101,19 +107,28 @@ class Delivery:
             try:
                 await self._deliver_left(run)
             except OSError as error:  # the next process tries it again
-                log.error("usage.spool.not_read", run=run.directory.name, error=error.strerror)
+                log.error(
+                    "spool.log.not_read",
+                    spool=self._spool.kind.name,
+                    run=run.directory.name,
+                    error=error.strerror,
+                )
+
+    def _reader(self, run: Run, *, left: bool) -> RunReader:
+        return RunReader(run, self._sink.name, left=left, max_record=self._spool.kind.max_record)
 
     async def _synced(self) -> Position:
         try:
             return await self._spool.sync()
         except OSError as error:
-            log.error("usage.spool.not_synced", error=error.strerror)
+            log.error("spool.log.not_synced", spool=self._spool.kind.name, error=error.strerror)
+            await self._wait(_DISK_RETRY_SECONDS)
             return START
 
     async def _deliver_left(self, run: Run) -> None:
         """Deliver the remaining and lost records of an abandoned run; then remove it."""
         name, io = self._sink.name, self._spool.io
-        reader = await io.call(partial(RunReader, run, name, left=True))
+        reader = await io.call(partial(self._reader, run, left=True))
         end = await io.call(run.end)
         at = START
         while at < end:
@@ -121,9 +136,16 @@ class Delivery:
         lost = reader.lost()
         for begin in range(0, len(lost), _LOST_AT_ONCE):
             await self._write(lost[begin : begin + _LOST_AT_ONCE])
-        LOST.inc(len(lost))
+        if self._metrics.lost is not None:
+            self._metrics.lost.inc(len(lost))
         self._spool.freed(await io.call(partial(run.finish, name)))
-        log.info("usage.run.replayed", sink=name, run=run.directory.name, lost=len(lost))
+        log.info(
+            "spool.run.replayed",
+            spool=self._spool.kind.name,
+            sink=name,
+            run=run.directory.name,
+            lost=len(lost),
+        )
 
     async def _bring(self, run: Run, reader: RunReader, at: Position, upto: Position) -> Position:
         """Deliver the next records after `at`; return the position that the sink has
@@ -132,14 +154,21 @@ class Delivery:
         try:
             batch = await io.call(partial(reader.read, upto))
             if batch.damaged:
-                DAMAGED_BYTES.inc(batch.damaged)
+                self._metrics.damaged_bytes.inc(batch.damaged)
                 name = run.directory.name
-                log.error("usage.spool.damaged", run=name, bytes=batch.damaged)
+                log.error(
+                    "spool.log.damaged", spool=self._spool.kind.name, run=name, bytes=batch.damaged
+                )
             if batch.records:
                 await self._write(batch.records)
             freed = await io.call(partial(run.acknowledge, self._sink.name, batch.end))
         except OSError as error:
-            log.error("usage.spool.not_read", run=run.directory.name, error=error.strerror)
+            log.error(
+                "spool.log.not_read",
+                spool=self._spool.kind.name,
+                run=run.directory.name,
+                error=error.strerror,
+            )
             await self._wait_again(_DISK_RETRY_SECONDS)
             return at  # the next batch acknowledges this one too
         self._spool.freed(freed)
@@ -149,16 +178,17 @@ class Delivery:
         """Write records to the sink until it accepts them."""
         first = self._times.decode(records[0])
         oldest_ms = first.began_ms if first.ended_ms is None else first.ended_ms
-        SINK_OLDEST.labels(self._sink.name).set(oldest_ms / 1000)
+        self._metrics.sink_oldest.labels(self._sink.name).set(oldest_ms / 1000)
         seconds = _FIRST_RETRY_SECONDS
         longest = _DISK_RETRY_SECONDS if self._sink.local else _LONGEST_RETRY_SECONDS
         while True:
             try:
                 await self._sink.write(records)
             except SinkError as error:
-                SINK_FAILURES.labels(self._sink.name).inc()
+                self._metrics.sink_failures.labels(self._sink.name).inc()
                 log.warning(
-                    "usage.sink.failed",
+                    "spool.sink.failed",
+                    spool=self._spool.kind.name,
                     sink=self._sink.name,
                     records=len(records),
                     error=str(error),
@@ -167,7 +197,7 @@ class Delivery:
                 await self._wait_again(seconds)
                 seconds = min(2 * seconds, longest)
             else:
-                DELIVERED.labels(self._sink.name).inc(len(records))
+                self._metrics.delivered.labels(self._sink.name).inc(len(records))
                 return
 
     async def _wait_again(self, seconds: float) -> None:
