@@ -98,8 +98,8 @@ class RouteTable:
         for at, segment in enumerate(segments):
             following = node.segments.get(segment)
             if following is None:
-                following = node.parameter if segment else None
-                if following is None:
+                following = node.parameter
+                if following is None or not (segment or following.takes_rest):
                     break
                 if following.takes_rest:
                     return following.routes, [*values, "/".join(segments[at:])]

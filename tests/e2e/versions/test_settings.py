@@ -14,7 +14,7 @@ from bench.harness import ROOT
 from bench.harness.fleet import SERVICES, Fleet
 from bench.harness.releases import CHECKOUT, Release
 from bench.serving.rolling import FRONTEND_SETTINGS, SETTINGS
-from tests.k8s.manifests.render import render
+from tests.k8s.manifests.render import OVERLAYS, render
 from tests.k8s.pods.objects.environment import PodFacts, environment
 from tests.k8s.pods.objects.manifests import Manifests
 from tests.k8s.releases import template_of
@@ -75,7 +75,7 @@ async def test_processes_of_a_fleet(
 async def test_containers_of_pods(
     releases: Mapping[str, Release], launchers: Mapping[str, Launcher]
 ) -> None:
-    manifests = Manifests(render(ROOT / "tests" / "k8s" / "rolling"))
+    manifests = Manifests(render(OVERLAYS / "rolling"))
     roles = set()
     for one in manifests.of("Deployment"):
         spec = template_of(one["spec"]["template"], IMAGE, releases["released"])["spec"]

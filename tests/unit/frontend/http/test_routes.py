@@ -31,6 +31,7 @@ TABLE = table(
     ("path", "template", "values"),
     [
         ("/v1/models", "/v1/models", []),
+        ("/v1/models/", "/v1/models/{model:path}", [""]),
         ("/v1/models/org/name", "/v1/models/{model:path}", ["org/name"]),
         ("/v1/files/f-1", "/v1/files/{file_id}", ["f-1"]),
         ("/v1/files/f-1/content", "/v1/files/{file_id}/content", ["f-1"]),
@@ -51,7 +52,6 @@ def test_a_path_finds_its_route(path: str, template: str, values: list[str]) -> 
         "/",
         "/v1",
         "/v1/",
-        "/v1/models/",
         "/v1/files/",
         "/v2/models",
         "/v1/files/f/other",
