@@ -18,10 +18,12 @@ def stopping() -> BatonError:
 class ActiveRequest:
     """A request that counts until it leaves."""
 
-    __slots__ = ("_leave",)
+    __slots__ = ("_leave", "chosen")
 
     def __init__(self, leave: Callable[[], None]) -> None:
         self._leave: Callable[[], None] | None = leave
+        self.chosen = False
+        """Whether its generation is chosen: before, another one may follow an abandoned one."""
 
     def leave(self) -> None:
         """Record that it ended. Idempotent."""

@@ -247,6 +247,7 @@ class Inference:
                     errors[trial.request.model] = error
             else:  # the last one passes only if rules chose it
                 raise no_model(record.rule or "", errors)
+            active.chosen = True
             answers = found[0].request
             if self.registry.is_auto(request.model):
                 AUTO_CHOICES.labels(record.rule or "", answers.named).inc()
@@ -311,6 +312,8 @@ class Inference:
         if generation.abandoned:
             self._reservations.settle(reservation, 0)
             self._reservations.return_requests(record, reservation)
+            if active.chosen:
+                active.leave()
             return
         generation.add_to(record)
         self._reservations.settle(reservation, generation.used_tokens, generation.cost or 0)

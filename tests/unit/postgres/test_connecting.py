@@ -11,6 +11,7 @@ from pydantic import SecretStr, ValidationError
 from baton.postgres.connecting import (
     DatabaseUnavailableError,
     RefusedError,
+    SlowStatementError,
     StateError,
     errors_of,
     place,
@@ -52,7 +53,7 @@ def test_no_error_has_the_password(password: str, query: bool, kind: type[Except
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (TimeoutError(), DatabaseUnavailableError),
+        (TimeoutError(), SlowStatementError),
         (ConnectionRefusedError(111, "Connection refused"), DatabaseUnavailableError),
         (asyncpg.CannotConnectNowError("starting up"), DatabaseUnavailableError),
         (asyncpg.ReadOnlySQLTransactionError("a read-only replica"), DatabaseUnavailableError),

@@ -1,13 +1,15 @@
 """Revisions of the schema: one after the other, and what this release says of each."""
 
-from baton.postgres.revisions import BASE, newest, problem_of, revisions, upgrade_sql
+from baton.postgres.revisions import BASE, USAGE, newest, problem_of, revisions, upgrade_sql
 
 
 def test_they_follow_each_other() -> None:
     assert list(revisions()) == [f"{number:04}" for number in range(1, len(revisions()) + 1)]
     for revision in (BASE, *revisions()):
         sql = upgrade_sql(revision)  # alembic finds a way from each
-        assert ("alter table usage_records" in sql.lower()) == (revision != newest())
+        before = revision == BASE or revision < USAGE
+        assert ("alter table usage_records" in sql.lower()) == before
+        assert ("create table conversations" in sql.lower()) == (before or revision == USAGE)
         assert "begin;" not in sql.lower()  # the transaction is the caller's
 
 

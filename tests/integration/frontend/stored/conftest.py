@@ -9,8 +9,10 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.engine.model import MODEL, TRAINED
-from tests.support.services.cluster import LocalCluster
+from tests.support.services.baseline import wait_baseline
+from tests.support.services.cluster import READY_SECONDS, LocalCluster
 from tests.support.state.databases import Databases
 from tests.support.state.frontends import Frontends
 from tests.support.wait import eventually
@@ -44,12 +46,17 @@ async def frontends(
         http: list[Any] = []
         clients: list[Any] = []
         for one in urls:
-            http.append(await stack.enter_async_context(httpx.AsyncClient(base_url=one)))
+            http.append(
+                await stack.enter_async_context(
+                    httpx.AsyncClient(base_url=one, timeout=DEADLINE_SECONDS)
+                )
+            )
             client = openai.AsyncOpenAI(base_url=f"{one}/v1", api_key="none", max_retries=0)
             clients.append(await stack.enter_async_context(client))
         for one in http:
             await eventually(partial(_has_database, one))
         yield Frontends(cluster, url, tuple(http), tuple(clients))
+        await wait_baseline(cluster, READY_SECONDS)
 
 
 async def _has_database(http: httpx.AsyncClient) -> bool:

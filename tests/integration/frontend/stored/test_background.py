@@ -8,6 +8,7 @@ import pytest
 
 from baton.postgres.connecting import connected
 from tests.support.engine.model import MODEL
+from tests.support.engine.pace import paced
 from tests.support.state.databases import state_settings
 from tests.support.state.frontends import Frontends
 
@@ -100,8 +101,9 @@ async def test_the_blocking_client_does_the_same(frontends: Frontends) -> None:
 
 @pytest.mark.parametrize("other", [0, 1])
 async def test_a_response_is_cancelled_at_any_frontend(frontends: Frontends, other: int) -> None:
-    begun = await frontends.clients[0].responses.create(input="Hello", **LONG)
-    cancelled = await frontends.clients[other].responses.cancel(begun.id)
+    with paced():
+        begun = await frontends.clients[0].responses.create(input="Hello", **LONG)
+        cancelled = await frontends.clients[other].responses.cancel(begun.id)
     assert cancelled.status == "cancelled"
     again = await frontends.clients[0].responses.cancel(begun.id)
     assert again == cancelled
@@ -110,8 +112,9 @@ async def test_a_response_is_cancelled_at_any_frontend(frontends: Frontends, oth
 
 
 async def test_a_response_that_runs_is_deleted(frontends: Frontends) -> None:
-    begun = await frontends.clients[0].responses.create(input="Hello", **LONG)
-    await frontends.clients[1].responses.delete(begun.id)
+    with paced():
+        begun = await frontends.clients[0].responses.create(input="Hello", **LONG)
+        await frontends.clients[1].responses.delete(begun.id)
     answer = await frontends.http[0].get(f"/v1/responses/{begun.id}")
     assert answer.status_code == 404
     async with connected(state_settings(frontends.url)) as connection:

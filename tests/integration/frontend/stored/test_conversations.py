@@ -8,6 +8,7 @@ import pytest
 
 from baton.postgres.connecting import connected
 from tests.support.engine.model import MODEL
+from tests.support.engine.pace import paced
 from tests.support.state.databases import state_settings
 from tests.support.state.frontends import Frontends
 
@@ -159,15 +160,16 @@ async def test_a_message_is_answered_in_a_conversation(frontends: Frontends) -> 
 async def test_of_eight_turns_at_once_one_moves_the_conversation_on(frontends: Frontends) -> None:
     here, there = frontends.clients
     made = await here.conversations.create(items=[said("Hello")])
-    results = await asyncio.gather(
-        *(
-            (here, there)[at % 2].responses.create(
-                conversation=made.id, input=f"Number {at}", **FEW | {"max_output_tokens": 64}
-            )
-            for at in range(8)
-        ),
-        return_exceptions=True,
-    )
+    with paced():
+        results = await asyncio.gather(
+            *(
+                (here, there)[at % 2].responses.create(
+                    conversation=made.id, input=f"Number {at}", **FEW | {"max_output_tokens": 64}
+                )
+                for at in range(8)
+            ),
+            return_exceptions=True,
+        )
     won = [one for one in results if not isinstance(one, BaseException)]
     lost = [one for one in results if isinstance(one, openai.ConflictError)]
     assert (len(won), len(lost)) == (1, 7)
@@ -184,17 +186,19 @@ async def test_a_turn_is_refused_before_it_runs_while_another_one_does(
     (here, _), (_, there) = frontends.http, frontends.clients
     made = await there.conversations.create(items=[said("Hello")])
     body = {"model": MODEL, "ignore_eos": True, "stream": True, "conversation": made.id}
-    async with here.stream("POST", "/v1/responses", json=body | {"input": "a"}) as answer:
-        async for line in answer.aiter_lines():
-            if "output_text.delta" in line:
-                break
-        results = await asyncio.gather(
-            *(
-                client.responses.create(conversation=made.id, input="b", **FEW)
-                for client in frontends.clients
-            ),
-            return_exceptions=True,
-        )
+    streamed = here.stream("POST", "/v1/responses", json=body | {"input": "a"})
+    with paced():
+        async with streamed as answer:
+            async for line in answer.aiter_lines():
+                if "output_text.delta" in line:
+                    break
+            results = await asyncio.gather(
+                *(
+                    client.responses.create(conversation=made.id, input="b", **FEW)
+                    for client in frontends.clients
+                ),
+                return_exceptions=True,
+            )
     for error in results:
         assert isinstance(error, openai.ConflictError), error
         assert "has another response running" in error.message

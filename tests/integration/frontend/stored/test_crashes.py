@@ -15,6 +15,7 @@ from baton.conversations.store import ConversationStore
 from baton.postgres.database import Database
 from baton.postgres.local.server import LocalPostgres
 from baton.settings import ConversationSettings
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.engine.model import MODEL
 from tests.support.services.cluster import LocalCluster
 from tests.support.state.databases import Databases, state_settings
@@ -38,7 +39,7 @@ class Chain:
         self._draw = random.Random(number)
 
     async def run(self) -> None:
-        async with httpx.AsyncClient() as http:
+        async with httpx.AsyncClient(timeout=DEADLINE_SECONDS) as http:
             while len(self.seen) < TURNS:
                 text = f"chain {self._number}, turn {len(self.seen)}"
                 body = {"model": MODEL, "input": text, "max_output_tokens": 4}
@@ -136,7 +137,7 @@ async def test_only_what_is_stored_waits_for_a_frozen_postgres(
     }
     cluster = await local_cluster(own=True, prefill=0, decode=0, combined=1, settings=settings)
     body = {"model": MODEL, "input": "Hello", "max_output_tokens": 2}
-    async with httpx.AsyncClient(base_url=cluster.http) as http:
+    async with httpx.AsyncClient(base_url=cluster.http, timeout=DEADLINE_SECONDS) as http:
 
         async def ask(**fields: Any) -> httpx.Response:
             return await http.post("/v1/responses", json=body | fields)

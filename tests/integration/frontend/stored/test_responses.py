@@ -10,6 +10,7 @@ from baton.conversations import statements
 from baton.postgres.connecting import connected
 from baton.postgres.database import Database
 from tests.support.engine.model import MODEL
+from tests.support.engine.pace import paced
 from tests.support.state.databases import state_settings
 from tests.support.state.frontends import Frontends
 from tests.support.wait import eventually
@@ -80,15 +81,16 @@ async def test_what_a_client_saw_before_it_left_is_kept_as_incomplete(
     slow = FEW | {"max_output_tokens": 2000, "ignore_eos": True}
     body = slow | {"input": "Hello", "stream": True}
     seen, ident = "", ""
-    async with frontends.http[0].stream("POST", "/v1/responses", json=body) as answer:
-        async for line in answer.aiter_lines():
-            if line.startswith("data: {"):
-                event = json.loads(line[6:])
-                ident = ident or event["response"]["id"]
-                if event["type"] == "response.output_text.delta":
-                    seen += event["delta"]
-                if len(seen) > 20:
-                    break
+    with paced():
+        async with frontends.http[0].stream("POST", "/v1/responses", json=body) as answer:
+            async for line in answer.aiter_lines():
+                if line.startswith("data: {"):
+                    event = json.loads(line[6:])
+                    ident = ident or event["response"]["id"]
+                    if event["type"] == "response.output_text.delta":
+                        seen += event["delta"]
+                    if len(seen) > 20:
+                        break
 
     await eventually(lambda: is_stored(frontends.http[1], ident))
     response = await there.responses.retrieve(ident)

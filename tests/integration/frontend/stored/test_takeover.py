@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from baton.postgres.connecting import connected
 from tests.support.engine.model import MODEL, TRAINED
+from tests.support.engine.pace import paced
 from tests.support.processes.process import ServiceProcess
 from tests.support.services.cluster import LocalCluster
 from tests.support.state.databases import Databases, state_settings
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.xdist_group("openai")
 SAMPLED: Any = {
     "model": MODEL,
     "input": "Hello",
-    "max_output_tokens": 900,
+    "max_output_tokens": 400,
     "temperature": 1,
     "extra_body": {"seed": 7, "ignore_eos": True},
 }
@@ -66,11 +67,12 @@ async def pair(
             "conversations.enabled": True,
             "conversations.statement_seconds": 20.0,
             "conversations.lease_seconds": 2.0,
+            "limits.drain_notice_seconds": 0,
             "usage.spool_path": tmp_path,
         },
         **ENGINES[request.param],
     )
-    ends = await cluster.start("frontend-1", {"state.url": url})
+    ends = await cluster.start("frontend-1", {"state.url": url, "drain_seconds": 600})
     assert isinstance(ends, ServiceProcess)
     async with AsyncExitStack() as stack:
         clients: list[Any] = []
@@ -106,9 +108,10 @@ async def test_another_frontend_goes_on_with_the_same_tokens(
         async for event in await pair.ends_client.responses.create(**STREAM):
             seen.append(event.to_dict())
 
-    seeing = asyncio.create_task(see())
-    await eventually(partial(_stored, pair))
-    pair.ends.signal(number)
+    with paced():  # it is stored each second, and has not ended after the first one
+        seeing = asyncio.create_task(see())
+        await eventually(partial(_stored, pair))
+        pair.ends.signal(number)
     if number == signal.SIGTERM:  # it follows the other one to the end, and then leaves
         await seeing
     else:
