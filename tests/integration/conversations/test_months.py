@@ -32,14 +32,14 @@ def milliseconds(day: date) -> int:
 async def url(databases: Databases) -> str:
     """A database with months, and a conversation that lived in March and April."""
     url = await databases.migrated()
-    async with connected(state_settings(url, statement_seconds=60)) as connection:
+    async with connected(state_settings(url)) as connection:
         await maintain(connection, MONTHS[2])
     return url
 
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[ConversationStore]:
-    async with Database(state_settings(url, statement_seconds=60)) as database:
+    async with Database(state_settings(url)) as database:
         await database.wait_available(20)
         yield ConversationStore(database, ConversationSettings(enabled=True))
 
@@ -61,7 +61,7 @@ async def test_statements_read_only_the_months_between_their_bounds(
     path = await store.path(OURS, text_of(RESPONSE, second))
     path_of_branch = await store.path(OURS, text_of(RESPONSE, branch))
     assert len(path_of_branch.parts) == 2
-    async with connected(state_settings(url, statement_seconds=60)) as connection:
+    async with connected(state_settings(url)) as connection:
         await connection.execute(f"set plan_cache_mode = {plan}")
 
         async def months(statement: str, *values: object) -> list[str]:
@@ -113,9 +113,7 @@ def _relations(plan: dict[str, Any]) -> set[str]:
 async def test_months_are_made_ahead_once_and_dropped_when_they_are_old(
     databases: Databases,
 ) -> None:
-    async with connected(
-        state_settings(await databases.migrated(), statement_seconds=60)
-    ) as connection:
+    async with connected(state_settings(await databases.migrated())) as connection:
         wanted = MONTHS_AHEAD + 2
         assert await maintain(connection, date(2026, 5, 31)) == (wanted * len(TABLES), 0)
         assert await maintain(connection, date(2026, 5, 1)) == (0, 0)
@@ -127,7 +125,7 @@ async def test_months_are_made_ahead_once_and_dropped_when_they_are_old(
 
 
 async def test_a_long_reader_delays_a_month_and_no_one_else(url: str) -> None:
-    settings = state_settings(url, statement_seconds=60)
+    settings = state_settings(url)
     async with connected(settings) as reader, connected(settings) as connection:
         async with reader.transaction():
             await reader.fetch("select count(*) from items")
@@ -148,7 +146,7 @@ async def test_what_is_older_than_the_retention_is_gone(url: str, store: Convers
     assert caught.value.reason is Reason.NOT_FOUND
     path = await store.path(OURS, text_of(RESPONSE, longer))
     assert [item.id > first_of(MONTHS[3]) for item in await store.items(OURS, path)] == [True] * 2
-    async with connected(state_settings(url, statement_seconds=60)) as connection:
+    async with connected(state_settings(url)) as connection:
         rows = await connection.fetch("select id from conversations")
     assert [row["id"] for row in rows] == [path.conversation]
 

@@ -39,7 +39,7 @@ async def opened(url: str, spool: Path, **fields: object) -> AsyncIterator[Conve
 
 async def with_months(server: LocalPostgres) -> str:
     url = await Databases(server).migrated()
-    async with connected(state_settings(url, statement_seconds=60)) as connection:
+    async with connected(state_settings(url)) as connection:
         await maintain(connection, datetime.now(UTC).date())
     return url
 

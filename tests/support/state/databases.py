@@ -44,4 +44,5 @@ class Databases:
 
 
 def state_settings(url: str, **fields: Any) -> StateSettings:
-    return StateSettings(url=SecretStr(url), **fields)
+    """Return settings of a database, with time for statements on any machine unless given."""
+    return StateSettings(url=SecretStr(url), **{"statement_seconds": 60, **fields})
