@@ -40,6 +40,15 @@ def unavailable(what: tuple[str, str] = RESPONSES) -> BatonError:
     )
 
 
+def not_enabled(what: str) -> BatonError:
+    """Return UNIMPLEMENTED: nothing is stored; `what` is asked for."""
+    return BatonError(
+        Reason.UNIMPLEMENTED,
+        f"this cluster stores no {what}: set conversations.enabled "
+        "(BATON_CONVERSATIONS_ENABLED) and state.url of the frontends",
+    )
+
+
 def missing(what: str, ident: str) -> BatonError:
     """Return NOT_FOUND: it never existed, is deleted, or is another project's."""
     return BatonError(Reason.NOT_FOUND, f"{what} {ident[:80]!r} does not exist")

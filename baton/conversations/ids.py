@@ -3,7 +3,6 @@
 import re
 import secrets
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
 from typing import Any
 from uuid import UUID
 
@@ -50,10 +49,9 @@ def block_of(item: UUID) -> UUID:
     return UUID(int=item.int - item.int % BLOCK_IDS)
 
 
-def first_of(day: date) -> UUID:
-    """Return an id that is not above any of a day (UTC) or later, and above all earlier ones."""
-    began = datetime(day.year, day.month, day.day, tzinfo=UTC)
-    return UUID(int=int(began.timestamp() * 1000) << 80)
+def ids_after(block: UUID, count: int) -> list[UUID]:
+    """Return the ids of the first items of a block."""
+    return [nth(block, at) for at in range(1, count + 1)]
 
 
 def text_of(prefix: str, ident: UUID) -> str:

@@ -4,13 +4,17 @@ Postgres refuses a row without its month, so months are made before they begin. 
 this: a lock makes each month once.
 """
 
+from collections.abc import Awaitable, Callable
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from baton.conversations.ids import first_of
+from baton.postgres.connecting import NoPartitionError
+from baton.postgres.uuid7 import first_id
 
 if TYPE_CHECKING:
     import asyncpg
+
+T = TypeVar("T")
 
 TABLES = ("items", "responses", "completions", "response_events")
 MONTHS_AHEAD = 3
@@ -35,6 +39,22 @@ _EXISTING = """
 select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
 where i.inhparent = $1::text::regclass
 """
+
+
+async def with_months(
+    write: Callable[[], Awaitable[T]], make: Callable[[], Awaitable[object]]
+) -> T:
+    """Run what inserts rows; if a month is missing, make the months and run it again.
+
+    Args:
+        write: inserts, or fails as a whole.
+        make: makes the months.
+    """
+    try:
+        return await write()
+    except NoPartitionError:
+        await make()
+        return await write()
 
 
 def month_after(month: date, count: int = 1) -> date:
@@ -84,7 +104,7 @@ async def maintain(
                         await connection.execute(drop, timeout=SECONDS)
                     dropped += 1
     if oldest is not None:
-        bound = first_of(oldest.replace(day=1))
+        bound = first_id(oldest.replace(day=1))
         while await connection.execute(_DELETE_OLD, bound, timeout=SECONDS) != "DELETE 0":
             pass
     return made, dropped
@@ -96,7 +116,7 @@ def _name(table: str, month: date) -> str:
 
 def _create(table: str, month: date) -> str:
     name = _name(table, month)
-    low, high = first_of(month), first_of(month_after(month))
+    low, high = first_id(month), first_id(month_after(month))
     hashes = "".join(
         f"create table {name}_{part} partition of {name} "
         f"for values with (modulus {_HASHES}, remainder {part});"

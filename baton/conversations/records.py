@@ -79,3 +79,8 @@ class Turn(NamedTuple):
     @property
     def last_item(self) -> UUID:
         return UUID(int=self.id.int + len(self.items))
+
+
+def bytes_of(bodies: Sequence[str]) -> int:
+    """Return the bytes of bodies of items."""
+    return sum(len(body.encode()) for body in bodies)

@@ -11,9 +11,9 @@ from uuid import UUID
 from baton.conversations import statements
 from baton.conversations.completions.store import CompletionStore
 from baton.conversations.failures import failures, missing
-from baton.conversations.ids import RESPONSE, block_of, milliseconds_of, nth, parse_id
+from baton.conversations.ids import RESPONSE, block_of, ids_after, milliseconds_of, nth, parse_id
 from baton.conversations.managed.conversations import ManagedConversations
-from baton.conversations.partitions import maintain
+from baton.conversations.partitions import maintain, with_months
 from baton.conversations.pending.pending import PendingWrites
 from baton.conversations.records import (
     PathPart,
@@ -22,9 +22,10 @@ from baton.conversations.records import (
     StoredPath,
     StoredResponse,
     Turn,
+    bytes_of,
 )
 from baton.errors import BatonError, Reason
-from baton.postgres.connecting import DuplicateError, NoPartitionError
+from baton.postgres.connecting import DuplicateError
 from baton.postgres.database import Database
 from baton.settings import ConversationSettings
 
@@ -258,11 +259,8 @@ class ConversationStore:
     async def _write(self, statement: str, scope: StateScope, turn: Turn, *more: object) -> bool:
         """Run the statement of a turn; return whether it wrote."""
         with failures():
-            try:
-                return await _write(self.database, statement, scope, turn, *more)
-            except NoPartitionError:
-                await self.maintain()
-                return await _write(self.database, statement, scope, turn, *more)
+            write = partial(_write, self.database, statement, scope, turn, *more)
+            return await with_months(write, self.maintain)
 
 
 async def _write(
@@ -275,12 +273,12 @@ async def _write(
     values = (
         turn.id,
         turn.last_item,
-        [nth(turn.id, at) for at in range(1, len(turn.items) + 1)],
+        ids_after(turn.id, len(turn.items)),
         turn.items,
         turn.inputs,
         turn.status,
         turn.body,
-        sum(len(item.encode()) for item in turn.items),
+        bytes_of(turn.items),
     )
     return bool(await runs.fetch(statement, *scope, *values, *more))
 

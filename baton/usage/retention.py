@@ -1,9 +1,9 @@
 """Deletes old usage records from Postgres."""
 
-from datetime import UTC, date, datetime
-from uuid import UUID
+from datetime import date
 
 from baton.postgres.connecting import connected
+from baton.postgres.uuid7 import first_id
 from baton.settings import StateSettings
 
 _AT_ONCE = 10_000
@@ -12,12 +12,6 @@ _DELETE = (
     "delete from usage_records where id in "
     f"(select id from usage_records where id < $1 order by id limit {_AT_ONCE})"
 )
-
-
-def first_id(day: date) -> UUID:
-    """Return an ID above those of all requests that began before a day (UTC)."""
-    began = datetime(day.year, day.month, day.day, tzinfo=UTC)
-    return UUID(int=int(began.timestamp() * 1000) << 80)
 
 
 async def delete_before(settings: StateSettings, day: date) -> int:

@@ -1,6 +1,7 @@
 """The store of responses that run in the background."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -13,9 +14,9 @@ from baton.conversations.background.records import (
 )
 from baton.conversations.failures import failures, unavailable
 from baton.conversations.ids import RESPONSE, parse_id
+from baton.conversations.partitions import with_months
 from baton.conversations.records import StateScope, Turn
 from baton.conversations.store import ConversationStore
-from baton.postgres.connecting import NoPartitionError
 
 _PIECES_AT_ONCE = 64
 
@@ -72,11 +73,8 @@ class BackgroundStore:
         values += [[lease.scope.tenant for lease, _ in pieces], [lease.id for lease, _ in pieces]]
         values += [[piece[at] for _, piece in pieces] for at in range(len(EventPiece._fields))]
         with failures():
-            try:
-                rows = await self._database.fetch(statements.RENEW, *values)
-            except NoPartitionError:
-                await self._conversations.maintain()
-                rows = await self._database.fetch(statements.RENEW, *values)
+            renew = partial(self._database.fetch, statements.RENEW, *values)
+            rows = await with_months(renew, self._conversations.maintain)
         return {row["id"]: row["cancelled"] for row in rows}
 
     async def claim(self, most: int) -> list[ClaimedRun]:
@@ -104,11 +102,8 @@ class BackgroundStore:
             BatonError: ABORTED: what it follows was deleted.
         """
         with failures():
-            try:
-                return await self._end(lease, piece, turn)
-            except NoPartitionError:
-                await self._conversations.maintain()
-                return await self._end(lease, piece, turn)
+            end = partial(self._end, lease, piece, turn)
+            return await with_months(end, self._conversations.maintain)
 
     async def _end(self, lease: RunLease, piece: EventPiece | None, turn: Turn) -> bool:
         tenant = lease.scope.tenant

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -17,10 +18,10 @@ from baton.conversations.completions.records import (
     parse_completion,
 )
 from baton.conversations.failures import COMPLETIONS, failures, missing
+from baton.conversations.partitions import with_months
 from baton.conversations.pending.pending import PendingWrites
 from baton.conversations.records import StateScope
 from baton.errors import BatonError, Reason
-from baton.postgres.connecting import NoPartitionError
 from baton.postgres.database import Database
 
 _DAY_MS = 86_400_000
@@ -68,11 +69,8 @@ class CompletionStore:
             completion.body,
         )
         with failures(COMPLETIONS):
-            try:
-                await self._database.execute(statements.INSERT, *values)
-            except NoPartitionError:
-                await self._maintain()
-                await self._database.execute(statements.INSERT, *values)
+            insert = partial(self._database.execute, statements.INSERT, *values)
+            await with_months(insert, self._maintain)
 
     async def get(self, scope: StateScope, completion: str) -> FoundCompletion:
         """Return a completion, by its id as clients have it.

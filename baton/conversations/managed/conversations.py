@@ -1,6 +1,7 @@
 """Reads and writes managed conversations."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -11,15 +12,16 @@ from baton.conversations.ids import (
     RESPONSE,
     block_of,
     draw_block,
+    ids_after,
     nth,
     parse_id,
     text_of,
 )
 from baton.conversations.managed import statements
 from baton.conversations.managed.records import ManagedConversation
-from baton.conversations.records import StateScope, StoredItem, StoredPath
+from baton.conversations.partitions import with_months
+from baton.conversations.records import StateScope, StoredItem, StoredPath, bytes_of
 from baton.errors import BatonError, Reason, invalid_field
-from baton.postgres.connecting import NoPartitionError
 from baton.postgres.database import Database
 from baton.settings import ConversationSettings
 
@@ -72,9 +74,9 @@ class ManagedConversations:
         """
         ident = draw_block(now_ms)
         written = bodies(ident)
-        size = _bytes_of(written)
+        size = bytes_of(written)
         last = nth(ident, count)
-        values = ident, last, _ids(ident, count), written, size, metadata
+        values = ident, last, ids_after(ident, count), written, size, metadata
         await self._write(statements.CREATE, *scope, *values)
         return ManagedConversation(ident, 1, last, count, size, metadata)
 
@@ -111,9 +113,9 @@ class ManagedConversations:
             found = await self.get(scope, conversation)
             block = draw_block(now_ms, found.last_item)
             written = bodies(block)
-            size = _bytes_of(written)
+            size = bytes_of(written)
             check_room(found.end, count, size, self._settings, "items")
-            ids = _ids(block, count)
+            ids = ids_after(block, count)
             values = found.id, ids[-1], ids, written, size, found.version
             if await self._write(statements.ADD_ITEMS, *scope, *values):
                 return block
@@ -246,11 +248,8 @@ class ManagedConversations:
     async def _write(self, statement: str, *values: Any) -> bool:
         """Run a statement that inserts items; return whether it wrote."""
         with failures():
-            try:
-                return bool(await self._database.fetch(statement, *values))
-            except NoPartitionError:
-                await self._maintain()
-                return bool(await self._database.fetch(statement, *values))
+            write = partial(self._database.fetch, statement, *values)
+            return bool(await with_months(write, self._maintain))
 
 
 def locked(conversation: str, what: str) -> BatonError:
@@ -283,11 +282,3 @@ def check_room(
             f"{settings.max_conversation_bytes} (conversations.max_conversation_bytes); begin a "
             "new conversation",
         )
-
-
-def _ids(block: UUID, count: int) -> list[UUID]:
-    return [nth(block, at) for at in range(1, count + 1)]
-
-
-def _bytes_of(bodies: Sequence[str]) -> int:
-    return sum(len(body.encode()) for body in bodies)

@@ -7,6 +7,7 @@ from typing import Any
 from baton.host.redaction import KEY_PREFIX
 from baton.tenancy.records.audit import Actor, AuditRecord
 from baton.tenancy.records.tenants import Key, Project, ServiceAccount
+from services.frontend.http import pages
 
 REDACTED = f"{KEY_PREFIX}…"
 """Shown for a secret, of which nothing is stored that could be shown."""
@@ -32,13 +33,7 @@ class RawBody:
 
 def page(data: Sequence[Object], *, has_more: bool) -> Object:
     """Return a page of a list."""
-    return {
-        "object": "list",
-        "data": data,
-        "first_id": data[0]["id"] if data else None,
-        "last_id": data[-1]["id"] if data else None,
-        "has_more": has_more,
-    }
+    return pages.page(data, [one["id"] for one in data], has_more=has_more)
 
 
 def project(record: Project) -> Object:

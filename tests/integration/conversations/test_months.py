@@ -10,13 +10,14 @@ import asyncpg
 import pytest
 
 from baton.conversations import statements
-from baton.conversations.ids import RESPONSE, draw_block, first_of, text_of
+from baton.conversations.ids import RESPONSE, draw_block, text_of
 from baton.conversations.partitions import MONTHS_AHEAD, TABLES, maintain, month_after
 from baton.conversations.records import StateScope, Turn
 from baton.conversations.store import ConversationStore
 from baton.errors import BatonError, Reason
 from baton.postgres.connecting import connected
 from baton.postgres.database import Database
+from baton.postgres.uuid7 import first_id
 from baton.settings import ConversationSettings
 from tests.support.state.databases import Databases, state_settings
 
@@ -145,7 +146,7 @@ async def test_what_is_older_than_the_retention_is_gone(url: str, store: Convers
         await store.path(OURS, text_of(RESPONSE, old))
     assert caught.value.reason is Reason.NOT_FOUND
     path = await store.path(OURS, text_of(RESPONSE, longer))
-    assert [item.id > first_of(MONTHS[3]) for item in await store.items(OURS, path)] == [True] * 2
+    assert [item.id > first_id(MONTHS[3]) for item in await store.items(OURS, path)] == [True] * 2
     async with connected(state_settings(url)) as connection:
         rows = await connection.fetch("select id from conversations")
     assert [row["id"] for row in rows] == [path.conversation]

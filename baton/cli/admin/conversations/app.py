@@ -31,8 +31,9 @@ def ls(
 ) -> None:
     """List a project's conversations, the newest first."""
     from baton.cli.admin.conversations import commands
+    from baton.cli.admin.db.commands import settings_of
 
-    database = commands.settings_of(state_url, config, cluster)
+    database = settings_of(state_url, config, cluster)
     commands.list_conversations(database, tenant, project, limit, console(), as_json=json)
 
 
@@ -48,8 +49,9 @@ def show(
 ) -> None:
     """Print a conversation with its items."""
     from baton.cli.admin.conversations import commands
+    from baton.cli.admin.db.commands import settings_of
 
-    database = commands.settings_of(state_url, config, cluster)
+    database = settings_of(state_url, config, cluster)
     commands.show_conversation(database, tenant, project, conversation, console(), as_json=json)
 
 
@@ -64,7 +66,8 @@ def rm(
 ) -> None:
     """Delete a conversation with its items and responses."""
     from baton.cli.admin.conversations import commands
+    from baton.cli.admin.db.commands import settings_of
 
-    database = commands.settings_of(state_url, config, cluster)
+    database = settings_of(state_url, config, cluster)
     commands.delete_conversation(database, tenant, project, conversation)
     typer.echo(f"Deleted {conversation}.")

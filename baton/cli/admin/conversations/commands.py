@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from baton.cli.admin.db.commands import settings_of
 from baton.cli.shared.errors import EXIT_FAILED, EXIT_USAGE, CommandError
 from baton.cli.shared.table import TextTable, show
 from baton.conversations.managed.conversations import ManagedConversations
@@ -21,8 +20,6 @@ from baton.postgres.database import Database
 from baton.postgres.revisions import CONVERSATIONS
 from baton.settings import ConversationSettings, StateSettings
 from baton.telemetry import logs
-
-__all__ = ["delete_conversation", "list_conversations", "settings_of", "show_conversation"]
 
 _PAGE = 1000
 R = TypeVar("R")

@@ -12,11 +12,13 @@ from baton.conversations.completions.records import (
     parse_completion,
 )
 from baton.conversations.completions.store import CompletionStore
-from baton.errors import BatonError, Reason, invalid_field
+from baton.conversations.failures import not_enabled
+from baton.errors import invalid_field
 from baton.settings import FrontendLimits, HttpSettings
 from baton.tenancy.records.tenants import Scope as KeyScope
 from services.frontend.http.asgi import Receive, Scope, Send
 from services.frontend.http.json_body import decode_body
+from services.frontend.http.pages import page
 from services.frontend.http.query import QueryString
 from services.frontend.http.responses import send_json
 from services.frontend.http.routes import Route
@@ -62,9 +64,10 @@ class StoredCompletions:
         if after and last is None:
             raise invalid_field("after", f"{after[:64]!r} is not the id of a stored completion")
         found = await store.list(who, only, limit + 1, last, descending=descending)
-        page = found[:limit]
-        ids = [completion_text(one.id) for one in page]
-        await send_json(send, _page([_body(one) for one in page], ids, len(found) > limit))
+        shown = found[:limit]
+        ids = [completion_text(one.id) for one in shown]
+        bodies = [_body(one) for one in shown]
+        await send_json(send, page(bodies, ids, has_more=len(found) > limit))
 
     async def retrieve(self, scope: Scope, _: Receive, send: Send) -> None:
         """Return a stored chat completion."""
@@ -101,9 +104,8 @@ class StoredCompletions:
             if not places:
                 raise invalid_field("after", f"{after[:64]!r} is not a message of the completion")
             listed = listed[places[0] + 1 :]
-        page = listed[:limit]
-        ids = [message["id"] for message in page]
-        await send_json(send, _page(page, ids, len(listed) > limit))
+        ids = [message["id"] for message in listed[:limit]]
+        await send_json(send, page(listed[:limit], ids, has_more=len(listed) > limit))
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of these handlers."""
@@ -120,11 +122,7 @@ class StoredCompletions:
 
     def _asked(self) -> CompletionStore:
         if self._store is None:
-            raise BatonError(
-                Reason.UNIMPLEMENTED,
-                "this cluster stores no chat completions: set conversations.enabled "
-                "(BATON_CONVERSATIONS_ENABLED) and state.url of the frontends",
-            )
+            raise not_enabled("chat completions")
         return self._store
 
 
@@ -146,13 +144,3 @@ def _part(part: Any) -> Any:
     if isinstance(part, str):
         return {"type": "text", "text": part}
     return {name: value for name, value in part.items() if value is not None}
-
-
-def _page(data: Sequence[Any], ids: Sequence[str], more: bool) -> dict[str, Any]:
-    return {
-        "object": "list",
-        "data": data,
-        "first_id": ids[0] if ids else None,
-        "last_id": ids[-1] if ids else None,
-        "has_more": more,
-    }

@@ -19,7 +19,7 @@ from baton.tenancy.records.tenants import Scope as KeyScope
 from services.frontend.openai.metadata import check_metadata
 from services.frontend.openai.request.schema import ChatBody, MessageBody
 from services.frontend.openai.response.encoder import WholeEncoder
-from services.frontend.openai.responses.storing import scope_of
+from services.frontend.openai.responses.storing import NOTHING_STORED, scope_of
 from services.frontend.openai.stream import EventEncoder
 from services.frontend.requests.refusals import unsupported
 
@@ -121,11 +121,7 @@ def kept_completion(
     if not body.store:
         return None
     if store is None:
-        raise unsupported(
-            "store",
-            why="this cluster stores nothing (conversations.enabled is off); send false, or omit "
-            "it",
-        )
+        raise unsupported("store", why=f"{NOTHING_STORED}; send false, or omit it")
     who.require(KeyScope.STATE_WRITE)
     return KeptCompletion(store, scope_of(who), body)
 

@@ -4,11 +4,12 @@ import time
 
 import msgspec
 
+from baton.conversations.failures import not_enabled
 from baton.conversations.ids import parse_item_id
 from baton.conversations.managed.conversations import ManagedConversations
 from baton.conversations.records import StateScope
 from baton.conversations.store import ConversationStore
-from baton.errors import BatonError, Reason, invalid_field
+from baton.errors import invalid_field
 from baton.settings import FrontendLimits, HttpSettings
 from baton.tenancy.records.tenants import Scope as KeyScope
 from services.frontend.http.asgi import Receive, Scope, Send
@@ -155,11 +156,7 @@ class ConversationHandlers:
 
     def _managed(self) -> ManagedConversations:
         if self._store is None:
-            raise BatonError(
-                Reason.UNIMPLEMENTED,
-                "this cluster stores no conversations: set conversations.enabled "
-                "(BATON_CONVERSATIONS_ENABLED) and state.url of the frontends",
-            )
+            raise not_enabled("conversations")
         return self._store.managed
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from services.frontend.http.pages import page
+
 
 def item_list(bodies: Sequence[str], *, more: bool) -> dict[str, Any]:
     """Return a page of items in OpenAI's form.
@@ -14,10 +16,4 @@ def item_list(bodies: Sequence[str], *, more: bool) -> dict[str, Any]:
         more: whether there are further ones.
     """
     ids = [msgspec.json.decode(body)["id"] for body in (*bodies[:1], *bodies[-1:])]
-    return {
-        "object": "list",
-        "data": [msgspec.Raw(body.encode()) for body in bodies],
-        "first_id": ids[0] if ids else None,
-        "last_id": ids[-1] if ids else None,
-        "has_more": more,
-    }
+    return page([msgspec.Raw(body.encode()) for body in bodies], ids, has_more=more)

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from baton.conversations.failures import not_enabled
 from baton.conversations.ids import parse_item_id
 from baton.conversations.records import StateScope
 from baton.conversations.store import ConversationStore
@@ -122,9 +123,5 @@ class StoredResponses:
 
     def _asked(self) -> tuple[ConversationStore, BackgroundResponses]:
         if self._store is None or self._background is None:
-            raise BatonError(
-                Reason.UNIMPLEMENTED,
-                "this cluster stores no responses: set conversations.enabled "
-                "(BATON_CONVERSATIONS_ENABLED) and state.url of the frontends",
-            )
+            raise not_enabled("responses")
         return self._store, self._background

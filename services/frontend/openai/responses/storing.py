@@ -23,7 +23,7 @@ from services.frontend.requests.refusals import unsupported
 
 _encode, _decode = msgspec.json.encode, msgspec.json.decode
 _CALLS = "function_call", "custom_tool_call"
-_NO_STORE = "this cluster stores nothing (conversations.enabled is off)"
+NOTHING_STORED = "this cluster stores nothing (conversations.enabled is off)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,10 @@ async def read_context(
     scope, previous, conversation = scope_of(who), body.previous_response_id, body.conversation_id
     if store is None:
         if body.store:
-            raise unsupported("store", why=f"{_NO_STORE}; send false, or omit it")
+            raise unsupported("store", why=f"{NOTHING_STORED}; send false, or omit it")
         for field, value in (("previous_response_id", previous), ("conversation", conversation)):
             if value:
-                raise unsupported(field, why=f"{_NO_STORE}; send all items as input")
+                raise unsupported(field, why=f"{NOTHING_STORED}; send all items as input")
         return TurnContext(scope, stored=False)
     if body.store or conversation:
         who.require(KeyScope.STATE_WRITE)

@@ -11,6 +11,7 @@ from tests.support.engine.model import MODEL
 from tests.support.engine.pace import paced
 from tests.support.state.databases import state_settings
 from tests.support.state.frontends import Frontends
+from tests.support.wait import eventually
 
 pytestmark = pytest.mark.xdist_group("openai")
 
@@ -203,9 +204,11 @@ async def test_a_turn_is_refused_before_it_runs_while_another_one_does(
         assert isinstance(error, openai.ConflictError), error
         assert "has another response running" in error.message
     # Its client left: what it saw is the turn, and the next one is free.
-    async with asyncio.timeout(60):
-        while len((await there.conversations.items.list(made.id)).data) < 3:
-            await asyncio.sleep(0.05)
+
+    async def has_turn() -> bool:
+        return len((await there.conversations.items.list(made.id)).data) >= 3
+
+    await eventually(has_turn)
     await there.responses.create(conversation=made.id, input="b", **FEW)
 
 
