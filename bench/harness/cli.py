@@ -12,6 +12,7 @@ from typing import Any
 
 import uvloop
 
+from baton.telemetry import logs
 from bench.harness.machine import processor
 
 SMALLEST = "--smallest"
@@ -31,6 +32,8 @@ def main(
     needs: str = "",
 ) -> None:
     """Parse the arguments, print the processor, measure, and write the results if requested.
+
+    Warnings of Baton's code in this process go to standard error, and the results alone to output.
 
     Args:
         measure: prints the results and returns them, fit for JSON. May be a coroutine function,
@@ -61,6 +64,7 @@ def main(
     # Scratch directories are removed in any case.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     print(processor(), flush=True)
+    logs.configure("bench", "bench", "warning")
     if inspect.iscoroutinefunction(measure):
         results = uvloop.run(measure(options))
     else:

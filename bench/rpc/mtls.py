@@ -160,7 +160,6 @@ async def cost(server: Helper, address: str, name: str, options: argparse.Namesp
 
 
 async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    logs.configure("bench", "bench", "warning")
     seen: dict[tuple[str, str], list[float]] = {}
     with TemporaryDirectory() as scratch:
         certificates = CertificateDirectory(Path(scratch))

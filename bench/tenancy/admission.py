@@ -28,7 +28,6 @@ from baton.cluster.members.discovery import Discovery
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER
 from baton.process.background import start_background
 from baton.settings import FrontendPlacement, UsageSettings
-from baton.telemetry import logs
 from baton.tenancy.directory.directory import Directory
 from baton.tenancy.records.tenants import Scope
 from baton.usage.recording import recording
@@ -231,7 +230,6 @@ async def paced(frontend: Frontend, secrets: Sequence[bytes]) -> list[float]:
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
-    logs.configure("bench", "bench", "warning")
     print(f"load average {os.getloadavg()[0]:.1f}")
     stored, secrets = records(options.keys)
     gc.collect()

@@ -27,7 +27,6 @@ import grpc
 
 from baton.errors import BatonError
 from baton.rpc.channels import open_channel
-from baton.telemetry import logs
 from baton.tenancy.directory.directory import Directory
 from baton.tenancy.records.secret import digest_of, new_secret
 from baton.tenancy.records.tenants import Key, encode
@@ -180,7 +179,6 @@ def show(table: Table, where: str, taken: Mapping[str, list[float]]) -> list[dic
 
 
 async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    logs.configure("bench", "bench", "warning")
     print(f"load average {os.getloadavg()[0]:.1f}")
     stored, good = records(options.keys, {})
     refused, secrets = refused_keys(good)

@@ -9,7 +9,6 @@ from pathlib import Path
 from baton.cluster import keys
 from baton.cluster.etcd.client import MAX_BATCH, Etcd
 from baton.cluster.etcd.local import LocalEtcd
-from baton.telemetry import logs
 from baton.tenancy.admin.tenants import Administration
 from bench.faults.setup import MODEL, cluster_settings
 from bench.harness.fleet import Fleet
@@ -58,7 +57,6 @@ async def scene(
         dtype: dtype of the engine.
         before: tenancy records by name, which etcd contains before the processes start.
     """
-    logs.configure("bench", "bench", "warning")
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         (directory / "etcd").mkdir()

@@ -26,7 +26,6 @@ from baton.history.cause import cause_of
 from baton.history.history import History
 from baton.internal.v1 import router_pb2
 from baton.request.stream_events import FinishReason
-from baton.telemetry import logs
 from baton.usage.path import RequestPath
 from baton.usage.record import LOST, RecordIds, UsageRecord
 from baton.v1 import common_pb2
@@ -167,7 +166,6 @@ def bytes_of(path: Path) -> int:
 
 async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Print what it costs, and a line per slow request."""
-    logs.configure("bench", "bench", level="error")
     draw, wall = random.Random(1), NOW - HOURS * 3600
     results: list[dict[str, Any]] = []
     max_bytes = int(options.megabytes * 1e6)

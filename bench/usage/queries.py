@@ -24,7 +24,6 @@ from baton.postgres.database import Database
 from baton.postgres.local.programs import remove_data
 from baton.postgres.local.server import LocalPostgres
 from baton.settings import StateSettings
-from baton.telemetry import logs
 from baton.usage.report.question import Question
 from baton.usage.report.table import UsageTable
 from baton.usage.report.totals import PRICE_COLUMNS
@@ -108,7 +107,6 @@ async def sizes(settings: StateSettings) -> dict[str, int]:
 
 async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Print a line per query."""
-    logs.configure("bench", "bench", level="error")
     results = []
     async with filled(options.rows) as settings, Database(settings) as database:
         await database.wait_available(SECONDS)
