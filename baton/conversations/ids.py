@@ -17,6 +17,7 @@ _PREFIXES = {
     "function_call_output": "fco",
     "custom_tool_call": "ctc",
     "custom_tool_call_output": "ctco",
+    "compaction": "cmp",
 }
 RESPONSE, CONVERSATION = "resp", "conv"
 

@@ -46,7 +46,7 @@ from services.frontend.openai.conversations.handlers import ConversationHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.openai.responses.input.prepare import ResponsePreparer
-from services.frontend.openai.responses.input.sealing import ReasoningSeals
+from services.frontend.openai.responses.input.sealing import ItemSeals
 from services.frontend.openai.responses.stored import StoredResponses
 from services.frontend.placement.placement import PlacementFinder, Routers
 from services.frontend.placement.query_times import QueryTimes
@@ -163,7 +163,7 @@ class Frontend:
         handlers = Handlers(inference, settings.http, settings.limits)
         organization = OrganizationRoutes(None, settings.http)
         most = settings.limits.max_messages
-        preparer = ResponsePreparer(ReasoningSeals(salts), None, most, unknown=False)
+        preparer = ResponsePreparer(ItemSeals(salts), None, most, unknown=False)
         responses = ResponsesHandlers(inference, settings.http, settings.limits, preparer)
         managed = ConversationHandlers(None, responses, settings.http, settings.limits)
         completions = StoredCompletions(None, settings.http, settings.limits)

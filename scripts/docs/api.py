@@ -15,6 +15,8 @@ from services.frontend.openai.conversations.handlers import ConversationHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.request.field import Field
 from services.frontend.openai.request.fields import FIELDS
+from services.frontend.openai.responses.compaction.fields import COMPACT_FIELDS
+from services.frontend.openai.responses.compaction.handler import CompactHandler
 from services.frontend.openai.responses.fields import RESPONSE_FIELDS
 from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.openai.responses.stored import StoredResponses
@@ -84,6 +86,19 @@ does not fit, its oldest calls are left out with their outputs. The cut depends 
 it is until the context is full again, so that the prompt's prefix and its KV are found for many turns. An output
 without `max_output_tokens` has at least an eighth of the context. The response says what it did not see:
 `input_transformations` has the number of items and about how many tokens, and so has the header `x-baton-truncated`.
+
+"""
+COMPACT_TEXT = """
+### Fields of compaction
+
+`POST /v1/responses/compact` returns shorter items in place of those that it is sent: all messages of the system and
+developer, the last messages of the user up to about a quarter of the model's context, and an item of type
+`compaction`, in which the model's summary of all of them is sealed for the tenant. Send the items of `output` on as
+input, with those that follow. In a prompt, the item is a question of the user, for a summary, and the summary as its
+answer. The summary has at most 1,024 tokens, and calls no tools. The request has the limits, the budget and the
+usage record of any other, with the operation `compaction`. What the model cannot take at once is a 400
+`context_length_exceeded`. An item that was sealed for another tenant, is changed or cut off is a 400 that names its
+`encrypted_content`.
 
 """
 KEYS = """
@@ -172,12 +187,13 @@ def page() -> str:
     """Return the page."""
     administration = OrganizationRoutes.__new__(OrganizationRoutes)
     responses = ResponsesHandlers.__new__(ResponsesHandlers)
+    compact = CompactHandler.__new__(CompactHandler)
     stored = StoredResponses(None)
     completions = StoredCompletions.__new__(StoredCompletions)
     handlers = Handlers.__new__(Handlers)
     managed = ConversationHandlers.__new__(ConversationHandlers)
     routes = route_table(
-        handlers, responses, stored, managed, completions, administration, metrics=True
+        handlers, responses, compact, stored, managed, completions, administration, metrics=True
     )
     rows = [
         (
@@ -194,6 +210,8 @@ def page() -> str:
         table(("field", "request", "support", "details"), map(_field_row, FIELDS)),
         RESPONSES_TEXT,
         table(("field", "request", "support", "details"), map(_field_row, RESPONSE_FIELDS)),
+        COMPACT_TEXT,
+        table(("field", "request", "support", "details"), map(_field_row, COMPACT_FIELDS)),
         KEYS % _refusals(),
         LIMITS,
         GRPC,

@@ -63,9 +63,10 @@ from services.frontend.openai.completions.stored import StoredCompletions
 from services.frontend.openai.conversations.handlers import ConversationHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.background.opening import open_background
+from services.frontend.openai.responses.compaction.handler import CompactHandler
 from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.openai.responses.input.prepare import ResponsePreparer
-from services.frontend.openai.responses.input.sealing import ReasoningSeals
+from services.frontend.openai.responses.input.sealing import ItemSeals
 from services.frontend.openai.responses.stored import StoredResponses
 from services.frontend.placement.model_waits import ModelWaits
 from services.frontend.placement.placement import PlacementFinder
@@ -236,7 +237,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         locations = settings.adapters.allowed_locations
         organizations = Organizations(etcd, cluster, watch, usage, locations)
     preparer = ResponsePreparer(
-        ReasoningSeals(cache_salts),
+        ItemSeals(cache_salts),
         conversations,
         limits.max_messages,
         unknown=settings.http.unknown_fields == "ignore",
@@ -259,6 +260,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     table = route_table(
         Handlers(inference, settings.http, limits, completions),
         responses,
+        CompactHandler(inference, settings.http, limits, preparer),
         StoredResponses(conversations, running),
         ConversationHandlers(conversations, responses, settings.http, limits),
         StoredCompletions(completions, settings.http, limits),

@@ -10,6 +10,7 @@ from services.frontend.openai.completions.stored import StoredCompletions
 from services.frontend.openai.conversations.handlers import ConversationHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.openapi import OpenApi
+from services.frontend.openai.responses.compaction.handler import CompactHandler
 from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.openai.responses.stored import StoredResponses
 from services.frontend.requests.record import OPERATOR, RequestRecord
@@ -18,6 +19,7 @@ from services.frontend.requests.record import OPERATOR, RequestRecord
 def route_table(
     handlers: Handlers,
     responses: ResponsesHandlers,
+    compact: CompactHandler,
     stored: StoredResponses,
     conversations: ConversationHandlers,
     completions: StoredCompletions,
@@ -30,6 +32,7 @@ def route_table(
     Args:
         handlers: serve inference and health.
         responses: serve responses.
+        compact: replaces items by a summary.
         stored: serve responses that were stored.
         conversations: serve conversations that clients manage.
         completions: serve chat completions that were stored.
@@ -38,6 +41,7 @@ def route_table(
     """
     routes = handlers.routes(metrics=metrics)
     routes += responses.routes()
+    routes += compact.routes()
     routes += stored.routes()
     routes += conversations.routes()
     routes += completions.routes()

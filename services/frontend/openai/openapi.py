@@ -14,6 +14,8 @@ from services.frontend.http.routes import Route
 from services.frontend.openai.request.field import Body, Field, Treatment
 from services.frontend.openai.request.fields import fields_of
 from services.frontend.openai.request.schema import CHAT, COMPLETION, DetokenizeBody, TokenizeBody
+from services.frontend.openai.responses.compaction.body import COMPACT
+from services.frontend.openai.responses.compaction.fields import COMPACT_FIELDS
 from services.frontend.openai.responses.fields import RESPONSE_FIELDS
 from services.frontend.openai.responses.schema import RESPONSE
 
@@ -30,6 +32,7 @@ _BODIES: Mapping[str, type] = {
     "/v1/completions": _COMPLETION,
     "/v1/responses": RESPONSE,
     "/v1/responses/input_tokens": RESPONSE,
+    "/v1/responses/compact": COMPACT,
     "/v1/tokenize": TokenizeBody,
     "/tokenize": TokenizeBody,
     "/v1/detokenize": DetokenizeBody,
@@ -85,6 +88,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
         (CHAT, fields_of(Body.CHAT)),
         (COMPLETION, fields_of(Body.COMPLETION)),
         (RESPONSE, RESPONSE_FIELDS),
+        (COMPACT, COMPACT_FIELDS),
     ):
         _describe(schemas[body.__name__]["properties"], fields)
     schemas["Error"] = _ERROR

@@ -155,6 +155,9 @@ class GenerationRequest:
     timeout_seconds: float = 0.0
     """The longest time that the request may take, if its API has no deadline of calls; 0: the
     default."""
+    most_output: int | None = None
+    """The most output tokens if the request sets no maximum; None: as many as there is space
+    for."""
     adapter: str = ""
     cache_scope: int = common_pb2.CACHE_SCOPE_UNSPECIFIED
     fallback: Fallback = Fallback.POLICY

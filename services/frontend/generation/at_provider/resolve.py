@@ -55,7 +55,9 @@ def resolve_at_provider(
     if room < 1:
         raise too_long(request.prompt, context, f"about {tokens}")
     params = request.sampling
-    max_tokens = room if params.max_tokens is None else params.max_tokens
+    max_tokens = min(room, request.most_output or room)
+    if params.max_tokens is not None:
+        max_tokens = params.max_tokens
     if params.max_tokens is None and most_tokens is not None:
         most = most_tokens // request.prompt_count - tokens
         max_tokens = max(1, min(max_tokens, most // request.n))

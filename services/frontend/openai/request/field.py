@@ -20,6 +20,7 @@ class Body(Enum):
     COMPLETION = "completions"
     BOTH = "both"
     RESPONSES = "responses"
+    COMPACT = "compact"
 
 
 @dataclass(frozen=True, slots=True)

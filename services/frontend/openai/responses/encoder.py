@@ -32,6 +32,7 @@ from services.frontend.openai.responses.output import (
 )
 from services.frontend.openai.responses.parse import ResponseRequest
 from services.frontend.openai.responses.truncation import transformations
+from services.frontend.openai.responses.usage import usage_body
 from services.frontend.requests.request import ResolvedRequest
 
 _FAILED = "failed"
@@ -184,7 +185,9 @@ class ResponseEncoder:
             "top_logprobs": body.top_logprobs or 0,
             "top_p": sampling.top_p,
             "truncation": body.truncation or "disabled",
-            "usage": None if self._usage is None else self._usage_body(self._usage),
+            "usage": None
+            if self._usage is None
+            else usage_body(self._usage, self._reasoning_tokens),
             "baton": told,
         }
 
@@ -245,20 +248,6 @@ class ResponseEncoder:
         if self._status != INCOMPLETE or self._reason is None:
             return None
         return {"reason": _REASONS[self._reason]}
-
-    def _usage_body(self, usage: Usage) -> dict[str, Any]:
-        prompt, output = usage.prompt_tokens, usage.output_tokens
-        written = prompt - usage.cached_tokens
-        return {
-            "input_tokens": prompt,
-            "input_tokens_details": {
-                "cached_tokens": usage.cached_tokens,
-                "cache_write_tokens": written,
-            },
-            "output_tokens": output,
-            "output_tokens_details": {"reasoning_tokens": self._reasoning_tokens},
-            "total_tokens": prompt + output,
-        }
 
 
 def _text_head(item: MessageItem) -> bytes:

@@ -17,7 +17,7 @@ from baton.request.stream_events import (
     Reasoning,
     Text,
 )
-from services.frontend.openai.responses.input.sealing import ReasoningSeal
+from services.frontend.openai.responses.input.sealing import ItemSeal
 from services.frontend.output.custom.reader import InputReader
 
 ItemEvent = tuple[str, dict[str, Any]]
@@ -121,7 +121,7 @@ class MessageItem(OutputItem):
 class ReasoningItem(OutputItem):
     """What the model thinks: one part of text."""
 
-    seal: ReasoningSeal | None = None
+    seal: ItemSeal | None = None
     """With which it is also returned sealed; None: it is not."""
     _sealed: str | None = None
 
@@ -244,7 +244,7 @@ class OutputItems:
         first: UUID,
         names: Mapping[str, tuple[str, str]],
         custom: Set[str] = frozenset(),
-        seal: ReasoningSeal | None = None,
+        seal: ItemSeal | None = None,
     ) -> None:
         self._first = first
         self._names = names

@@ -22,7 +22,7 @@ from services.frontend.openai.request.schema import ChatBody
 from services.frontend.openai.request.shape import refused
 from services.frontend.openai.responses.fields import RESPONSE_FIELDS
 from services.frontend.openai.responses.input.items import messages_of
-from services.frontend.openai.responses.input.sealing import INCLUDE, ReasoningSeal
+from services.frontend.openai.responses.input.sealing import INCLUDE, ItemSeal
 from services.frontend.openai.responses.input.tools import ResponseTools, read_tools
 from services.frontend.openai.responses.schema import (
     ANY_RESPONSE,
@@ -57,7 +57,7 @@ class ResponseRequest:
     tools: ResponseTools
     items: Sequence[int]
     """How many items each message of the prompt is, with those that the input continues."""
-    seal: ReasoningSeal | None = None
+    seal: ItemSeal | None = None
     """With which reasoning is returned sealed; None: it is not."""
 
 
@@ -88,7 +88,7 @@ def response_request(
     body: ResponseBody,
     called: RequestNames,
     max_messages: int,
-    seal: ReasoningSeal | None = None,
+    seal: ItemSeal | None = None,
     before: Sequence[Mapping[str, Any]] = (),
 ) -> ResponseRequest:
     """Return the request of a response, unchecked.

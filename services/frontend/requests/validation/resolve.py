@@ -56,6 +56,8 @@ def resolve(
     max_tokens = params.max_tokens
     if max_tokens is None:
         max_tokens = min(room, model.sampling_defaults.get("max_tokens", room))
+        if request.most_output is not None:
+            max_tokens = min(max_tokens, request.most_output)
         if most_tokens is not None:
             most = most_tokens // request.prompt_count - len(prompt)
             max_tokens = max(1, min(max_tokens, most // request.n))

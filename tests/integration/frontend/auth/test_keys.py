@@ -22,6 +22,7 @@ from services.frontend.admin.routes import OrganizationRoutes
 from services.frontend.openai.completions.stored import StoredCompletions
 from services.frontend.openai.conversations.handlers import ConversationHandlers
 from services.frontend.openai.handlers import Handlers
+from services.frontend.openai.responses.compaction.handler import CompactHandler
 from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.openai.responses.stored import StoredResponses
 from services.frontend.routes import route_table
@@ -211,6 +212,7 @@ async def test_nothing_but_health_is_answered_without_a_key(keys: Keys) -> None:
     table = route_table(
         Handlers.__new__(Handlers),
         ResponsesHandlers.__new__(ResponsesHandlers),
+        CompactHandler.__new__(CompactHandler),
         StoredResponses(None),
         ConversationHandlers.__new__(ConversationHandlers),
         StoredCompletions.__new__(StoredCompletions),

@@ -13,6 +13,7 @@ from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.openapi import document
 from services.frontend.openai.request.field import Body
 from services.frontend.openai.request.fields import FIELDS
+from services.frontend.openai.responses.compaction.handler import CompactHandler
 from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.openai.responses.stored import StoredResponses
 from services.frontend.routes import route_table
@@ -22,6 +23,7 @@ def made() -> dict[str, Any]:
     routes = route_table(
         Handlers.__new__(Handlers),
         ResponsesHandlers.__new__(ResponsesHandlers),
+        CompactHandler.__new__(CompactHandler),
         StoredResponses(None),
         ConversationHandlers.__new__(ConversationHandlers),
         StoredCompletions.__new__(StoredCompletions),

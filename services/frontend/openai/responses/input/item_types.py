@@ -3,10 +3,10 @@
 from baton.errors import BatonError
 from services.frontend.requests.refusals import unsupported
 
-MESSAGE, REASONING = "message", "reasoning"
+MESSAGE, REASONING, COMPACTION = "message", "reasoning", "compaction"
 CALLS = ("function_call", "custom_tool_call")
 OUTPUTS = ("function_call_output", "custom_tool_call_output")
-TAKEN = (MESSAGE, REASONING, *CALLS, *OUTPUTS)
+TAKEN = (MESSAGE, REASONING, *CALLS, *OUTPUTS, COMPACTION)
 KINDS = f"{', '.join(TAKEN[:-1])} or {TAKEN[-1]}"
 _SERVERS = (
     "its tool runs on a server, and cannot run here; leave it out, or send what it found as a "
@@ -16,8 +16,7 @@ _CLIENTS = "its tool cannot be offered here; send function_call or custom_tool_c
 _APPROVED = "tools of MCP servers cannot run here; leave it out"
 NOT_TAKEN = {
     "item_reference": "only stored items have ids (conversations.enabled); send the item itself",
-    "compaction": "nothing is compacted here; send the items that it stands for",
-    "compaction_trigger": "nothing is compacted here; use truncation auto",
+    "compaction_trigger": "call /v1/responses/compact with the items before it",
     "configuration_update": "send the fields that change with the request",
     "additional_tools": "send all tools as tools",
     **dict.fromkeys(

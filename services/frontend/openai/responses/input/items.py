@@ -5,7 +5,8 @@ from typing import Any
 
 from baton.errors import BatonError, Reason, invalid_field
 from services.frontend.openai.responses.input.item_types import KINDS, not_taken
-from services.frontend.openai.responses.input.sealing import ReasoningSeal
+from services.frontend.openai.responses.input.sealing import REASONING, SUMMARY, ItemSeal
+from services.frontend.openai.responses.input.summaries import summary_turn
 from services.frontend.openai.responses.input.tools import qualified
 from services.frontend.output.custom.function import as_arguments
 from services.frontend.pictures.data_url import PictureUrl
@@ -25,7 +26,7 @@ def messages_of(
     given: str | Sequence[Any] | None,
     instructions: str | None,
     max_messages: int,
-    seal: ReasoningSeal | None = None,
+    seal: ItemSeal | None = None,
     before: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[list[ChatMessage], list[int]]:
     """Return the messages that instructions, stored items before an input, and the input are, and
@@ -74,7 +75,7 @@ def check_items(given: Sequence[Any], field: str) -> None:
 class _Turns:
     """Collects messages; the assistant's turn is open until something else follows."""
 
-    def __init__(self, seal: ReasoningSeal | None) -> None:
+    def __init__(self, seal: ItemSeal | None) -> None:
         self._seal = seal
         self.messages: list[ChatMessage] = []
         self.items: list[int] = []
@@ -104,6 +105,11 @@ class _Turns:
                 self._call(item, where, _input(item, where))
             case "function_call_output" | "custom_tool_call_output":
                 self._output(item, where)
+            case "compaction":
+                self.end_turn()
+                asked, summary = summary_turn(self._summary(item, where))
+                self.take(asked, 0)
+                self.take(summary, 1)
             case str() as kind:
                 raise not_taken(f"{where}.type", kind)
             case _:
@@ -150,7 +156,18 @@ class _Turns:
         sealed = item.get("encrypted_content")
         if sealed is None or self._seal is None:
             return _thought(item, where)
-        opened = self._seal.open(sealed) if isinstance(sealed, str) else None
+        return self._unsealed(sealed, REASONING, where)
+
+    def _summary(self, item: dict[str, Any], where: str) -> str:
+        """Return what an item of compaction says; empty: no seal is known, and nothing is read."""
+        sealed = item.get("encrypted_content")
+        if not isinstance(sealed, str):
+            raise invalid_field(f"{where}.encrypted_content", "must be the text that it came with")
+        return "" if self._seal is None else self._unsealed(sealed, SUMMARY, where)
+
+    def _unsealed(self, sealed: Any, purpose: bytes, where: str) -> str:
+        assert self._seal is not None, "a request with sealed items has a seal"
+        opened = self._seal.open(sealed, purpose) if isinstance(sealed, str) else None
         if opened is None:
             raise invalid_field(f"{where}.encrypted_content", _NOT_SEALED)
         return opened

@@ -6,7 +6,7 @@ from baton.conversations.records import StateScope, StoredPath
 from baton.conversations.store import ConversationStore
 from baton.tenancy.directory.principal import Principal
 from services.frontend.openai.request.parse import RequestNames
-from services.frontend.openai.responses.input.sealing import ReasoningSeals
+from services.frontend.openai.responses.input.sealing import ItemSeal, ItemSeals
 from services.frontend.openai.responses.parse import (
     ResponseRequest,
     read_response,
@@ -31,7 +31,7 @@ class ResponsePreparer:
     """Reads bodies, and what they continue.
 
     Args:
-        seals: of reasoning.
+        seals: of reasoning and summaries.
         store: of responses; None: nothing is stored.
         max_messages: the most items.
         unknown: whether fields that are not known are ignored.
@@ -39,7 +39,7 @@ class ResponsePreparer:
 
     def __init__(
         self,
-        seals: ReasoningSeals,
+        seals: ItemSeals,
         store: ConversationStore | None,
         max_messages: int,
         *,
@@ -62,6 +62,12 @@ class ResponsePreparer:
             BatonError: the body is invalid, or what it continues does not exist.
         """
         body = read_response(data, unknown=self._unknown)
+        return await self.of_body(data, body, names, who)
+
+    async def of_body(
+        self, data: bytes, body: ResponseBody, names: RequestNames, who: Principal
+    ) -> PreparedResponse:
+        """Return the response of a decoded body; arguments and errors as of `prepare`."""
         context = await read_context(self._store, body, who)
         given = body.input if isinstance(body.input, list) else ()
         seal = await self._seals.needed(who.tenant.id, body.include, [*context.items, *given])
@@ -71,6 +77,14 @@ class ResponsePreparer:
             names = names._replace(execution_id=context.execution_id)
         asked = response_request(body, names, self._max_messages, seal, context.items)
         return PreparedResponse(data, body, asked, context)
+
+    async def seal(self, who: Principal) -> ItemSeal:
+        """Return the seal of a caller's tenant.
+
+        Raises:
+            BatonError: UNAVAILABLE: its secret is not known yet, and etcd is unavailable.
+        """
+        return await self._seals.of(who.tenant.id)
 
     async def path(self, scope: StateScope, response: str) -> StoredPath | None:
         """Return the path of a response; None: nothing is stored.

@@ -27,7 +27,7 @@ from baton.request.stream_events import (
 )
 from services.frontend.openai.request.parse import RequestNames
 from services.frontend.openai.responses.encoder import ResponseEncoder, ResponseName
-from services.frontend.openai.responses.input.sealing import ReasoningSeal
+from services.frontend.openai.responses.input.sealing import ItemSeal
 from services.frontend.openai.responses.parse import read_response, response_request
 from services.frontend.text.chat_template import ChatTemplate
 from services.frontend.text.tokenizer import Tokenizer
@@ -50,7 +50,7 @@ TOOLS: list[Any] = [
 TOKENIZER = Tokenizer(byte_level(), ChatTemplate(""))
 
 
-def encoder(seal: ReasoningSeal | None = None, **fields: Any) -> ResponseEncoder:
+def encoder(seal: ItemSeal | None = None, **fields: Any) -> ResponseEncoder:
     body = read_response(
         json.dumps({"model": "m", "input": "hi", "tools": TOOLS, **fields}).encode()
     )
@@ -167,7 +167,7 @@ def test_deltas_add_up_to_the_end_which_is_the_whole_response(logprobs: bool) ->
 
 
 def test_reasoning_is_sealed_once_for_the_stream_and_its_end() -> None:
-    seal = ReasoningSeal(bytes(32))
+    seal = ItemSeal(bytes(32))
     reasoned = 0
     for seed in range(50):
         chunks = encoder(seal, stream=True, include=["reasoning.encrypted_content"])

@@ -7,12 +7,12 @@ import pytest
 
 from baton.errors import BatonError
 from services.frontend.openai.request.parse import RequestNames
-from services.frontend.openai.responses.input.sealing import INCLUDE, ReasoningSeal, ReasoningSeals
+from services.frontend.openai.responses.input.sealing import INCLUDE, ItemSeal, ItemSeals
 from services.frontend.openai.responses.parse import read_response, response_request
 from services.frontend.requests.request import ChatPrompt
 
 THOUGHT = "I look, é 🤖\n"
-SEALED = ReasoningSeal(b"a" * 32).close(THOUGHT)
+SEALED = ItemSeal(b"a" * 32).close(THOUGHT)
 
 
 class Salts:
@@ -31,7 +31,7 @@ def thought(sealed: Any, **fields: Any) -> str:
     item = {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": sealed, **fields}
     given = [{"role": "user", "content": "hi"}, item, {"role": "assistant", "content": "ho"}]
     body = read_response(json.dumps({"model": "m", "input": given}).encode())
-    seal = ReasoningSeal(b"a" * 32)
+    seal = ItemSeal(b"a" * 32)
     prompt = response_request(body, RequestNames("r"), 9, seal).generation.prompt
     assert isinstance(prompt, ChatPrompt)
     return prompt.messages[1].reasoning
@@ -41,12 +41,12 @@ def test_sealed_reasoning_is_the_same_thought() -> None:
     plain = [{"type": "reasoning_text", "text": THOUGHT}]
     assert thought(SEALED) == thought(None, content=plain) == THOUGHT
     assert thought(SEALED, content=plain) == THOUGHT
-    assert ReasoningSeal(b"a" * 32).close(THOUGHT) != SEALED  # each has a key of its own
-    assert ReasoningSeal(b"a" * 32).open(ReasoningSeal(b"a" * 32).close("")) == ""
+    assert ItemSeal(b"a" * 32).close(THOUGHT) != SEALED  # each has a key of its own
+    assert ItemSeal(b"a" * 32).open(ItemSeal(b"a" * 32).close("")) == ""
 
 
 FORGED = {
-    "another tenant's": ReasoningSeal(b"b" * 32).close(THOUGHT),
+    "another tenant's": ItemSeal(b"b" * 32).close(THOUGHT),
     "cut": SEALED[:-8],
     "cut to its head": SEALED[:40],
     "changed": SEALED[:90] + ("A" if SEALED[90] != "A" else "B") + SEALED[91:],
@@ -68,7 +68,7 @@ def test_what_was_not_sealed_for_the_tenant_is_refused_alike(sealed: Any) -> Non
 
 async def test_only_requests_with_sealed_reasoning_need_the_tenants_secret() -> None:
     salts = Salts()
-    seals = ReasoningSeals(salts)
+    seals = ItemSeals(salts)
     for given in (None, "hi", [{"type": "reasoning", "encrypted_content": None}, 7]):
         assert await seals.needed("a", None, given) is None
         assert await seals.needed("a", ["x"], given) is None

@@ -1,0 +1,1 @@
+"""Summaries that take the place of a conversation's turns."""

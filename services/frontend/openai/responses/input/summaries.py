@@ -1,0 +1,25 @@
+"""How a summary of a conversation is asked for, and how it stands in a prompt.
+
+A summary is a turn: the user asks for it, and the assistant answers. So a prompt that ends with the
+question begins as the conversation did, and its KV is found; and templates that want users and
+assistants to alternate take a prompt that begins with a summary.
+"""
+
+from services.frontend.text.chat_template import ChatMessage
+
+QUESTION = (
+    "Summarize our conversation so far, for yourself: your answer replaces all messages before "
+    "this one. Keep what is needed to go on as if you had read them: what I want, facts, names, "
+    "numbers and decisions, results of tools, what is done, and what is open. Answer with the "
+    "summary alone, and call no tools."
+)
+
+
+def question() -> ChatMessage:
+    """Return the message that asks for a summary."""
+    return ChatMessage("user", QUESTION)
+
+
+def summary_turn(summary: str) -> tuple[ChatMessage, ChatMessage]:
+    """Return the messages that a summary is in a prompt."""
+    return question(), ChatMessage("assistant", summary)
