@@ -1,8 +1,7 @@
-"""Turns of many chains while a frontend and Postgres are killed: whole or not there, once, in
+"""Turns of conversations while a frontend and Postgres are killed: whole or not there, once, in
 order."""
 
 import asyncio
-import json
 import random
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -15,6 +14,8 @@ from baton.conversations.store import ConversationStore
 from baton.postgres.database import Database
 from baton.postgres.local.server import LocalPostgres
 from baton.settings import ConversationSettings
+from bench.serving.conversations.turns import Errors, TurnClient
+from bench.serving.conversations.verdict import differences, half_turns, history_of
 from tests.support.clock import DEADLINE_SECONDS
 from tests.support.engine.model import MODEL
 from tests.support.services.cluster import LocalCluster
@@ -22,46 +23,8 @@ from tests.support.state.databases import Databases, state_settings
 from tests.support.state.frozen import frozen
 from tests.support.wait import eventually
 
-CHAINS, TURNS, KILLS = 6, 5, 2
+CLIENTS, TURNS, KILLS = 6, 5, 2
 SCOPE = StateScope("default", "")
-RETRY_SECONDS = 0.05
-
-
-class Chain:
-    """A client that continues its last response at any frontend until it has all turns."""
-
-    def __init__(self, number: int, urls: list[str]) -> None:
-        self.last: str | None = None
-        self.seen: list[tuple[str, str]] = []
-        """Input and output of the turns that it saw whole."""
-        self._number = number
-        self._urls = urls
-        self._draw = random.Random(number)
-
-    async def run(self) -> None:
-        async with httpx.AsyncClient(timeout=DEADLINE_SECONDS) as http:
-            while len(self.seen) < TURNS:
-                text = f"chain {self._number}, turn {len(self.seen)}"
-                body = {"model": MODEL, "input": text, "max_output_tokens": 4}
-                body |= {"previous_response_id": self.last}
-                try:
-                    url = f"{self._draw.choice(self._urls)}/v1/responses"
-                    answer = await http.post(url, json=body)
-                except httpx.TransportError:
-                    await asyncio.sleep(RETRY_SECONDS)
-                    continue
-                if answer.status_code == 200:
-                    response = answer.json()
-                    self.last = response["id"]
-                    self.seen.append((text, _text(response["output"][-1])))
-                    continue
-                # Nothing that was told is unknown: a 404 would be.
-                assert answer.status_code in (500, 502, 503, 504), answer.text
-                await asyncio.sleep(RETRY_SECONDS)
-
-
-def _text(item: dict[str, Any]) -> str:
-    return "".join(part["text"] for part in item["content"])
 
 
 async def test_each_turn_that_a_client_saw_is_in_its_history_once_and_in_order(
@@ -84,8 +47,20 @@ async def test_each_turn_that_a_client_saw_is_in_its_history_once_and_in_order(
         urls[1] = f"http://{service.instance.http_address}"
 
     await start()
-    chains = [Chain(number, urls) for number in range(CHAINS)]
-    running = asyncio.gather(*(chain.run() for chain in chains))
+    choice, errors = random.Random(1), Errors()
+    clients = [
+        TurnClient(
+            f"talk-{number}",
+            lambda: choice.choice(urls),
+            MODEL,
+            SCOPE,
+            errors,
+            managed=number % 2 == 0,
+            stream=number % 3 == 0,
+        )
+        for number in range(CLIENTS)
+    ]
+    running = asyncio.gather(*map(converse, clients))
     draw = random.Random(3)
     try:
         for kill in range(KILLS):
@@ -104,24 +79,18 @@ async def test_each_turn_that_a_client_saw_is_in_its_history_once_and_in_order(
     async with Database(state_settings(url)) as database:
         await database.wait_available(20)
         store = ConversationStore(database, ConversationSettings(enabled=True))
-        for chain in chains:
-            assert chain.last is not None
-            path = await store.path(SCOPE, chain.last)
-            items = [json.loads(item.body) for item in await store.items(SCOPE, path)]
-            texts = [_text(item) for item in items]
-            assert list(zip(texts[::2], texts[1::2], strict=True)) == chain.seen
-            assert path.total_items == len(items) == 2 * TURNS
-        # Nothing half is there: each item is of a response, and each response has all of its items.
-        lost = await database.fetch(
-            "select i.id from items i where not exists (select from responses r where "
-            "r.conversation = i.conversation and i.id > r.id and i.id <= r.last_item)"
-        )
-        assert lost == []
-        short = await database.fetch(
-            "select r.id from responses r where 2 <> (select count(*) from items i where "
-            "r.conversation = i.conversation and i.id > r.id and i.id <= r.last_item)"
-        )
-        assert short == []
+        for client in clients:
+            assert not list(differences(client, await history_of(store, client)))
+        assert await half_turns(database) == []
+    assert errors.wrong == []
+
+
+async def converse(client: TurnClient) -> None:
+    """Let a client have its turns."""
+    async with httpx.AsyncClient(timeout=DEADLINE_SECONDS) as http:
+        await client.begin(http)
+        for _ in range(TURNS):
+            await client.turn(http)
 
 
 async def test_only_what_is_stored_waits_for_a_frozen_postgres(

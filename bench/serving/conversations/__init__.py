@@ -1,0 +1,1 @@
+"""Stored conversations while frontends, workers and Postgres are killed and frozen."""
