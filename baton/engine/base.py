@@ -7,12 +7,15 @@ and `write_blocks`. Life cycle of a sequence:
     add ─▶ Admitted ─▶ (blocks written) ─▶ start
     ─▶ SampledTokens…, BlocksReady… ─▶ SequenceEnded ─▶ close
 
-Waiting sequences are ordered: first those that continue, then streams that another engine began,
-then overdue ones, then by `SequenceRequest.order`. No sequence that has begun is interrupted for
-it. A sequence is admitted when pages for its prompt are free and no other sequence is busy
-computing or loading the block that it would need first. Between Admitted and `start` the worker may
-write KV blocks that it fetched. Ended sequences keep their pages until `close`, so that the worker
-can still read blocks out of them. `close` works in every state and releases everything.
+Waiting sequences are ordered by their classes (`WorkOrder.priority_class`); of a class, first those
+that continue, then streams that another engine began, then overdue ones, then by
+`SequenceRequest.order`. A sequence that has begun is interrupted only for a higher class, which
+takes its place in the batch, its pages if they are short, and its part of a step's prompt tokens;
+it continues later, with the same tokens. A sequence is admitted when pages for its prompt are free
+and no other sequence is busy computing or loading the block that it would need first. Between
+Admitted and `start` the worker may write KV blocks that it fetched. Ended sequences keep their
+pages until `close`, so that the worker can still read blocks out of them. `close` works in every
+state and releases everything.
 
 A paused sequence keeps its place and gets no tokens, so that its reader can catch up. The pages
 that paused sequences keep are bounded, and are the first to be reclaimed. A sequence that lost its
@@ -112,6 +115,10 @@ class EngineStats:
     """Sequences that `pause` holds back; they are neither running nor waiting."""
     paused_pages: int = 0
     """Pages that paused sequences keep; shared ones are counted for each."""
+    outranked: int = 0
+    """Those of `waiting` that began, and gave their places in the batch to higher classes."""
+    outranked_total: int = 0
+    """Number of times since start that a sequence did so."""
 
 
 class ContextLimit(Enum):

@@ -12,7 +12,9 @@ class WorkOrder(NamedTuple):
     tier: int = 0
     """Rank of the tenant's tier, or whether its tier has received more than another."""
     priority_class: int = 0
-    """Rank of the request's class within the tier."""
+    """Rank of the request's class. It precedes the tier: running sequences of lower classes give
+    way to those of higher ones.
+    """
     tenant_lead: float = 0.0
     """Tokens that the tenant received in excess of others that wait."""
     key: float = 0.0

@@ -133,7 +133,7 @@ class LoadReporter:
         self._running = metrics.RUNNING.labels(core.model)
         self._waiting = metrics.WAITING.labels(core.model)
         self._kv_usage = metrics.KV_USAGE.labels(core.model)
-        self._counted = (0, 0, 0)
+        self._counted = (0, 0, 0, 0)
         """Totals of the engine that its counters have."""
         self._set_gauges()
         core.on_load_changed = self.changed
@@ -185,8 +185,19 @@ class LoadReporter:
         self._kv_usage.set(1 - stats.free_pages / stats.total_pages)
         metrics.PAUSED.set(stats.paused)
         metrics.PAUSED_PAGES.set(stats.paused_pages)
-        totals = (stats.late_masks, stats.computed_tokens, stats.cached_tokens)
-        counters = (metrics.LATE_MASKS, metrics.COMPUTED_TOKENS, metrics.CACHED_TOKENS)
+        metrics.OUTRANKED_NOW.set(stats.outranked)
+        totals = (
+            stats.late_masks,
+            stats.computed_tokens,
+            stats.cached_tokens,
+            stats.outranked_total,
+        )
+        counters = (
+            metrics.LATE_MASKS,
+            metrics.COMPUTED_TOKENS,
+            metrics.CACHED_TOKENS,
+            metrics.OUTRANKED,
+        )
         for counter, total, before in zip(counters, totals, self._counted, strict=True):
             counter.inc(max(0, total - before))  # a restarted engine counts from 0
         self._counted = totals

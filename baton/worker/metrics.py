@@ -32,6 +32,14 @@ PAUSED_PAGES = Gauge(
     "baton_worker_paused_pages",
     "KV pages held by paused sequences; shared pages count once per sequence.",
 )
+OUTRANKED_NOW = Gauge(
+    "baton_worker_outranked_sequences",
+    "Sequences that keep their KV pages and wait because higher classes took their places.",
+)
+OUTRANKED = Counter(
+    "baton_worker_outranked_total",
+    "Times that a running sequence gave its place or pages to a higher class.",
+)
 ADAPTERS = Gauge("baton_worker_adapters", "Registered LoRA adapters in the engine's memory.")
 ADAPTER_LOADS = Counter("baton_worker_adapter_loads_total", "LoRA adapters loaded into memory.")
 ADAPTER_LOAD_SECONDS = Counter(

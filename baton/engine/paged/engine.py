@@ -170,6 +170,8 @@ class PagedEngine(Engine):
             late_masks=self._late_masks,
             paused=scheduler.paused,
             paused_pages=scheduler.paused_pages,
+            outranked=scheduler.outranked_now,
+            outranked_total=scheduler.outranked,
         )
 
     def load_adapter(self, adapter: Adapter) -> Any:

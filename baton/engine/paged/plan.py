@@ -17,7 +17,9 @@ class SchedulerLimits:
     chunk_tokens: int
     """Tokens per step; at least one block of prompt is computed, however many sequences decode."""
     decode_chunk_tokens: int
-    """The same for a step in which sequences decode: they all wait for it."""
+    """The same for a step in which sequences of the prompt's class or a higher one decode: they all
+    wait for it.
+    """
     paused_share: float
     """Maximum share of all pages that paused sequences keep; 0 to 1."""
 
@@ -25,6 +27,17 @@ class SchedulerLimits:
     def max_sequences(self) -> int:
         """Return the maximum number of running and waiting sequences."""
         return self.max_running + self.max_waiting
+
+    def prompt_tokens(self, decoding: int, *, beside: bool) -> int:
+        """Return the prompt tokens of a step.
+
+        Args:
+            decoding: sequences that decode in it.
+            beside: whether some of them are of the prompt's class or a higher one, and so wait for
+                it.
+        """
+        most = self.decode_chunk_tokens if beside else self.chunk_tokens
+        return max(min(most, self.chunk_tokens) - decoding, self.block_tokens)
 
     def blocks(self, tokens: int) -> int:
         """Return the number of blocks that hold a number of tokens."""

@@ -2,10 +2,15 @@
 
 Sequences get pages by their turns: one that does not fit holds back those behind it; one that waits
 for a block that is being computed or loaded does not. Each step computes one token of every
-decoding sequence and fills the rest of its budget with chunks of prompts: the one that has begun,
-to its end, then the others by their turns. When a decoding sequence finds no page for its next
-token, the youngest one is preempted: it releases its pages, waits at the head of the line and is
-recomputed. The oldest always progresses, and no sequence is accepted that does not fit alone.
+decoding sequence and fills the rest of its budget with chunks of prompts: of a class, the one that
+has begun, to its end, then the others by their turns. When a decoding sequence finds no page for
+its next token, the youngest one of the lowest class is preempted: it releases its pages, waits at
+the head of its class and is recomputed. The oldest of the highest class always progresses, and no
+sequence is accepted that does not fit alone.
+
+A sequence that would wait for a place or for pages outranks running ones of lower classes: the
+youngest of the lowest class goes back to the line, and goes on where it was when its turn comes. It
+keeps its pages unless they are needed. Prefills are not outranked: their blocks are being read.
 
 A paused sequence is set aside with its pages, within a share of them. These are released first when
 pages run out, in the order in which the sequences were set aside; once it is resumed, the sequence
@@ -47,6 +52,10 @@ class Scheduler:
         """Running sequences, oldest first."""
         self._set_aside = SetAside(int(limits.paused_share * self.pool.total))
         """Paused sequences that keep their pages, and resumed ones of them that are in the line."""
+        self._outranked = SetAside()
+        """Sequences in the line that keep their pages, and whose places went to higher classes."""
+        self.outranked = 0
+        """Number of times since start that a running sequence went back to the line for another."""
         self.paused = 0
         """Number of sequences that are left out of steps."""
         self._preempted: list[LiveSequence] = []
@@ -63,6 +72,11 @@ class Scheduler:
     def running(self) -> int:
         """Sequences that hold pages, are not set aside and have not ended."""
         return len(self._running) + len(self._admitted)
+
+    @property
+    def outranked_now(self) -> int:
+        """Sequences that were outranked and have their pages still."""
+        return len(self._outranked)
 
     @property
     def paused_pages(self) -> int:
@@ -117,19 +131,23 @@ class Scheduler:
         self._waiting.move_overdue(now)
         admitted = []
         gone_on = []
+        outranked: list[LiveSequence] = []
         for sequence in self._waiting:
-            if sequence in self._set_aside and self.running < self._limits.max_running:
-                self._set_aside.discard(sequence)
+            aside = self._outranked if sequence in self._outranked else self._set_aside
+            if sequence in aside and self._make_place(sequence, outranked):
+                aside.discard(sequence)
                 self._set_running(sequence)
                 gone_on.append(sequence)
                 continue
-            admission = self._try_admit(sequence, now)
+            admission = self._try_admit(sequence, outranked, now)
             if admission is _Admission.ADMITTED:
                 admitted.append(sequence)
             elif admission is _Admission.NO_ROOM:
                 break
         for sequence in (*gone_on, *admitted):
             self._waiting.remove(sequence)
+        for sequence in outranked:
+            self._waiting.add(sequence, now)
         return admitted
 
     def resume(self, sequence: LiveSequence, now: float) -> None:
@@ -146,6 +164,7 @@ class Scheduler:
         sequence.num_computed_tokens = ready_tokens
         sequence.started = True
         self._set_running(sequence)
+        self._changed = True  # of its class depends who waits for its blocks
 
     def plan(self, now: float) -> StepPlan:
         """Choose the tokens to compute next, and allocate pages for them."""
@@ -166,18 +185,21 @@ class Scheduler:
                 plan.chunks.append(ScheduledChunk(sequence, end - 1, end))
         if len(chunked) > 1:
             chunked.sort(key=lambda each: each.turn(now))
-        limits = self._limits
-        most = limits.decode_chunk_tokens if plan.chunks else limits.chunk_tokens
-        budget = max(min(most, limits.chunk_tokens) - len(plan.chunks), limits.block_tokens)
+        decoding, planned = len(plan.chunks), 0
+        # Not in each step: most have no prompt.
+        ranks = [chunk.sequence.priority_class for chunk in plan.chunks] if chunked else []
+        first = min(ranks, default=None)
         for sequence in chunked:
-            if budget == 0:
+            beside = first is not None and first <= sequence.priority_class
+            budget = self._limits.prompt_tokens(decoding, beside=beside) - planned
+            if budget <= 0:
                 break
             if sequence.running:
                 self.pages.leave_behind(sequence, sequence.num_computed_tokens, now)
             end = min(len(sequence.tokens), sequence.num_computed_tokens + budget)
             if sequence.running and self._allocate_until(sequence, end, plan, now):
                 plan.chunks.append(ScheduledChunk(sequence, sequence.num_computed_tokens, end))
-                budget -= end - sequence.num_computed_tokens
+                planned += end - sequence.num_computed_tokens
         if plan.preempted:
             plan.chunks = [chunk for chunk in plan.chunks if chunk.sequence.running]
         self._preempted = []
@@ -215,11 +237,15 @@ class Scheduler:
         elif sequence.state is SequenceState.PAUSED:
             self.paused -= 1
         self._set_aside.discard(sequence)
+        self._outranked.discard(sequence)
         self._release_pages(sequence, now)
         sequence.state = SequenceState.ENDED
 
-    def _try_admit(self, sequence: LiveSequence, now: float) -> _Admission:
-        if self.running >= self._limits.max_running:
+    def _try_admit(
+        self, sequence: LiveSequence, outranked: list[LiveSequence], now: float
+    ) -> _Admission:
+        full = self.running >= self._limits.max_running
+        if full and self._next_outranked(sequence) is None:
             return _Admission.NO_ROOM
         if sequence.waits_for is not None and self._busy(sequence, sequence.waits_for):
             return _Admission.WAITS_FOR_BLOCK
@@ -234,8 +260,9 @@ class Scheduler:
         # A preempted sequence leaves a page to each running one; otherwise the next one that needs
         # a page would preempt it again.
         spare = len(self._running) if sequence.started else 0
-        if not self._make_room(found, blocks, spare, now):
+        if not self._make_room(sequence, found, blocks, spare, outranked, now):
             return _Admission.NO_ROOM
+        self._make_place(sequence, outranked)
         sequence.held_since = now
         self.pages.take(sequence, found, blocks)
         self.pool.claim(lacking, sequence.id)
@@ -256,7 +283,10 @@ class Scheduler:
         if owner is None:
             return False
         loading = self._admitted.get(owner)
-        return loading is None or sequence.may_wait_for(loading)
+        if loading is not None:
+            return sequence.may_wait_for(loading)
+        # One of a lower class may be kept out of steps by others.
+        return not any(each.id == owner and _is_lower(each, sequence) for each in self._running)
 
     def _set_running(self, sequence: LiveSequence) -> None:
         sequence.state = SequenceState.RUNNING
@@ -283,12 +313,11 @@ class Scheduler:
                 table.append(page)
                 plan.fresh.setdefault(group, []).append(page)
                 continue
-            if self._set_aside:
-                self._give_up(self._set_aside.oldest, now)
+            if self._give_up_aside(now):
                 continue
             # A prefill has all its pages from the start, and its blocks are being read: skip it.
-            victims = (each for each in reversed(self._running) if not each.request.prefill_only)
-            victim = next(victims)
+            victims = [each for each in self._running if not each.request.prefill_only]
+            victim = max(victims, key=_last)
             self._preempt(victim, now)
             if victim is sequence:
                 return False
@@ -309,20 +338,73 @@ class Scheduler:
             self._give_up(self._set_aside.oldest, now)
         self._changed = True
 
-    def _make_room(self, found: FoundPages, blocks: int, spare: int, now: float) -> bool:
-        """Return whether a context of that many blocks can get the pages that it lacks, and some to
-        spare; release the pages of sequences that are set aside for it, unless even that would not
-        suffice.
+    def _next_outranked(self, sequence: LiveSequence) -> LiveSequence | None:
+        """Return the running sequence that gives its place to this one first; None: none does."""
+        lower = [each for each in self._running if _outranks(sequence, each)]
+        return max(lower, key=_last) if lower else None
+
+    def _make_place(self, sequence: LiveSequence, outranked: list[LiveSequence]) -> bool:
+        """Return whether a sequence has a place in the batch; another may lose its own for it."""
+        if self.running < self._limits.max_running:
+            return True
+        victim = self._next_outranked(sequence)
+        if victim is not None:
+            self._outrank(victim, outranked)
+        return victim is not None
+
+    def _outrank(self, sequence: LiveSequence, outranked: list[LiveSequence]) -> None:
+        """Take a sequence out of the batch; it keeps its pages, and others no longer wait for the
+        blocks that it has not computed.
         """
+        self._running.remove(sequence)
+        self.pool.unclaim(sequence.keys, sequence.id)
+        sequence.state = SequenceState.WAITING
+        self._outranked.add(sequence)
+        outranked.append(sequence)
+        self.outranked += 1
+        self._changed = True
+
+    def _make_room(
+        self,
+        sequence: LiveSequence,
+        found: FoundPages,
+        blocks: int,
+        spare: int,
+        outranked: list[LiveSequence],
+        now: float,
+    ) -> bool:
+        """Return whether a context of that many blocks can get the pages that it lacks, and some to
+        spare; release the pages of sequences that are set aside, and of running ones of lower
+        classes, unless even that would not suffice.
+        """
+        if self.pages.fits(found, blocks, spare):
+            return True
+        lower = sum(len(each.pages) for each in self._running if _outranks(sequence, each))
         while not self.pages.fits(found, blocks, spare):
-            if not self.pages.fits(found, blocks, spare - self._set_aside.pages):
+            most = self._set_aside.pages + self._outranked.pages + lower
+            if not self.pages.fits(found, blocks, spare - most):
                 return False
-            self._give_up(self._set_aside.oldest, now)
+            if not self._give_up_aside(now):
+                victim = self._next_outranked(sequence)
+                if victim is None:
+                    return False
+                lower -= len(victim.pages)
+                self._outrank(victim, outranked)
+                self._give_up(victim, now)
         return True
+
+    def _give_up_aside(self, now: float) -> bool:
+        """Release the pages of one sequence that is set aside; return whether there was one."""
+        aside = self._set_aside or self._outranked
+        if aside:
+            self._give_up(aside.oldest, now)
+            return True
+        return False
 
     def _give_up(self, sequence: LiveSequence, now: float) -> None:
         """Release a sequence's pages: it will be recomputed."""
         self._set_aside.discard(sequence)
+        self._outranked.discard(sequence)
         self._release_pages(sequence, now)
         sequence.num_computed_tokens = sequence.registered = 0
         self._preempted.append(sequence)
@@ -332,3 +414,16 @@ class Scheduler:
         self.pages.release(sequence, now)
         self.pool.unclaim(sequence.keys, sequence.id)
         self._changed = True
+
+
+def _outranks(sequence: LiveSequence, running: LiveSequence) -> bool:
+    return _is_lower(running, sequence) and not running.request.prefill_only
+
+
+def _is_lower(sequence: LiveSequence, other: LiveSequence) -> bool:
+    return sequence.priority_class > other.priority_class
+
+
+def _last(sequence: LiveSequence) -> tuple[int, int]:
+    """Return the key by which the youngest sequence of the lowest class is the greatest."""
+    return sequence.priority_class, sequence.order

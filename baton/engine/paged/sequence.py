@@ -16,11 +16,12 @@ from baton.structured.state import GrammarState
 NO_PAGE = -1
 """Entry of a block that has no page in a group, because nothing of the sequence needs it there."""
 OVERDUE_SECONDS = 60.0
-"""Waiting time from which a sequence precedes those that waited less, whatever their orders."""
+"""Waiting time from which a sequence precedes those of its class that waited less, whatever their
+orders."""
 
 
 class TurnGroup(IntEnum):
-    """Group of sequences; groups are compared before the orders of their sequences."""
+    """Group of sequences of one class; groups are compared before the orders of their sequences."""
 
     BEGUN = auto()
     """Sequences that were partly computed or lost their pages: once begun, they are read fully."""
@@ -30,14 +31,14 @@ class TurnGroup(IntEnum):
     ORDERED = auto()
 
 
-Turn = tuple[TurnGroup, WorkOrder, int]
-"""A group, the order within it, and the rank by arrival; the lowest goes first, and no two are
-equal."""
+Turn = tuple[int, TurnGroup, WorkOrder, int]
+"""A class, a group, the order within it, and the rank by arrival; the lowest goes first, and no two
+are equal."""
 
 
 class SequenceState(Enum):
     WAITING = auto()
-    """Waiting for pages: new, or preempted."""
+    """Waiting for pages or for a place: new, preempted, resumed, or outranked."""
     ADMITTED = auto()
     """Has pages, into which another thread may be writing KV."""
     RUNNING = auto()
@@ -128,6 +129,11 @@ class LiveSequence:
         return self.state is SequenceState.RUNNING
 
     @property
+    def priority_class(self) -> int:
+        """Return the rank of its class; the lowest is first."""
+        return self.request.order.priority_class
+
+    @property
     def tables(self) -> list[list[int]]:
         """Return the pages of each group."""
         return [self.pages, *self.other_pages]
@@ -192,14 +198,15 @@ class LiveSequence:
         Args:
             now: seconds on the engine's clock.
         """
+        rank = self.priority_class
         preempted = self.started and self.state is SequenceState.WAITING
         if self.forward_tokens or preempted:
-            return TurnGroup.BEGUN, BY_ARRIVAL, self.order
+            return rank, TurnGroup.BEGUN, BY_ARRIVAL, self.order
         if self.request.output:
-            return TurnGroup.RESUMED, BY_ARRIVAL, self.order
+            return rank, TurnGroup.RESUMED, BY_ARRIVAL, self.order
         if now - self.waiting_since >= OVERDUE_SECONDS:
-            return TurnGroup.OVERDUE, BY_ARRIVAL, self.order
-        return TurnGroup.ORDERED, self.request.order, self.order
+            return rank, TurnGroup.OVERDUE, BY_ARRIVAL, self.order
+        return rank, TurnGroup.ORDERED, self.request.order, self.order
 
     def count_computed(self, start: int, end: int) -> None:
         """Record that KV of positions from `start` to `end` was computed."""

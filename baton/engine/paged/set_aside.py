@@ -1,10 +1,12 @@
 """Sequences that are left out of steps and keep their pages for now. Pure: no clock."""
 
+import math
+
 from baton.engine.paged.sequence import LiveSequence
 
 
 class SetAside:
-    """Paused sequences with pages, and resumed ones in the line; first in, first out.
+    """Sequences with pages that are paused, or in the line again; first in, first out.
 
     Owned by the scheduler, on the engine's thread.
 
@@ -12,11 +14,14 @@ class SetAside:
         most: maximum number of pages that they keep together.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: float = math.inf) -> None:
         self._most = most
         self._sequences: dict[LiveSequence, None] = {}
         self.pages = 0
         """Pages of all of them; shared ones are counted for each."""
+
+    def __len__(self) -> int:
+        return len(self._sequences)
 
     def __bool__(self) -> bool:
         return bool(self._sequences)

@@ -10,7 +10,7 @@ _by_turn = itemgetter(0)
 
 
 class WaitingLine:
-    """Waiting sequences by their turns; overdue ones move to the front.
+    """Waiting sequences by their turns; overdue ones move to the front of their class.
 
     Owned by an engine, on its thread. Adding, removing and moving to the front cost O(log n)
     comparisons.
@@ -37,7 +37,7 @@ class WaitingLine:
             now: seconds on the engine's clock.
         """
         turn = self._enter(sequence, now)
-        if turn[0] is TurnGroup.ORDERED:
+        if turn[1] is TurnGroup.ORDERED:
             self._may_be_overdue[sequence] = None
 
     def remove(self, sequence: LiveSequence) -> None:
@@ -51,10 +51,10 @@ class WaitingLine:
         self._may_be_overdue.pop(sequence, None)
 
     def move_overdue(self, now: float) -> None:
-        """Move overdue sequences to the front."""
+        """Move overdue sequences to the front of their class."""
         while self._may_be_overdue:
             oldest = next(iter(self._may_be_overdue))
-            if oldest.turn(now)[0] is TurnGroup.ORDERED:
+            if oldest.turn(now)[1] is TurnGroup.ORDERED:
                 return
             self.remove(oldest)
             self._enter(oldest, now)

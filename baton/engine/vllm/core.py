@@ -22,6 +22,7 @@ from vllm.v1.kv_cache_interface import KVCacheSpec
 from vllm.v1.request import Request, RequestStatus
 
 from baton.engine.vllm.groups.tables import BlockTables, FoundCut, Place
+from baton.engine.vllm.sequences.requests import CLASS_BITS
 from baton.kv.cuts import CutRules
 
 BlockHasher = Callable[[Request], list[bytes]]
@@ -197,6 +198,16 @@ class VllmCore:
             scheduler.running.remove(request)
             scheduler._preempt_request(request, time.monotonic())
         scheduler.waiting.remove_requests([request])
+
+    def preempt(self, request: Request) -> None:
+        """Take a request out of the batch: it releases its pages, and is queued for others."""
+        if request.status is RequestStatus.RUNNING:
+            self._scheduler.running.remove(request)
+            self._scheduler._preempt_request(request, time.monotonic())
+
+    def sort_running(self) -> None:
+        """Schedule running requests by their classes, which are the first digits of priorities."""
+        self._scheduler.running.sort(key=lambda request: request.priority >> CLASS_BITS)
 
     def go_on(self, request: Request) -> None:
         """Queue a paused request for pages, as if preempted."""

@@ -191,6 +191,10 @@ class VllmEngine(Engine):
         began = self._clock()
         for held in self._held.pause():
             self._core.pause(held.request)
+        for held in self._held.outrank(self._core.free_pages):
+            self._core.preempt(held.request)
+        if self._held.has_classes:
+            self._core.sort_running()
         for held in self._held.take_next():
             self._core.add(held.request, held.sequence.request.cut_tokens)
         outputs = self._core.step()
@@ -231,6 +235,7 @@ class VllmEngine(Engine):
             decode_step_seconds=self._rates.decode_step_seconds,
             pending_cached_tokens=held.pending_cached_tokens(),
             paused=held.paused,
+            outranked_total=held.outranked,
         )
 
     # Adapters.

@@ -55,6 +55,8 @@ class HeldSequences:
         """Sequences that hold pages and have not ended."""
         self.paused = 0
         """Sequences that are left out of steps; they hold no pages."""
+        self.outranked = 0
+        """Number of times since start that a sequence lost its place to a higher class."""
         self.to_pause: dict[str, HeldSequence] = {}
         """Sequences to pause as soon as they have received a token."""
         self._told: set[str] = set()
@@ -137,15 +139,59 @@ class HeldSequences:
         self.changed = True
         return True
 
+    @property
+    def has_classes(self) -> bool:
+        """Whether sequences of several classes are open."""
+        return len({each.sequence.priority_class for each in self._by_name.values()}) > 1
+
+    def outrank(self, free_pages: int) -> list[HeldSequence]:
+        """Return running sequences to preempt now, the youngest of the lowest class first: those
+        whose places or pages others of higher classes wait for.
+
+        Args:
+            free_pages: pages that vLLM can give.
+        """
+        if not self.has_classes:
+            return []
+        lower = sorted((each for each in self._by_name.values() if _decodes(each)), key=_last)
+        places, now = self._max_running - self.running, self._clock()
+        left: list[HeldSequence] = []
+        for held in sorted(self._waiting(), key=lambda each: each.sequence.turn(now)):
+            sequence = held.sequence
+            if sequence.waits_for is not None:
+                continue
+            victims = [each for each in lower if _last(each)[0] > sequence.priority_class]
+            needed = -(-len(sequence.tokens) // self.block_tokens)
+            most = free_pages + sum(len(each.sequence.pages) for each in victims)
+            if needed > most or places + len(victims) < 1:
+                break
+            while victims and (places < 1 or free_pages < needed):
+                victim = victims.pop()
+                lower.remove(victim)
+                left.append(victim)
+                places += 1
+                free_pages += len(victim.sequence.pages)
+            places -= 1
+            free_pages -= needed
+        for held in left:
+            self._told.add(held.name)
+            self._preempt(held)
+        self.outranked += len(left)
+        return left
+
     def take_next(self) -> list[HeldSequence]:
         """Return the sequences to give to vLLM now: as many as may be admitted."""
         if not self._in_backlog:
             return []
-        known = sum(each.given and each.sequence.waits_for is None for each in self._waiting())
+        self._backlog.move_overdue(self._clock())
+        rank = next(iter(self._backlog)).priority_class
+        known = sum(
+            each.given and each.sequence.waits_for is None and each.sequence.priority_class <= rank
+            for each in self._waiting()
+        )
         room = self._max_running - known - self.running
         if room <= 0:
             return []
-        self._backlog.move_overdue(self._clock())
         taken = [self._leave_backlog(each) for each in list(islice(self._backlog, room))]
         for held in taken:
             held.given = True
@@ -327,6 +373,14 @@ class HeldSequences:
         for key in held.sequence.keys:
             if self._claims.get(key) is held:
                 del self._claims[key]
+
+
+def _decodes(held: HeldSequence) -> bool:
+    return held.sequence.state is SequenceState.RUNNING and _pauses(held.sequence)
+
+
+def _last(held: HeldSequence) -> tuple[int, int]:
+    return held.sequence.priority_class, held.sequence.order
 
 
 def _pauses(sequence: LiveSequence) -> bool:

@@ -32,16 +32,21 @@ def block_hasher(sequence: LiveSequence, block_tokens: int) -> Callable[[Any], l
     return name_new_blocks
 
 
-def priority(sequence: LiveSequence) -> int:
-    """Return a number that sorts requests by their orders; streams that continue are first.
+CLASS_BITS = 4 * 64
+"""Bits below the class in a request's priority."""
 
-    vLLM has a single priority, which it compares before arrivals: rank, lead and key, in tokens and
-    microseconds, are its digits.
+
+def priority(sequence: LiveSequence) -> int:
+    """Return a number that sorts requests by their classes and orders; of a class, streams that
+    continue are first.
+
+    vLLM has a single priority, which it compares before arrivals: ranks, lead and key, in tokens
+    and microseconds, are its digits.
     """
-    if sequence.request.output:
-        return -1
     tier, priority_class, lead, key = sequence.request.order
-    digits = (tier, priority_class, int(lead), int(key * 1e6))
+    digits = [priority_class, 0, 0, 0, 0]
+    if not sequence.request.output:
+        digits[1:] = 1, tier, int(lead), int(key * 1e6)
     number = 0
     for digit in digits:
         number = number << 64 | min(max(0, digit), 2**64 - 1)

@@ -189,8 +189,14 @@ def test_prompts_are_read_one_after_the_other_in_their_order(
     max_running: int,
     together: int,
 ) -> None:
-    """However pages and chunks are: as a list that is sorted before each prompt begins."""
+    """However pages and chunks are: as a list that is sorted before each prompt begins, by classes
+    first; only those of a higher class come between the chunks of one.
+    """
     bench = Bench(pages=640, max_running=max_running, chunk_tokens=chunk_tokens)
+
+    def turn(number: int) -> tuple[int, WorkOrder, int]:
+        return orders[number][1], WorkOrder(*orders[number]), number
+
     read: list[int] = []
     expected: list[int] = []
     chunks: list[int] = []
@@ -209,9 +215,11 @@ def test_prompts_are_read_one_after_the_other_in_their_order(
                 # With few places, those behind the ones that have pages cannot overtake them.
                 if max_running > 8:
                     waiting = [one for one in range(added) if one not in expected]
-                    expected.append(min(waiting, key=lambda one: (orders[one], one)))
+                    expected.append(min(waiting, key=turn))
         bench.close_finished()
-    assert list(dict.fromkeys(chunks)) == [one for one, _ in groupby(chunks)], "none is interrupted"
+    for priority_class in (0, 1):
+        own = [one for one in chunks if orders[one][1] == priority_class]
+        assert list(dict.fromkeys(own)) == [one for one, _ in groupby(own)], "none is interrupted"
     if max_running > 8:
         assert read == expected
     assert sorted(read) == list(range(len(orders)))
@@ -222,12 +230,12 @@ def test_who_waits_for_pages_gets_them_by_order_and_resumed_streams_before_all()
     bench.add([1])
     bench.admit()
     bench.add([2], order=WorkOrder(key=5.0))
-    bench.add([3], order=WorkOrder(priority_class=1))
+    bench.add([3], order=WorkOrder(tier=1))
     bench.add([4], order=WorkOrder(key=4.0))
     bench.add([5], order=WorkOrder(tier=9), output=(7,))
     bench.add([6], order=WorkOrder(tenant_lead=1.0, key=1.0))
     bench.add([7], order=WorkOrder(key=4.0))
-    order = []
+    order: list[int] = []
     while len(order) < 6:
         bench.scheduler.remove(bench.open[order[-1] if order else 0], NOW)
         order += bench.admit()
@@ -347,7 +355,7 @@ def test_the_youngest_gives_way_and_the_oldest_finishes_first() -> None:
     bench = Bench(pages=6)
     old = bench.add([1] * 4, max_tokens=18)
     young = bench.add([2] * 4, max_tokens=18)
-    preempted = []
+    preempted: list[int] = []
     while bench.scheduler.has_work():
         plan = bench.step()
         preempted.extend(each.id for each in plan.preempted)
@@ -392,7 +400,7 @@ def test_a_prefill_is_never_preempted() -> None:
     decoding = bench.add([1] * 4, max_tokens=20)
     bench.step()
     prefill = bench.add([2] * 24, max_tokens=1, prefill_only=True)
-    preempted = []
+    preempted: list[LiveSequence] = []
     for _ in range(12):
         preempted.extend(bench.step().preempted)
         bench.close_finished()
@@ -401,6 +409,97 @@ def test_a_prefill_is_never_preempted() -> None:
     for _ in range(30):
         bench.step()
     assert bench.finished == [prefill.id, decoding.id]
+
+
+BATCH = WorkOrder(priority_class=2)
+
+
+def test_one_of_a_higher_class_takes_the_place_of_the_last_of_the_lowest() -> None:
+    bench = Bench(pages=64, max_running=3)
+    first, last = bench.add([1], order=BATCH), bench.add([2], order=BATCH)
+    middle = bench.add([3], order=WorkOrder(priority_class=1))
+    bench.step()
+    urgent = bench.add([4])
+    assert [chunk.sequence for chunk in bench.step().chunks] == [first, middle, urgent]
+    assert (last.state, len(last.pages)) == (SequenceState.WAITING, 1)
+    assert (bench.scheduler.running, bench.scheduler.waiting) == (3, 1)
+    assert (bench.scheduler.outranked_now, bench.scheduler.outranked) == (1, 1)
+    equal = bench.add([5], order=BATCH)
+    bench.step()
+    assert equal.state is SequenceState.WAITING, "equals wait for each other"
+    bench.close(urgent)
+    computed = last.forward_tokens
+    assert last in [chunk.sequence for chunk in bench.step().chunks]
+    assert last.forward_tokens == computed + 1, "nothing is computed again"
+    bench.check()
+
+
+def test_pages_of_a_lower_class_are_taken_only_if_they_suffice() -> None:
+    bench = Bench(pages=8)
+    line = bench.add([1] * 14, order=BATCH)
+    kept = bench.add([2] * 7)
+    bench.step()
+    long = bench.add(list(range(100, 127)))
+    bench.step()
+    assert (long.state, line.state) == (SequenceState.WAITING, SequenceState.RUNNING)
+    bench.close(long)
+    short = bench.add(list(range(200, 210)))
+    plan = bench.step()
+    assert plan.preempted == [line]
+    assert (line.state, line.pages) == (SequenceState.WAITING, [])
+    assert {chunk.sequence for chunk in plan.chunks} == {kept, short}
+    bench.check()
+
+
+def test_a_decode_that_finds_no_page_takes_one_of_the_lowest_class() -> None:
+    bench = Bench(pages=4)
+    line = bench.add([1] * 7, order=BATCH)
+    young = bench.add([2] * 7)
+    while not (preempted := bench.step().preempted):
+        pass
+    assert preempted == [line]
+    assert young.running
+
+
+def test_prompts_of_a_higher_class_are_computed_first_and_in_larger_chunks() -> None:
+    bench = Bench(pages=64, chunk_tokens=20, decode_chunk=8)
+    decoding = bench.add([1], order=BATCH)
+    bench.step()
+    long = bench.add([2] * 30, order=BATCH)
+    bench.step()
+    urgent = bench.add([3] * 30)
+    chunks = [(chunk.sequence, chunk.end - chunk.start) for chunk in bench.step().chunks]
+    assert chunks == [(decoding, 1), (urgent, 19)], "a line does not wait for what is urgent"
+    chunks = [(chunk.sequence, chunk.end - chunk.start) for chunk in bench.step().chunks]
+    assert chunks == [(decoding, 1), (urgent, 11)]
+    chunks = [(chunk.sequence, chunk.end - chunk.start) for chunk in bench.step().chunks]
+    assert chunks == [(decoding, 1), (urgent, 1), (long, 6)]
+
+
+def test_one_that_was_outranked_while_it_computed_its_prompt_is_not_waited_for() -> None:
+    bench = Bench(pages=64, max_running=1, chunk_tokens=8)
+    prompt = list(range(18))
+    line = bench.add(prompt, order=BATCH)
+    bench.step()
+    urgent = bench.add(prompt)
+    bench.step()
+    assert urgent.running
+    assert urgent.cached_blocks == 2
+    bench.close(urgent)
+    while not line.sampled_tokens:
+        bench.step()
+    assert line.num_computed_tokens == 18
+    bench.check()
+
+
+def test_a_prefill_is_not_outranked() -> None:
+    bench = Bench(pages=64, max_running=1, chunk_tokens=8)
+    prefill = bench.add(list(range(18)), prefill_only=True, order=BATCH)
+    bench.step()
+    urgent = bench.add([9])
+    bench.step()
+    assert prefill.running
+    assert urgent.state is SequenceState.WAITING
 
 
 def test_paused_sequences_keep_a_share_of_the_pages() -> None:
@@ -496,7 +595,8 @@ def test_every_sequence_ends_and_every_page_comes_back(
             # Few kinds of prompt, so that many share blocks.
             prompt = [first] + [9] * (length - 1)
             with suppress(QueueFullError, ValueError):
-                bench.add(prompt, outputs, prefill_only=prefill)
+                order = WorkOrder(priority_class=length % 3)
+                bench.add(prompt, outputs, prefill_only=prefill, order=order)
         elif action == "close":
             victims = [each for number, each in bench.open.items() if number not in bench.closed]
             if victims:

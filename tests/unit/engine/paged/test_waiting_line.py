@@ -67,9 +67,9 @@ def test_it_equals_a_sorted_list(steps: list[tuple[object, ...]]) -> None:
         assert len(line) == len(waiting)
 
 
-def test_nothing_waits_for_ever_behind_what_is_more_urgent() -> None:
+def test_nothing_waits_for_ever_behind_what_is_more_urgent_in_its_class() -> None:
     line = WaitingLine()
-    late = sequence(0, 0.0, WorkOrder(tier=9, priority_class=9, tenant_lead=1e12), resumed=False)
+    late = sequence(0, 0.0, WorkOrder(tier=9, tenant_lead=1e12), resumed=False)
     line.add(late, 0.0)
     now = 0.0
     for number in range(1, 1000):
