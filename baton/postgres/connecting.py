@@ -67,6 +67,7 @@ def options(settings: StateSettings) -> dict[str, Any]:
         "timeout": settings.connect_seconds,
         "command_timeout": settings.statement_seconds,
         "statement_cache_size": settings.prepared_statements,
+        "max_cached_statement_lifetime": 0,
         "server_settings": {"application_name": _APPLICATION},
     }
 

@@ -5,8 +5,9 @@ the reason, and one task retries the connection.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 from baton.postgres.connecting import (
@@ -16,10 +17,10 @@ from baton.postgres.connecting import (
     connected,
     driver,
     errors_of,
-    options,
     place,
 )
 from baton.postgres.metrics import AVAILABLE, FAILURES
+from baton.postgres.pool import DatabasePool
 from baton.postgres.revisions import USAGE
 from baton.postgres.schema import read_problem
 from baton.process.background import start_background
@@ -35,7 +36,8 @@ LONGEST_RETRY_SECONDS = 1.0
 """Requests that need the database are rejected until a retry succeeds."""
 CHECK_SECONDS = 15.0
 """Time between two checks of a database without failures."""
-_CLOSE_SECONDS = 2.0
+IDLE_SECONDS = 300.0
+"""Time after which an unused connection is closed."""
 
 log = get_logger(__name__)
 
@@ -60,38 +62,24 @@ class Database:
         self._name = pool
         self._needs = needs
         self._asyncpg = driver()
-        self._pool: asyncpg.Pool | None = None
-        self._waiting = 0
+        self._pool = DatabasePool(settings)
         self._problem = f"{place(settings)} is not connected yet"
         self._told = ""
         """Last state that was logged."""
         self._available = asyncio.Event()
         self._failed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._releases: set[asyncio.Future[None]] = set()
 
     async def __aenter__(self) -> "Database":
-        # Nothing is connected yet: there is no minimum number of connections.
-        self._pool = await self._asyncpg.create_pool(
-            **options(self._settings),
-            min_size=0,
-            max_size=self._settings.connections,
-            reset=_reset,
-        )
         AVAILABLE.labels(self._name).set(0)
-        self._task = start_background(self._keep(self._pool), f"state-database-{self._name}")
+        self._task = start_background(self._keep(), f"state-database-{self._name}")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        if self._pool is not None:
-            try:
-                async with asyncio.timeout(_CLOSE_SECONDS):
-                    await self._pool.close()
-            except (TimeoutError, OSError):
-                self._pool.terminate()
+        await self._pool.close()
 
     @property
     def available(self) -> bool:
@@ -130,17 +118,21 @@ class Database:
             DatabaseUnavailableError: the database is not available, or did not respond in time.
             StateError: too many wait, or the statement failed.
         """
-        async with self.connection(seconds) as connection:
-            rows: list[asyncpg.Record] = await connection.fetch(query, *values)
-            return rows
+        with self._errors():
+            connection, left = await self._borrow(seconds)
+            with self._lent(connection):
+                rows: list[asyncpg.Record] = await connection.fetch(query, *values, timeout=left)
+                return rows
 
     async def execute(self, query: str, *values: object, seconds: float | None = None) -> str:
         """Run a statement; return Postgres' command tag, such as `INSERT 0 5`.
 
         Arguments and errors are those of `fetch`.
         """
-        async with self.connection(seconds) as connection:
-            return str(await connection.execute(query, *values))
+        with self._errors():
+            connection, left = await self._borrow(seconds)
+            with self._lent(connection):
+                return str(await connection.execute(query, *values, timeout=left))
 
     @asynccontextmanager
     async def connection(self, seconds: float | None = None) -> "AsyncIterator[asyncpg.Connection]":
@@ -154,11 +146,47 @@ class Database:
             DatabaseUnavailableError: the database is not available, or did not respond in time.
             StateError: too many wait, or a statement failed.
         """
+        with self._errors():
+            connection, left = await self._borrow(seconds)
+            with self._lent(connection):
+                async with asyncio.timeout(left):
+                    yield connection
+
+    async def _borrow(self, seconds: float | None) -> "tuple[asyncpg.Connection, float]":
+        """Return a connection, which is given back by `_lent`, and the time left for its use."""
+        seconds = seconds or self._settings.statement_seconds
+        if (connection := self._pool.take()) is not None:
+            return connection, seconds
+        began = time.monotonic()
+        async with asyncio.timeout(seconds):
+            connection = await self._pool.wait()
+        return connection, seconds + began - time.monotonic()
+
+    @contextmanager
+    def _lent(self, connection: "asyncpg.Connection") -> Iterator[None]:
+        """Give a connection back when the block ends."""
+        try:
+            yield
+        except self._asyncpg.PostgresError:
+            self._pool.release(connection)  # The statement has ended.
+            raise
+        except BaseException:
+            self._pool.recover(connection)
+            raise
+        self._pool.release(connection)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Refuse what begins while the database is unavailable, and note failures.
+
+        Raises:
+            StateError: as `errors_of`.
+        """
         if not self.available:
             raise DatabaseUnavailableError(self._problem)
         try:
-            async with self._lent(seconds or self._settings.statement_seconds) as connection:
-                yield connection
+            with errors_of(self._settings):
+                yield
         except StateError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -172,45 +200,6 @@ class Database:
                 else:
                     self._fail(str(error))
             raise
-
-    @asynccontextmanager
-    async def _lent(self, seconds: float) -> "AsyncIterator[asyncpg.Connection]":
-        """Lend a connection, even if the database is not known to be available."""
-        pool = self._pool
-        if pool is None:
-            raise RuntimeError("the database was not entered")
-        with errors_of(self._settings):
-            async with asyncio.timeout(seconds):
-                connection = await self._acquire(pool)
-                try:
-                    yield connection
-                except BaseException:
-                    # Cancels a running statement, and drops the connection if that takes too long:
-                    # longer than the caller may wait.
-                    self._release_later(pool, connection)
-                    raise
-                await pool.release(connection, timeout=_CLOSE_SECONDS)
-
-    def _release_later(self, pool: "asyncpg.Pool", connection: "asyncpg.Connection") -> None:
-        release = asyncio.ensure_future(pool.release(connection, timeout=_CLOSE_SECONDS))
-        self._releases.add(release)
-        release.add_done_callback(self._released)
-
-    def _released(self, release: "asyncio.Future[None]") -> None:
-        self._releases.discard(release)
-        if not release.cancelled() and (error := release.exception()) is not None:
-            log.debug("state.connection.dropped", error=str(error))
-
-    async def _acquire(self, pool: "asyncpg.Pool") -> "asyncpg.Connection":
-        if self._waiting >= self._settings.max_waiting and pool.get_idle_size() == 0:
-            raise StateError(
-                f"{place(self._settings)}: {self._waiting} statements are waiting for a connection"
-            )
-        self._waiting += 1
-        try:
-            return await pool.acquire()
-        finally:
-            self._waiting -= 1
 
     def _fail(self, problem: str) -> None:
         """Mark the database as unavailable until it has responded again."""
@@ -228,13 +217,13 @@ class Database:
         AVAILABLE.labels(self._name).set(1)
         self._available.set()
 
-    async def _keep(self, pool: "asyncpg.Pool") -> None:
+    async def _keep(self) -> None:
         """Try the database until it is available, and check periodically that it still is."""
         backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
         while True:
             if not self.available:
                 # Connections to a server that is gone, or is now a replica, are useless.
-                await pool.expire_connections()
+                self._pool.expire()
             self._failed.clear()
             problem = await self._probe()
             if problem:
@@ -244,6 +233,7 @@ class Database:
                 backoff.reset()
                 self._answered()
                 await self._wait_failure(CHECK_SECONDS)
+                self._pool.close_idle(IDLE_SECONDS)
 
     async def _wait_failure(self, seconds: float) -> None:
         try:
@@ -267,13 +257,6 @@ class Database:
         except StateError as error:
             return str(error)
         return f"{place(self._settings)}: {problem}" if problem else ""
-
-
-async def _reset(connection: "asyncpg.Connection") -> None:
-    """Make a connection ready for others. Statements leave nothing behind that asyncpg would have
-    to clear with one more round trip, except a transaction that was cut off."""
-    if connection.is_in_transaction():
-        await connection.reset()
 
 
 @asynccontextmanager

@@ -40,7 +40,7 @@ async def test_what_needs_a_frozen_or_dead_database_fails_soon_until_it_is_back(
     own_postgres: LocalPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Statements end at their time, not when their connections have ended.
-    monkeypatch.setattr("baton.postgres.database._CLOSE_SECONDS", 60.0)
+    monkeypatch.setattr("baton.postgres.pool.CLOSE_SECONDS", 60.0)
     state = state_settings(await Databases(own_postgres).migrated(), connect_seconds=2.0)
     settings = ConversationSettings(enabled=True, statement_seconds=0.5, connections=2)
     async with open_conversations(state, settings) as store:

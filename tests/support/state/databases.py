@@ -30,12 +30,12 @@ class Databases:
         """Return the URL of a new database with the newest schema."""
         if not self._made:
             url = await self._create(_TEMPLATE, "template0")
-            await upgrade(state_settings(url))
+            await upgrade(_patient(url))
             self._made = True
         return await self._create(f"test_{next(self._numbers)}", _TEMPLATE)
 
     async def _create(self, name: str, template: str) -> str:
-        async with connected(state_settings(self.server.url)) as connection:
+        async with connected(_patient(self.server.url)) as connection:
             await connection.execute(
                 f"create database {name} template {template} strategy file_copy",
                 timeout=PATIENCE_SECONDS,  # it waits for the disk
@@ -46,3 +46,8 @@ class Databases:
 def state_settings(url: str, **fields: Any) -> StateSettings:
     """Return settings of a database, with time for statements on any machine unless given."""
     return StateSettings(url=SecretStr(url), **{"statement_seconds": 60, **fields})
+
+
+def _patient(url: str) -> StateSettings:
+    """Return settings that wait for a server that waits for the disk."""
+    return state_settings(url, connect_seconds=PATIENCE_SECONDS)

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from baton.conversations import statements
+from baton.conversations.background.statements import CLAIM
 from baton.postgres.connecting import connected
 from baton.postgres.database import Database
 from tests.support.engine.model import MODEL
@@ -200,7 +201,8 @@ async def test_a_turn_is_two_reads_by_key_and_one_write(
     fetch = Database.fetch
 
     async def counted(self: Database, query: str, *values: object, **options: Any) -> Any:
-        asked.append(query)
+        if query != CLAIM:  # which looks for responses in the background, at any time
+            asked.append(query)
         return await fetch(self, query, *values, **options)
 
     first = await frontends.clients[0].responses.create(input="Hello", **FEW)
