@@ -8,11 +8,13 @@ from baton.settings.groups import (
     AdapterSettings,
     AuthSettings,
     AutoSettings,
+    BatchSettings,
     ClusterSettings,
     ConversationSettings,
     EngineSettings,
     EtcdSettings,
     EventSettings,
+    FileSettings,
     FrontendLimits,
     FrontendPlacement,
     GrpcSettings,
@@ -99,6 +101,8 @@ class FrontendSettings(ProcessSettings):
     usage: UsageSettings = UsageSettings()
     state: StateSettings = StateSettings()
     conversations: ConversationSettings = ConversationSettings()
+    files: FileSettings = FileSettings()
+    batches: BatchSettings = BatchSettings()
     history: KeepSettings = KeepSettings()
     teams: TeamSettings = TeamSettings()
     auto: AutoSettings = AutoSettings()

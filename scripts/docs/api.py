@@ -10,8 +10,10 @@ from baton.tenancy.directory import directory
 from baton.v1 import common_pb2, inference_pb2
 from scripts.docs.table import code, table
 from services.frontend.admin.routes import OrganizationRoutes
+from services.frontend.openai.batches.handlers import BatchHandlers
 from services.frontend.openai.completions.stored import StoredCompletions
 from services.frontend.openai.conversations.handlers import ConversationHandlers
+from services.frontend.openai.files.handlers import FileHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.request.field import Field
 from services.frontend.openai.request.fields import FIELDS
@@ -192,8 +194,18 @@ def page() -> str:
     completions = StoredCompletions.__new__(StoredCompletions)
     handlers = Handlers.__new__(Handlers)
     managed = ConversationHandlers.__new__(ConversationHandlers)
+    files, batches = FileHandlers(None), BatchHandlers.__new__(BatchHandlers)
     routes = route_table(
-        handlers, responses, compact, stored, managed, completions, administration, metrics=True
+        handlers,
+        responses,
+        compact,
+        stored,
+        managed,
+        completions,
+        files,
+        batches,
+        administration,
+        metrics=True,
     )
     rows = [
         (

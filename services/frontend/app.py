@@ -59,8 +59,11 @@ from services.frontend.models.loader import TokenizerLoader
 from services.frontend.models.policies import Policies
 from services.frontend.models.providers import ProvidedModels
 from services.frontend.models.registry import Registry
+from services.frontend.openai.batches.handlers import BatchHandlers
+from services.frontend.openai.batches.opening import open_batches
 from services.frontend.openai.completions.stored import StoredCompletions
 from services.frontend.openai.conversations.handlers import ConversationHandlers
+from services.frontend.openai.files.handlers import FileHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.background.opening import open_background
 from services.frontend.openai.responses.compaction.handler import CompactHandler
@@ -252,11 +255,17 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
             settings.http.keep_alive_seconds,
         )
     )
+    batches = await stack.enter_async_context(
+        open_batches(settings, inference, preparer, authenticator, metering, process.instance_id)
+    )
     running = None if background is None else background.responses
     responses = ResponsesHandlers(
         inference, settings.http, limits, preparer, conversations, running
     )
     completions = None if conversations is None else conversations.completions
+    files, store, wake = None, None, lambda: None
+    if batches is not None:
+        files, store, wake = batches.files, batches.store, batches.wake
     table = route_table(
         Handlers(inference, settings.http, limits, completions),
         responses,
@@ -264,6 +273,8 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         StoredResponses(conversations, running),
         ConversationHandlers(conversations, responses, settings.http, limits),
         StoredCompletions(completions, settings.http, limits),
+        FileHandlers(files),
+        BatchHandlers(store, files, wake, settings.http, limits),
         OrganizationRoutes(organizations, settings.http),
         metrics=settings.public.metrics,
     )
@@ -317,6 +328,9 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
 
     if background is not None:
         process.spawn(background.runs.run(), "responses in the background")
+    if batches is not None and batches.runner is not None:
+        process.spawn(batches.results.run(), "results of batches")
+        process.spawn(batches.runner.run(), "batches")
     process.ready_when("registration", registration.wait_registered())
 
     async def drain() -> None:
@@ -328,6 +342,8 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         await registration.update(draining=True)
         if background is not None:
             await background.runs.hand_over()
+        if batches is not None and batches.runner is not None:
+            await batches.runner.hand_over()
         await asyncio.sleep(noticed - asyncio.get_running_loop().time())
         server.stop_listening()
         servicer.drain()

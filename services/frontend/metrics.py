@@ -9,11 +9,19 @@ ACTIVE = Gauge("baton_frontend_requests_active", "Requests in progress.")
 BACKGROUND = Gauge(
     "baton_frontend_background_responses", "Responses that run in the background at this frontend."
 )
+LINES_RUNNING = Gauge("baton_batch_lines_running", "Lines of batches that run at this frontend.")
+LINES_ENDED = Counter(
+    "baton_batch_lines_total",
+    "Lines of batches that ended at this frontend, by result: `answered`, `failed`; `returned`: "
+    "without a result, to run again; `lost`: another frontend has the line.",
+    ["result"],
+)
 REQUESTS = Counter(
     "baton_frontend_requests_total",
     "Requests that ended, rejected ones included, by surface (`http`, `grpc`; `background`: the "
-    "run of a response whose HTTP request ended earlier), operation (`chat`, `text_completion`, "
-    "`tokenize`, `list_models`, `administration`, `unknown`), model (empty: it does not exist), "
+    "run of a response whose HTTP request ended earlier; `batch`: a line of one), operation "
+    "(`chat`, `text_completion`, `tokenize`, `list_models`, `administration`, `unknown`), model "
+    "(empty: it does not exist), "
     "adapter (empty: the model itself) and reason (`ok` or a reason of the error table).",
     ["surface", "operation", "model", "adapter", "reason"],
 )

@@ -6,8 +6,10 @@ from services.frontend.admin.routes import OrganizationRoutes
 from services.frontend.generation.inference import Inference
 from services.frontend.http.asgi import Scope
 from services.frontend.http.routes import Route, RoutedApp, RouteTable
+from services.frontend.openai.batches.handlers import BatchHandlers
 from services.frontend.openai.completions.stored import StoredCompletions
 from services.frontend.openai.conversations.handlers import ConversationHandlers
+from services.frontend.openai.files.handlers import FileHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.openapi import OpenApi
 from services.frontend.openai.responses.compaction.handler import CompactHandler
@@ -23,6 +25,8 @@ def route_table(
     stored: StoredResponses,
     conversations: ConversationHandlers,
     completions: StoredCompletions,
+    files: FileHandlers,
+    batches: BatchHandlers,
     organization: OrganizationRoutes,
     *,
     metrics: bool,
@@ -36,6 +40,8 @@ def route_table(
         stored: serve responses that were stored.
         conversations: serve conversations that clients manage.
         completions: serve chat completions that were stored.
+        files: serve files.
+        batches: serve batches.
         organization: serves administration.
         metrics: whether there is a route for metrics.
     """
@@ -45,6 +51,8 @@ def route_table(
     routes += stored.routes()
     routes += conversations.routes()
     routes += completions.routes()
+    routes += files.routes()
+    routes += batches.routes()
     routes.append(Route("GET", "/openapi.json", OPERATOR, OpenApi(routes).serve))
     routes += organization.routes()
     return RouteTable(routes)

@@ -199,6 +199,14 @@ class ClusterOptions(WorkerOptions):
             envvar="BATON_CONVERSATIONS_ENABLED",
         ),
     ] = False
+    batches: Annotated[
+        bool,
+        typer.Option(
+            "--batches",
+            help="Serve files and batches: rows in the database of the frontends' state.url or in "
+            "one that the cluster runs, bytes in files.url or in the run's directory.",
+        ),
+    ] = False
     autoscale: Annotated[
         str,
         typer.Option(

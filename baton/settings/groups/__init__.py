@@ -1,6 +1,7 @@
 """The groups that make up processes' settings."""
 
 from baton.settings.groups.base import SettingsGroup
+from baton.settings.groups.batches import BatchSettings, FileSettings
 from baton.settings.groups.common import (
     ClusterSettings,
     EtcdSettings,
@@ -47,11 +48,13 @@ __all__ = [
     "AdapterSettings",
     "AuthSettings",
     "AutoSettings",
+    "BatchSettings",
     "ClusterSettings",
     "ConversationSettings",
     "EngineSettings",
     "EtcdSettings",
     "EventSettings",
+    "FileSettings",
     "FrontendLimits",
     "FrontendPlacement",
     "GrpcSettings",

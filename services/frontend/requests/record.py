@@ -4,6 +4,7 @@ Each request has one `RequestRecord`, created where the request arrives. The cod
 request fills the record in, and `finish` is called once for any outcome.
 """
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from math import inf
 from time import monotonic
@@ -16,6 +17,7 @@ from baton.telemetry.logs import get_logger
 from baton.tenancy.directory.principal import NOBODY
 from baton.tenancy.limits.limit_set import LimitSet
 from baton.usage.path import RequestPath
+from baton.usage.record import UsageRecord
 from services.frontend.metrics import (
     CACHED_TOKENS,
     DURATION,
@@ -26,7 +28,7 @@ from services.frontend.metrics import (
     REQUESTS,
 )
 
-Surface = Literal["http", "grpc", "background"]
+Surface = Literal["http", "grpc", "background", "batch"]
 UNKNOWN = "unknown"
 OPERATOR = ""
 """The operation of health and metrics. It is not a client's request, so it is recorded only if it
@@ -52,6 +54,7 @@ class RequestRecord:
         "first_token_seconds",
         "limits",
         "model",
+        "on_usage",
         "operation",
         "output_tokens",
         "path",
@@ -101,6 +104,9 @@ class RequestRecord:
         self.usage_id = ""
         """ID of its usage record, if the request may continue at another frontend: all of them end
         the same record. Empty: a new one."""
+        self.on_usage: Callable[[UsageRecord], None] | None = None
+        """Receives its usage records, which are then not recorded here: whoever stores the result
+        does that. None: they are recorded when it ends."""
 
     def name_model(self, model: str) -> None:
         """Set the model that the client names, before it is known to exist."""

@@ -173,6 +173,7 @@ async def _run(
             directory,
             reporter,
             conversations=options.conversations,
+            batches=options.batches,
         )
         on_shared_cores = shared_niceness(given_variables(options.config, "decode"))
         cores = available_cores()

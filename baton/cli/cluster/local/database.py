@@ -22,11 +22,12 @@ def own_database(
     reporter: Reporter,
     *,
     conversations: bool = False,
+    batches: bool = False,
 ) -> tuple[LocalDatabase | None, Mapping[str, str]]:
     """Return the Postgres that a cluster runs, and the settings that frontends get for it.
 
-    It runs one if usage is recorded, authentication is on or responses are stored, and no other
-    database is configured.
+    It runs one if usage is recorded, authentication is on, responses are stored or there are files,
+    and no other database is configured.
 
     Args:
         config: the settings file.
@@ -35,10 +36,11 @@ def own_database(
             cluster.
         reporter: informed if a database is needed and cannot run.
         conversations: whether responses are stored, besides what the settings say.
+        batches: whether there are files and batches, besides what the settings say.
 
     Raises:
-        CommandError: a setting of frontends is invalid, or responses are to be stored and no
-            database can run.
+        CommandError: a setting of frontends is invalid, or no database can run for what is to be
+            stored.
     """
     arguments = [] if config is None else [f"{CONFIG_FLAG}={config}"]
     try:
@@ -47,19 +49,23 @@ def own_database(
         raise CommandError(str(error)) from error
     stored = conversations or settings.conversations.enabled
     recorded = auth == "keys" or settings.usage.spool_path is not None
-    if settings.state.url.get_secret_value() or not (recorded or stored):
-        return None, {}
+    given: dict[str, str] = {}
+    if batches and not settings.files.url:
+        given["BATON_FILES_URL"] = directory.files.absolute().as_uri()
+    needed = stored or batches or bool(settings.files.url)
+    if settings.state.url.get_secret_value() or not (recorded or needed):
+        return None, given
     try:
         driver()
         find_programs()
         make_directory(directory.database)
     except StartupError as error:
-        if stored:
-            raise CommandError(f"Responses cannot be stored: {error}") from error
+        if needed:
+            raise CommandError(f"The cluster's database cannot run: {error}") from error
         reporter.warn(f"Usage records are not kept: the cluster has no database. {error}")
         return None, {}
     database = LocalDatabase(directory.database, directory.logs / f"{POSTGRES}.log")
-    given = {"BATON_STATE_URL_FILE": str(directory.write_state_url(database.url))}
+    given["BATON_STATE_URL_FILE"] = str(directory.write_state_url(database.url))
     if recorded and settings.usage.spool_path is None:
         given["BATON_USAGE_SPOOL_PATH"] = str(directory.usage_spool)
     if stored and settings.conversations.spool_path is None:

@@ -113,16 +113,33 @@ class Metering:
             prompt_tokens=len(request.prompt),
             outcome=LOST,
         )
-        spool = self._spool
+        spool = None if asked.on_usage is not None else self._spool
         if spool is not None and not spool.begin(record, may_be_lost=not asked.usage_id):
             spool = None
-        return RequestMeter(spool, self._on_ended, record, arrived, asked.rule)
+        meter = RequestMeter(spool, self._on_ended, record, arrived, asked.rule)
+        meter.on_usage = asked.on_usage
+        return meter
+
+    @property
+    def records(self) -> bool:
+        """Whether usage is recorded."""
+        return self._spool is not None
+
+    def add(self, record: UsageRecord, on_written: Callable[[], None]) -> None:
+        """Record the usage of a request that `RequestRecord.on_usage` received.
+
+        Args:
+            record: its record. If it is added twice, it counts once.
+            on_written: called once the record survives this process, or cannot be written in time.
+        """
+        if self._spool is not None:
+            self._spool.add(record, on_written)
 
 
 class RequestMeter:
     """The record of one request, from start to end. Owned by its `Generation`."""
 
-    __slots__ = ("_arrived", "_on_ended", "_record", "_rule", "_spool", "notable")
+    __slots__ = ("_arrived", "_on_ended", "_record", "_rule", "_spool", "notable", "on_usage")
 
     def __init__(
         self,
@@ -141,6 +158,8 @@ class RequestMeter:
         """The rule of `auto` that matched; empty: none did; None: the client named the model."""
         self.notable = False
         """Whether it failed or was slow, once it has ended."""
+        self.on_usage: Callable[[UsageRecord], None] | None = None
+        """Receives the record in place of a spool."""
 
     @property
     def recorded(self) -> bool:
@@ -202,6 +221,8 @@ class RequestMeter:
             ended = replace(ended, placement_reason=_with_rule(self._rule, path.placement_reason))
         if self._spool is not None:
             self._spool.end(ended, on_written)
+        elif self.on_usage is not None:
+            self.on_usage(ended)
         self.notable = self._on_ended(ended, error)
 
 

@@ -80,6 +80,8 @@ class RequestReader(HttpToolsProtocol):
     """Whether nothing more is sent."""
     _holds = False
     """Whether received bytes of a body count as unfinished."""
+    _streams = False
+    """Whether the body's handler keeps none of it."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -130,7 +132,7 @@ class RequestReader(HttpToolsProtocol):
             raise BatonError(Reason.RATE_LIMITED, many)
         super().on_message_begin()
         self._unset_keepalive_if_required()  # empty lines before it are not part of it
-        self._in_head, self._head_bytes = True, 0
+        self._in_head, self._head_bytes, self._streams = True, 0, False
         self._messages += 1
         self._await(self.header_seconds)
         self.scope["extensions"] = {EXTENSION: self}  # type: ignore[dict-item]  # ours, no ASGI
@@ -245,8 +247,21 @@ class RequestReader(HttpToolsProtocol):
         parser = self.parser
         return parser.should_keep_alive() and takes_more(parser.get_http_version(), self.headers)
 
+    def stream_body(self, seconds: float) -> None:
+        """Let the body of the request being answered be of any length: its handler keeps none of
+        it.
+
+        Args:
+            seconds: for the rest of it.
+        """
+        if self._in_body and self.answering is self.cycle:
+            self._streams = True
+            self._note_unfinished()
+            self._await(seconds)
+
     def _note_unfinished(self) -> None:
-        self._holds = self._in_body and self.refusal is None and not self.lost
+        streams = self._streams or self.lost
+        self._holds = self._in_body and self.refusal is None and not streams
         self.unfinished.note(self, self._body.size if self._holds else 0)
 
     def give_up(self, error: BatonError) -> None:

@@ -19,8 +19,10 @@ from baton.tenancy.records.secret import new_secret
 from baton.tenancy.records.tenants import Tier
 from baton.v1 import common_pb2, inference_pb2
 from services.frontend.admin.routes import OrganizationRoutes
+from services.frontend.openai.batches.handlers import BatchHandlers
 from services.frontend.openai.completions.stored import StoredCompletions
 from services.frontend.openai.conversations.handlers import ConversationHandlers
+from services.frontend.openai.files.handlers import FileHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.compaction.handler import CompactHandler
 from services.frontend.openai.responses.handler import ResponsesHandlers
@@ -216,6 +218,8 @@ async def test_nothing_but_health_is_answered_without_a_key(keys: Keys) -> None:
         StoredResponses(None),
         ConversationHandlers.__new__(ConversationHandlers),
         StoredCompletions.__new__(StoredCompletions),
+        FileHandlers(None),
+        BatchHandlers.__new__(BatchHandlers),
         OrganizationRoutes.__new__(OrganizationRoutes),
         metrics=True,
     )

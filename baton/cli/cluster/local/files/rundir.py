@@ -88,6 +88,11 @@ class RunDirectory:
         return self.path / "conversations"
 
     @property
+    def files(self) -> Path:
+        """Bytes of files, of frontends without another configured location."""
+        return self.path / "files"
+
+    @property
     def history(self) -> Path:
         """Ended requests that routers without another configured location keep."""
         return self.path / "history"

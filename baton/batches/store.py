@@ -1,0 +1,163 @@
+"""The store of batches: what clients and those who check or end a batch do."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from baton.batches import statements
+from baton.batches.records import (
+    BatchLease,
+    NewBatch,
+    NewLine,
+    StoredBatch,
+    WrittenLine,
+    parse_batch,
+)
+from baton.conversations.failures import failures, missing
+from baton.conversations.records import StateScope
+from baton.errors import BatonError, Reason
+from baton.postgres.database import Database
+
+BATCHES = "batches are unavailable", "send the requests one by one"
+"""What is unavailable, and what a client may do."""
+LONG_SECONDS = 60.0
+"""Time for statements on all lines of a batch."""
+_LINE_COLUMNS = "tenant", "batch", "number", "custom_id", "body"
+
+
+class BatchStore:
+    """Rows of batches. One per frontend, on the event loop.
+
+    Errors, besides those that a method names: BatonError UNAVAILABLE, if the database is away or
+    slow.
+
+    Args:
+        database: with the rows.
+        owner: the id of this frontend.
+        lease_seconds: how long a claim holds.
+    """
+
+    def __init__(self, database: Database, owner: str, lease_seconds: float) -> None:
+        self._database = database
+        self._owner = owner
+        self._seconds = lease_seconds
+
+    @property
+    def available(self) -> bool:
+        """Whether the database's last response was successful."""
+        return self._database.available
+
+    async def create(self, new: NewBatch) -> StoredBatch:
+        """Store a new batch, which is to be checked."""
+        return StoredBatch(*(await self._fetch(statements.CREATE, *new.scope, *new[1:]))[0])
+
+    async def get(self, scope: StateScope, batch: str) -> StoredBatch:
+        """Return a batch.
+
+        Raises:
+            BatonError: NOT_FOUND.
+        """
+        ident = parse_batch(batch)
+        rows = () if ident is None else await self._fetch(statements.GET, *scope, ident)
+        if not rows:
+            raise missing("batch", batch)
+        return StoredBatch(*rows[0])
+
+    async def recent(self, scope: StateScope, count: int, after: UUID | None) -> list[StoredBatch]:
+        """Return the batches of a project before the one of an id, newest first."""
+        rows = await self._fetch(statements.LIST, *scope, after, count)
+        return [StoredBatch(*row) for row in rows]
+
+    async def cancel(self, scope: StateScope, batch: str) -> StoredBatch:
+        """Begin to cancel a batch; one that is being cancelled, or was, stays as it is.
+
+        Raises:
+            BatonError: NOT_FOUND; FAILED_PRECONDITION: it has ended, or is about to.
+        """
+        ident = parse_batch(batch)
+        rows = () if ident is None else await self._fetch(statements.CANCEL, *scope, ident)
+        if rows:
+            return StoredBatch(*rows[0])
+        found = await self.get(scope, batch)
+        if found.outcome != "cancelled":
+            raise BatonError(
+                Reason.FAILED_PRECONDITION,
+                f"a batch in the state {found.status!r} cannot be cancelled",
+            )
+        return found
+
+    async def expire(self) -> None:
+        """Let batches end whose completion window is over."""
+        await self._fetch(statements.EXPIRE)
+
+    async def claim(self) -> BatchLease | None:
+        """Return a batch to check or to end, which is this frontend's now; None: there is none."""
+        rows = await self._fetch(statements.CLAIM_BATCH, self._owner, self._seconds)
+        if not rows:
+            return None
+        *batch, attempt = rows[0]
+        return BatchLease(StoredBatch(*batch), attempt)
+
+    async def renew(self, lease: BatchLease) -> bool:
+        """Renew a claim; return whether it still holds."""
+        held = self._held(lease)
+        return bool(await self._fetch(statements.RENEW_BATCH, *held, self._seconds))
+
+    async def release(self, lease: BatchLease, seconds: float = 0.0) -> None:
+        """End a claim: any frontend may claim the batch, after some seconds."""
+        await self._fetch(statements.RELEASE_BATCH, *self._held(lease), seconds)
+
+    async def begin_lines(self, lease: BatchLease) -> None:
+        """Delete lines that an earlier owner added."""
+        batch = lease.batch
+        await self._fetch(statements.BEGIN_LINES, batch.tenant, batch.id, seconds=LONG_SECONDS)
+
+    async def add_lines(self, lease: BatchLease, lines: Sequence[NewLine]) -> None:
+        """Add lines to a batch that is being checked."""
+        batch = lease.batch
+        rows = [(batch.tenant, batch.id, *line) for line in lines]
+        with failures(BATCHES):
+            async with self._database.connection(LONG_SECONDS) as connection:
+                await connection.copy_records_to_table(
+                    "batch_lines", records=rows, columns=_LINE_COLUMNS
+                )
+
+    async def start(self, lease: BatchLease, total: int, model: str) -> None:
+        """Let the lines of a batch run, all of which are there, unless it was cancelled."""
+        await self._fetch(statements.START_BATCH, *self._held(lease), total, model)
+
+    async def fail(self, lease: BatchLease, total: int, errors: str) -> None:
+        """End a batch whose input has errors, unless it was cancelled."""
+        held = self._held(lease)
+        await self._fetch(statements.FAIL_BATCH, *held, total, errors, seconds=LONG_SECONDS)
+
+    async def close_lines(self, lease: BatchLease) -> None:
+        """Let no line have a result any more that has none."""
+        batch = lease.batch
+        await self._fetch(statements.CLOSE_LINES, batch.tenant, batch.id, seconds=LONG_SECONDS)
+
+    async def lines(
+        self, lease: BatchLease, states: Sequence[int], after: int, count: int
+    ) -> list[WrittenLine]:
+        """Return lines in their order, from the one after a number."""
+        values = lease.batch.tenant, lease.batch.id, list(states), after, count
+        rows = await self._fetch(statements.LINES_WITH, *values, seconds=LONG_SECONDS)
+        return [WrittenLine(*row) for row in rows]
+
+    async def end(self, lease: BatchLease, output: UUID | None, errors: UUID | None) -> bool:
+        """End a batch with its files, which clients see from then on, and delete its lines.
+
+        Returns:
+            Whether the claim still held; nothing has changed otherwise.
+        """
+        values = *self._held(lease), output, errors
+        return bool(await self._fetch(statements.END_BATCH, *values, seconds=LONG_SECONDS))
+
+    def _held(self, lease: BatchLease) -> tuple[object, ...]:
+        return lease.batch.tenant, lease.batch.id, self._owner, lease.attempt
+
+    async def _fetch(
+        self, statement: str, *values: Any, seconds: float | None = None
+    ) -> Sequence[Any]:
+        with failures(BATCHES):
+            return await self._database.fetch(statement, *values, seconds=seconds)

@@ -1,0 +1,1 @@
+"""The check of a batch's input, line by line."""

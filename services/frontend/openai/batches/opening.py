@@ -1,0 +1,104 @@
+"""Composes a frontend's files, batches and runner."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from baton.batches.lines import LineStore
+from baton.batches.store import BatchStore
+from baton.files.opening import open_files
+from baton.files.store import FileStore
+from baton.postgres.database import Database
+from baton.postgres.revisions import BATCHES
+from baton.settings import FrontendSettings, StartupError
+from services.frontend.access.authenticator import Authenticator
+from services.frontend.generation.accounting.metering import Metering
+from services.frontend.generation.inference import Inference
+from services.frontend.openai.batches.checking.input import InputCheck
+from services.frontend.openai.batches.checking.lines import InputLimits
+from services.frontend.openai.batches.running.ending import BatchEnding
+from services.frontend.openai.batches.running.execution import LineExecution
+from services.frontend.openai.batches.running.line import LineRunner
+from services.frontend.openai.batches.running.results import ResultWriter
+from services.frontend.openai.batches.running.runner import BatchRunner
+from services.frontend.openai.responses.input.prepare import ResponsePreparer
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Files and batches of a frontend."""
+
+    files: FileStore
+    store: BatchStore
+    runner: BatchRunner | None
+    """None: other frontends run lines."""
+    results: ResultWriter
+
+    def wake(self) -> None:
+        """Look for work at once."""
+        if self.runner is not None:
+            self.runner.wake()
+
+
+@asynccontextmanager
+async def open_batches(
+    settings: FrontendSettings,
+    inference: Inference,
+    preparer: ResponsePreparer,
+    authenticator: Authenticator,
+    metering: Metering,
+    frontend: str,
+) -> AsyncIterator[Batches | None]:
+    """Open them until the block ends; None if there is no place for files.
+
+    Args:
+        settings: of the frontend.
+        inference: runs lines.
+        preparer: reads bodies of responses.
+        authenticator: knows whose they are.
+        metering: records usage.
+        frontend: the id of this frontend, the owner of what it claims.
+
+    Raises:
+        StartupError: there is no database, or files.url cannot be used.
+    """
+    if not settings.files.url:
+        yield None
+        return
+    if not settings.state.url.get_secret_value():
+        raise StartupError(
+            "files.url needs a database: set state.url (BATON_STATE_URL), and create its schema "
+            "with `baton db upgrade`."
+        )
+    own = settings.batches
+    state = settings.state.model_copy(update={"connections": own.connections})
+    async with (
+        Database(state, "batches", BATCHES) as database,
+        open_files(database, settings.files) as files,
+    ):
+        store = BatchStore(database, frontend, own.lease_seconds)
+        lines = LineStore(database, frontend, own.lease_seconds)
+        results = ResultWriter(lines, metering)
+        runner = None
+        if own.max_running:
+            unknown = settings.http.unknown_fields == "ignore"
+            execution = LineExecution(inference, preparer, settings.limits, unknown=unknown)
+            limits = InputLimits(
+                own.max_lines,
+                settings.http.max_body_bytes,
+                settings.limits.max_body_values,
+                unknown,
+            )
+            runner = BatchRunner(
+                store,
+                lines,
+                LineRunner(execution, lines, results, authenticator, metering, own.retries),
+                InputCheck(store, files, inference, authenticator, limits),
+                BatchEnding(store, files, metering),
+                own.max_running,
+            )
+        try:
+            yield Batches(files, store, runner, results)
+        finally:
+            if runner is not None:
+                await runner.close()

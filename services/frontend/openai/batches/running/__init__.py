@@ -1,0 +1,1 @@
+"""The runner: claims lines and batches, runs them, and writes results and output."""

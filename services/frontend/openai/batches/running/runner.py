@@ -1,0 +1,197 @@
+"""The runner of a frontend: fills its places with lines, and checks and ends batches."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable
+from uuid import UUID
+
+from baton.batches.lines import LineStore
+from baton.batches.records import VALIDATING, ActiveBatch, BatchLease, ClaimedLine
+from baton.batches.store import BatchStore
+from baton.errors import BatonError
+from baton.process.background import start_background
+from baton.telemetry.logs import get_logger
+from services.frontend.metrics import LINES_RUNNING
+from services.frontend.openai.batches.checking.input import InputCheck
+from services.frontend.openai.batches.running.ending import BatchEnding
+from services.frontend.openai.batches.running.line import LineRunner
+from services.frontend.openai.batches.running.shares import allocate
+
+_TICK_SECONDS = 0.5
+_LEAST_SECONDS = 0.02
+"""Between two claims: lines that end at about the same time are one."""
+_BATCHES_AT_ONCE = 2
+_RETRY_SECONDS = 2.0
+_RENEWALS = 3
+"""Of a lease."""
+
+log = get_logger(__name__)
+
+
+class BatchRunner:
+    """Claims and runs, until it hands over. One per frontend, on the event loop.
+
+    Args:
+        batches: the store.
+        lines: the store of their lines.
+        line_runner: runs a line.
+        check: of inputs.
+        ending: of batches.
+        most: lines at once.
+    """
+
+    def __init__(
+        self,
+        batches: BatchStore,
+        lines: LineStore,
+        line_runner: LineRunner,
+        check: InputCheck,
+        ending: BatchEnding,
+        most: int,
+    ) -> None:
+        self._batches = batches
+        self._lines = lines
+        self._line_runner = line_runner
+        self._check = check
+        self._ending = ending
+        self._most = most
+        self._running: dict[tuple[UUID, int], tuple[ClaimedLine, asyncio.Task[None]]] = {}
+        self._held: dict[UUID, tuple[BatchLease, asyncio.Task[None]]] = {}
+        """Batches that are checked or ended here."""
+        self._active: list[ActiveBatch] = []
+        self._empty: set[UUID] = set()
+        """Batches that had no line to claim at the last look."""
+        self._woken = asyncio.Event()
+        self._draining = False
+        self._looked_at = self._renewed_at = 0.0
+
+    def wake(self) -> None:
+        """Look for work at once."""
+        self._looked_at = 0.0
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Claim and run until cancelled."""
+        while not self._draining:
+            self._woken.clear()
+            if self._batches.available:
+                try:
+                    await self._tick()
+                except BatonError as error:
+                    log.warning("batches.runner.failed", error=error.message)
+            await asyncio.sleep(_LEAST_SECONDS)
+            try:
+                async with asyncio.timeout(_TICK_SECONDS):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
+
+    async def hand_over(self) -> None:
+        """Stop, and give back what other frontends can run."""
+        self._draining = True
+        lines = [line for line, _ in self._running.values()]
+        leases = [lease for lease, _ in self._held.values()]
+        await self.close()
+        try:
+            for line in lines:
+                await self._lines.release(line, failed=False)
+            for lease in leases:
+                await self._batches.release(lease)
+        except BatonError as error:  # the leases end by themselves
+            log.warning("batches.runner.failed", error=error.message)
+
+    async def close(self) -> None:
+        """Cancel all; their leases end by themselves."""
+        self._draining = True
+        tasks = [task for _, task in (*self._running.values(), *self._held.values())]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _tick(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._renewed_at >= self._lines.lease_seconds / _RENEWALS:
+            self._renewed_at = now
+            await self._renew()
+        if now - self._looked_at >= _TICK_SECONDS:
+            self._looked_at = now
+            await self._look()
+        await self._fill()
+
+    async def _look(self) -> None:
+        """Find out which batches run, and take some to check or to end."""
+        await self._batches.expire()
+        while len(self._held) < _BATCHES_AT_ONCE and not self._draining:
+            lease = await self._batches.claim()
+            if lease is None:
+                break
+            work = self._check if lease.batch.status == VALIDATING else self._ending
+            task = start_background(self._work(lease, work.run(lease)), "batch")
+            self._held[lease.batch.id] = (lease, task)
+        self._active = await self._lines.active()
+        self._empty.clear()
+        going_on = {batch.id for batch in self._active}
+        for line, task in list(self._running.values()):
+            if line.batch.id not in going_on:
+                task.cancel()  # cancelled, expired or deleted: `_serve` gives it back
+
+    async def _fill(self) -> None:
+        """Claim lines for all free places."""
+        while (free := self._most - len(self._running)) > 0 and not self._draining:
+            running = Counter(line.batch.tenant for line, _ in self._running.values())
+            batches = [batch for batch in self._active if batch.id not in self._empty]
+            wanted = allocate(free, batches, running)
+            if not wanted:
+                return
+            for batch, count in wanted.items():
+                claimed = await self._lines.claim(batch, count)
+                if len(claimed) < count:
+                    self._empty.add(batch.id)
+                for line in claimed:
+                    self._start(line)
+
+    def _start(self, line: ClaimedLine) -> None:
+        key = line.batch.id, line.number
+        task = start_background(self._serve(line), "batch line")
+        self._running[key] = (line, task)
+        LINES_RUNNING.set(len(self._running))
+
+    async def _serve(self, line: ClaimedLine) -> None:
+        key = line.batch.id, line.number
+        try:
+            await self._line_runner.run(line)
+        except BatonError as error:  # the lease ends by itself
+            log.warning("batches.runner.failed", error=error.message)
+        except asyncio.CancelledError:
+            if not self._draining:
+                await self._lines.release(line, failed=False)
+            raise
+        finally:
+            known = self._running.get(key)
+            if known is not None and known[0] is line:
+                del self._running[key]
+            LINES_RUNNING.set(len(self._running))
+            self._woken.set()
+
+    async def _work(self, lease: BatchLease, work: Awaitable[None]) -> None:
+        """Check or end a batch."""
+        try:
+            await work
+        except BatonError as error:
+            log.warning("batches.runner.failed", error=error.message)
+            await self._batches.release(lease, _RETRY_SECONDS)
+        finally:
+            self._held.pop(lease.batch.id, None)
+            self.wake()
+
+    async def _renew(self) -> None:
+        if self._running:
+            running = list(self._running.values())
+            valid = await self._lines.renew([line for line, _ in running])
+            for line, task in running:
+                if (line.batch.id, line.number) not in valid:
+                    task.cancel()
+        for lease, task in list(self._held.values()):
+            if not await self._batches.renew(lease):
+                task.cancel()

@@ -1,0 +1,1 @@
+"""OpenAI's Files: uploaded as they stream in, listed, read and deleted."""
