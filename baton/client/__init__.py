@@ -13,6 +13,8 @@ Every call has a deadline. `baton.client.errors` lists the exceptions that a cal
 from baton.client.answer import Answer, Choice, ToolCall
 from baton.client.call import Model, Tokens
 from baton.client.client import AsyncClient, Client
+from baton.client.conversations.message import MessageOptions
+from baton.client.conversations.records import ItemPage, StoredConversation
 from baton.client.errors import (
     ApiError,
     AuthenticationError,
@@ -82,7 +84,9 @@ __all__ = [
     "Grammar",
     "InternalError",
     "InvalidRequestError",
+    "ItemPage",
     "Message",
+    "MessageOptions",
     "Model",
     "NotFoundError",
     "Options",
@@ -92,6 +96,7 @@ __all__ = [
     "Reasoning",
     "Started",
     "Step",
+    "StoredConversation",
     "Stream",
     "StreamClosedError",
     "Text",

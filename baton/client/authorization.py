@@ -14,13 +14,10 @@ def api_key_of(given: str | None) -> str:
 
 
 def authorized(stub: Any, api_key: str) -> Any:
-    """Return a stub of InferenceService whose calls carry the API key; the stub itself if there is
+    """Return a generated stub whose calls carry the API key; the stub itself if there is
     none.
     """
     return AuthorizedStub(stub, api_key) if api_key else stub
-
-
-_METHODS = ("Generate", "Chat", "Session", "Tokenize", "Detokenize", "ListModels")
 
 
 class AuthorizedStub:
@@ -29,8 +26,8 @@ class AuthorizedStub:
     def __init__(self, stub: Any, api_key: str) -> None:
         """Carry `api_key` on the calls of `stub`."""
         authorization = (("authorization", f"Bearer {api_key}"),)
-        for method in _METHODS:
-            setattr(self, method, _with_metadata(getattr(stub, method), authorization))
+        for method, rpc in vars(stub).items():
+            setattr(self, method, _with_metadata(rpc, authorization))
 
 
 def _with_metadata(rpc: Callable[..., Any], more: Metadata) -> Callable[..., Any]:

@@ -3,20 +3,23 @@
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from baton.client.conversations.message import MessageOptions, message_request
 from baton.client.requests import (
     ChatOptions,
     GenerateOptions,
     Message,
     Options,
+    PicturePart,
+    TextPart,
     chat_request,
     check_names,
     generate_request,
 )
 from baton.client.retry import Attempts, RetryPolicy
-from baton.client.state import Request, StreamState
+from baton.client.state import InferenceRequest, StreamState
 from baton.sampling import SamplingParams
 from baton.v1 import common_pb2, inference_pb2
 
@@ -113,7 +116,36 @@ class CallDefaults:
         request = chat_request(messages, model, _request_id(options), options)
         return self._state(request, options, now)
 
-    def _state(self, request: Request, options: Options, now: float) -> StreamState:
+    def unary_attempts(self, timeout: float | None, now: float, *, repeatable: bool) -> Attempts:
+        """Return the attempts of a unary call: one, if a second one could do what the first did.
+
+        Raises:
+            ValueError: the timeout is not positive.
+        """
+        if repeatable:
+            return self.attempts(timeout, now)
+        return replace(self, policy=RetryPolicy(0)).attempts(timeout, now)
+
+    def message(
+        self,
+        conversation: str,
+        content: str | Sequence[TextPart | PicturePart],
+        options: MessageOptions,
+        now: float,
+    ) -> StreamState:
+        """Create the state of a `conversations.send` stream.
+
+        Raises:
+            TypeError: an option is unknown or has the wrong type.
+            ValueError: a request cannot carry an option's value.
+        """
+        name = options.get("request_id") or draw_id()
+        request = message_request(conversation, content, name, options)
+        # A lost one may have become part of the conversation.
+        once = replace(self, policy=replace(self.policy, lost=False))
+        return StreamState(request, once.attempts(options.get("timeout"), now), resume=False)
+
+    def _state(self, request: InferenceRequest, options: Options, now: float) -> StreamState:
         # A request may be named after a trace, so each call claims a new execution.
         request.context.execution_id = options.get("execution_id") or draw_id()
         attempts = self.attempts(options.get("timeout"), now)

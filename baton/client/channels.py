@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar, cast
 import grpc
 
 from baton.client.authorization import authorized
+from baton.v1.conversations_pb2_grpc import ConversationServiceStub
 from baton.v1.inference_pb2_grpc import InferenceServiceStub
 
 CHANNEL_OPTIONS: list[tuple[str, int]] = [
@@ -49,11 +50,12 @@ ChannelT = TypeVar("ChannelT")
 class SharedChannel(Generic[ChannelT]):
     """A channel, its stub, and its number of open calls."""
 
-    __slots__ = ("calls", "channel", "ready", "stub")
+    __slots__ = ("calls", "channel", "conversations", "ready", "stub")
 
     def __init__(self, channel: ChannelT, api_key: str) -> None:
         self.channel = channel
         self.stub: Any = authorized(InferenceServiceStub(cast(Any, channel)), api_key)
+        self.conversations: Any = authorized(ConversationServiceStub(cast(Any, channel)), api_key)
         self.calls = 0
         self.ready = False
         """Whether it can take calls; tracked only for a channel that is to replace another."""

@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import grpc
 
@@ -19,15 +19,27 @@ from baton.client.call import (
     tokens_of,
 )
 from baton.client.channels import AsyncChannels, BlockingChannels
+from baton.client.conversations.aio import AsyncConversations
+from baton.client.conversations.blocking import Conversations
+from baton.client.conversations.calls import ConversationCall
+from baton.client.conversations.message import MessageOptions
 from baton.client.errors import StreamClosedError, client_error
-from baton.client.requests import ChatOptions, GenerateOptions, Message, tokenize_request
-from baton.client.retry import RetryPolicy
+from baton.client.requests import (
+    ChatOptions,
+    GenerateOptions,
+    Message,
+    PicturePart,
+    TextPart,
+    tokenize_request,
+)
+from baton.client.retry import Attempts, RetryPolicy
 from baton.client.session.pool import AsyncCalls, BlockingCalls
 from baton.client.stream import AsyncStream, Stream
 from baton.v1 import inference_pb2
 
 DEFAULT_TIMEOUT = 600.0
 DEFAULT_RETRIES = 2
+T = TypeVar("T")
 
 
 class Client:
@@ -58,6 +70,8 @@ class Client:
         self._calls = CallDefaults(timeout, RetryPolicy(retries))
         self._channels = BlockingChannels(address, credentials, api_key_of(api_key))
         self._streams = BlockingCalls(self._channels)
+        self.conversations = Conversations(self._stored, self._message)
+        """Stored conversations and responses."""
 
     def __enter__(self) -> Self:
         return self
@@ -103,14 +117,31 @@ class Client:
         request = inference_pb2.ListModelsRequest()
         return models_of(self._unary("ListModels", request, timeout))
 
+    def _message(
+        self,
+        conversation: str,
+        content: str | Sequence[TextPart | PicturePart],
+        options: MessageOptions,
+    ) -> Stream:
+        state = self._calls.message(conversation, content, options, time.monotonic())
+        return Stream(state, self._streams.open)
+
+    def _stored(self, call: ConversationCall[T], timeout: float | None) -> T:
+        now, repeatable = time.monotonic(), call.repeatable
+        attempts = self._calls.unary_attempts(timeout, now, repeatable=repeatable)
+        return call.read(self._attempt("conversations", call.method, call.request, attempts))
+
     def _unary(self, method: str, request: Any, timeout: float | None) -> Any:
         attempts = self._calls.attempts(timeout, time.monotonic())
+        return self._attempt("stub", method, request, attempts)
+
+    def _attempt(self, stub: str, method: str, request: Any, attempts: Attempts) -> Any:
         request_id = draw_id()
         while True:
             left = attempts.timeout(time.monotonic())
             shared = self._channels.take()
             try:
-                call = getattr(shared.stub, method)
+                call = getattr(getattr(shared, stub), method)
                 return call(request, timeout=left, metadata=metadata(request_id))
             except grpc.RpcError as failure:
                 error = client_error(failure, request_id)
@@ -137,6 +168,8 @@ class AsyncClient:
         self._calls = CallDefaults(timeout, RetryPolicy(retries))
         self._channels = AsyncChannels(address, credentials, api_key_of(api_key))
         self._streams = AsyncCalls(self._channels)
+        self.conversations = AsyncConversations(self._stored, self._message)
+        """Stored conversations and responses."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -182,14 +215,31 @@ class AsyncClient:
         request = inference_pb2.ListModelsRequest()
         return models_of(await self._unary("ListModels", request, timeout))
 
+    def _message(
+        self,
+        conversation: str,
+        content: str | Sequence[TextPart | PicturePart],
+        options: MessageOptions,
+    ) -> AsyncStream:
+        state = self._calls.message(conversation, content, options, time.monotonic())
+        return AsyncStream(state, self._streams.open)
+
+    async def _stored(self, call: ConversationCall[T], timeout: float | None) -> T:
+        now, repeatable = time.monotonic(), call.repeatable
+        attempts = self._calls.unary_attempts(timeout, now, repeatable=repeatable)
+        return call.read(await self._attempt("conversations", call.method, call.request, attempts))
+
     async def _unary(self, method: str, request: Any, timeout: float | None) -> Any:
         attempts = self._calls.attempts(timeout, time.monotonic())
+        return await self._attempt("stub", method, request, attempts)
+
+    async def _attempt(self, stub: str, method: str, request: Any, attempts: Attempts) -> Any:
         request_id = draw_id()
         while True:
             left = attempts.timeout(time.monotonic())
             shared = self._channels.take()
             try:
-                call = getattr(shared.stub, method)
+                call = getattr(getattr(shared, stub), method)
                 return await call(request, timeout=left, metadata=metadata(request_id))
             except grpc.RpcError as failure:
                 error = client_error(failure, request_id)

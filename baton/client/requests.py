@@ -133,8 +133,8 @@ def generate_request(
 ) -> inference_pb2.GenerateRequest:
     """Return a request to continue a text, or token ids without further processing."""
     request = inference_pb2.GenerateRequest(
-        context=_context(model, request_id, options),
-        sampling=SamplingParams.from_options(options).to_proto(_given(options)),
+        context=context_of(model, request_id, options),
+        sampling=SamplingParams.from_options(options).to_proto(given(options)),
         n=options.get("n", 0),
         suffix=options.get("suffix") or "",
         **_prompt_fields(options),
@@ -152,16 +152,16 @@ def chat_request(
 ) -> inference_pb2.ChatRequest:
     """Return a request for the next assistant turn. A string is one user message."""
     request = inference_pb2.ChatRequest(
-        context=_context(model, request_id, options),
+        context=context_of(model, request_id, options),
         messages=chat_messages(messages),
-        sampling=SamplingParams.from_options(options).to_proto(_given(options)),
+        sampling=SamplingParams.from_options(options).to_proto(given(options)),
         n=options.get("n", 0),
         tools=tool_messages(options.get("tools") or ()),
         parallel_tool_calls=options.get("parallel_tool_calls"),
         add_generation_prompt=options.get("add_generation_prompt"),
         continue_final_message=bool(options.get("continue_final_message")),
-        chat_template_kwargs=_json(options.get("chat_template_kwargs")),
-        documents=_json(options.get("documents")),
+        chat_template_kwargs=json_text(options.get("chat_template_kwargs")),
+        documents=json_text(options.get("documents")),
         reasoning_effort=options.get("reasoning_effort"),
         **_prompt_fields(options),
     )
@@ -185,7 +185,7 @@ def chat_messages(messages: str | Sequence[Message]) -> list[inference_pb2.ChatM
     return [
         inference_pb2.ChatMessage(
             role=message["role"],
-            **_content(message["content"]),
+            **content_fields(message["content"]),
             name=message.get("name", ""),
             tool_calls=call_messages(message.get("tool_calls", ())),
             tool_call_id=message.get("tool_call_id", ""),
@@ -195,7 +195,8 @@ def chat_messages(messages: str | Sequence[Message]) -> list[inference_pb2.ChatM
     ]
 
 
-def _content(content: str | Sequence[TextPart | PicturePart]) -> dict[str, Any]:
+def content_fields(content: str | Sequence[TextPart | PicturePart]) -> dict[str, Any]:
+    """Return the fields of a message with this content."""
     if isinstance(content, str):
         return {"content": content}
     part = inference_pb2.ContentPart
@@ -219,15 +220,20 @@ def _prompt_fields(options: Options) -> dict[str, Any]:
     }
 
 
-def _json(value: object) -> str:
+def json_text(value: object) -> str:
+    """Return a value as JSON; empty: None."""
     return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def _given(options: Options) -> set[str]:
+def given(options: SamplingOptions) -> set[str]:
+    """Return the names of options that are set."""
     return {name for name, value in options.items() if value is not None}
 
 
-def _context(model: str, request_id: str, options: Options) -> common_pb2.RequestContext:
+def context_of(
+    model: str, request_id: str, options: Mapping[str, Any]
+) -> common_pb2.RequestContext:
+    """Return the context of a request."""
     return common_pb2.RequestContext(
         request_id=request_id,
         model=model,
@@ -236,7 +242,7 @@ def _context(model: str, request_id: str, options: Options) -> common_pb2.Reques
     )
 
 
-def _fallback(options: Options) -> common_pb2.Fallback.ValueType:
+def _fallback(options: Mapping[str, Any]) -> common_pb2.Fallback.ValueType:
     said = options.get("fallback")
     if said is not None and said not in _FALLBACKS:
         raise ValueError(f"fallback: {said!r} is not allow or never")

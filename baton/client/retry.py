@@ -23,6 +23,8 @@ class RetryPolicy:
     first_seconds: float = 0.1
     """Longest first wait in seconds; each further one is twice as long."""
     longest_seconds: float = 5.0
+    lost: bool = True
+    """Whether a call is retried whose connection was lost: the first one may have run."""
     resume_seconds: float = 30.0
     """Seconds for which a started stream that can continue is retried, any number of times, unless
     `retries` is 0. Each received event restarts the time.
@@ -44,6 +46,8 @@ class RetryPolicy:
             jitter: a random number from 0 to 1.
         """
         if failures > self.retries or not is_transient(error):
+            return None
+        if isinstance(error, ConnectionFailedError) and not self.lost:
             return None
         return self._backoff(error, failures, self.longest_seconds, remaining, jitter)
 

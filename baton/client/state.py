@@ -22,9 +22,10 @@ from baton.request.stream_events import (
     Started,
     TokenLogprob,
 )
-from baton.v1 import inference_pb2
+from baton.v1 import conversations_pb2, inference_pb2
 
-Request = inference_pb2.GenerateRequest | inference_pb2.ChatRequest
+InferenceRequest = inference_pb2.GenerateRequest | inference_pb2.ChatRequest
+Request = InferenceRequest | conversations_pb2.SendMessageRequest
 
 
 class StreamState:
@@ -41,12 +42,15 @@ class StreamState:
         Raises:
             ValueError: resume needs n = 1.
         """
-        if resume and request.n > 1:
+        choices = 1
+        if not isinstance(request, conversations_pb2.SendMessageRequest):
+            choices = max(1, request.n)
+        if resume and choices > 1:
             raise ValueError("resume=True needs n=1")
         self._request = request
         self._attempts = attempts
         self._resume = resume
-        self._choices = max(1, request.n)
+        self._choices = choices
         self.prompt_logprobs: list[TokenLogprob] = []
         self.outputs: dict[int, Output] = {}
         self.started: Started | None = None
@@ -146,6 +150,8 @@ class StreamState:
         if not self._attempts.failures:
             return self._request
         request = deepcopy(self._request)
+        if isinstance(request, conversations_pb2.SendMessageRequest):
+            return request  # it claims no execution, and is not resumed
         request.context.attempt = self._attempts.failures
         if self.started is None:
             return request

@@ -10,9 +10,14 @@ from typing import Self, assert_never
 
 import msgspec
 
-from baton.v1 import common_pb2, inference_pb2
+from baton.v1 import common_pb2, conversations_pb2, inference_pb2
 
-Response = inference_pb2.GenerateResponse | inference_pb2.ChatResponse | inference_pb2.SessionEvent
+Response = (
+    inference_pb2.GenerateResponse
+    | inference_pb2.ChatResponse
+    | inference_pb2.SessionEvent
+    | conversations_pb2.SendMessageResponse
+)
 
 
 class FinishReason(Enum):
@@ -86,6 +91,8 @@ class Started(msgspec.Struct, frozen=True):
     """The provider that it runs at; empty: the cluster's own workers."""
     requested_model: str = ""
     """The name that the client sent, if another model answers; empty: this one was requested."""
+    response_id: str = ""
+    """Of a message in a conversation: the id under which the response is stored."""
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -197,6 +204,7 @@ def event_from_proto(response: Response) -> Event | None:
                 started.adapter,
                 started.provider,
                 started.requested_model,
+                started.response_id,
             )
         case "prompt_logprobs":
             told = response.prompt_logprobs
@@ -248,6 +256,7 @@ def event_to_proto(event: Event, response: Response) -> None:
             started.adapter = event.adapter
             started.provider = event.provider
             started.requested_model = event.requested_model
+            started.response_id = event.response_id
         case Finished():
             usage, steps = msgspec.structs.asdict(event.usage), event.steps
             response.finished.usage.CopyFrom(common_pb2.Usage(**usage))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from baton.errors import Reason
 from baton.tenancy.directory import directory
-from baton.v1 import common_pb2, inference_pb2
+from baton.v1 import common_pb2, conversations_pb2, inference_pb2
 from scripts.docs.table import code, table
 from services.frontend.admin.routes import OrganizationRoutes
 from services.frontend.openai.batches.handlers import BatchHandlers
@@ -228,7 +228,7 @@ def page() -> str:
         LIMITS,
         GRPC,
     ]
-    for module in (inference_pb2, common_pb2):
+    for module in (inference_pb2, conversations_pb2, common_pb2):
         parts += _proto((PROTOS / module.DESCRIPTOR.name).read_text())
     return "".join(parts)
 

@@ -31,7 +31,7 @@ from baton.telemetry.logs import get_logger
 from baton.tenancy.directory.uses import LastUses
 from baton.tenancy.directory.watch import DirectoryWatch
 from baton.usage.recording import recording
-from baton.v1 import inference_pb2_grpc
+from baton.v1 import conversations_pb2_grpc, inference_pb2_grpc
 from baton.worker.kept.reader import KeptTokenizers
 from services.frontend.access.authenticator import (
     Authenticator,
@@ -42,13 +42,16 @@ from services.frontend.access.request_limits import RequestLimits
 from services.frontend.admin.call import Organizations
 from services.frontend.admin.routes import OrganizationRoutes
 from services.frontend.admin.usage.reader import UsageReader
+from services.frontend.conversations.servicer import ConversationServicer
+from services.frontend.conversations.turns import MessageTurns
 from services.frontend.generation.accounting.keeping import RequestKeeper
 from services.frontend.generation.accounting.metering import Metering, no_budget
 from services.frontend.generation.assigned.suspects import REFUSE_SECONDS, Suspects
 from services.frontend.generation.availability import Availability
 from services.frontend.generation.factory import GenerationFactory
 from services.frontend.generation.inference import Inference
-from services.frontend.grpc.servicer import SERVICE, InferenceServicer, record_call
+from services.frontend.grpc.recording import CONVERSATIONS, INFERENCE, record_call
+from services.frontend.grpc.servicer import InferenceServicer
 from services.frontend.http.cors import CorsMiddleware
 from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.http.server import HttpServer
@@ -63,6 +66,7 @@ from services.frontend.openai.batches.handlers import BatchHandlers
 from services.frontend.openai.batches.opening import open_batches
 from services.frontend.openai.completions.stored import StoredCompletions
 from services.frontend.openai.conversations.handlers import ConversationHandlers
+from services.frontend.openai.conversations.operations import ConversationOperations
 from services.frontend.openai.files.handlers import FileHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.background.opening import open_background
@@ -232,7 +236,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         servers.append(checked)
     servicer = InferenceServicer(inference, authenticator, limits.max_session_requests)
     server.add(
-        partial(inference_pb2_grpc.add_InferenceServiceServicer_to_server, servicer), SERVICE
+        partial(inference_pb2_grpc.add_InferenceServiceServicer_to_server, servicer), INFERENCE
     )
     usage = UsageReader(database, settings.usage.provider_prices, settings.state.connections)
     organizations = None
@@ -262,6 +266,16 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     responses = ResponsesHandlers(
         inference, settings.http, limits, preparer, conversations, running
     )
+    operations = ConversationOperations(conversations)
+    stored = StoredResponses(conversations, running)
+    turns = MessageTurns(operations, inference, preparer, conversations)
+    conversing = ConversationServicer(
+        operations, stored, turns, authenticator, limits.max_body_values
+    )
+    server.add(
+        partial(conversations_pb2_grpc.add_ConversationServiceServicer_to_server, conversing),
+        CONVERSATIONS,
+    )
     completions = None if conversations is None else conversations.completions
     files, store, wake = None, None, lambda: None
     if batches is not None:
@@ -270,8 +284,8 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         Handlers(inference, settings.http, limits, completions),
         responses,
         CompactHandler(inference, settings.http, limits, preparer),
-        StoredResponses(conversations, running),
-        ConversationHandlers(conversations, responses, settings.http, limits),
+        stored,
+        ConversationHandlers(operations, responses, settings.http, limits),
         StoredCompletions(completions, settings.http, limits),
         FileHandlers(files),
         BatchHandlers(store, files, wake, settings.http, limits),

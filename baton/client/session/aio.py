@@ -19,11 +19,11 @@ from baton.client.errors import (
 )
 from baton.client.plain import AsyncCall, Read
 from baton.client.session.requests import IDLE_SECONDS, MAX_UNREAD, SessionRequests
-from baton.client.state import Request
+from baton.client.state import InferenceRequest
 from baton.errors import BatonError, Reason
 from baton.request.stream_events import Delta, Event, Finished
 
-OpenPlain = Callable[[Request, float], AsyncCall]
+OpenPlain = Callable[[InferenceRequest, float], AsyncCall]
 
 
 class AsyncSession:
@@ -60,7 +60,7 @@ class AsyncSession:
         """Whether another request may begin on it."""
         return not self._retired and not self._requests.full
 
-    def start(self, request: Request, timeout: float, call: "AsyncSessionCall") -> int:
+    def start(self, request: InferenceRequest, timeout: float, call: "AsyncSessionCall") -> int:
         """Begin a request whose events are delivered to `call`."""
         if self._idle is not None:
             self._idle.cancel()
@@ -149,7 +149,11 @@ class AsyncSessionCall:
     """One request on a session: keeps its events until they are read."""
 
     def __init__(
-        self, session: AsyncSession, request: Request, timeout: float, open_plain: OpenPlain
+        self,
+        session: AsyncSession,
+        request: InferenceRequest,
+        timeout: float,
+        open_plain: OpenPlain,
     ) -> None:
         """Begin the request; `open_plain` begins it again if the session does not accept it."""
         self._loop = asyncio.get_running_loop()

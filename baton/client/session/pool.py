@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from functools import partial
+from typing import Any
 
 import grpc
 
@@ -12,10 +13,10 @@ from baton.client.channels import AsyncChannels, BlockingChannels, SharedChannel
 from baton.client.errors import BatonClientError
 from baton.client.plain import AsyncCall, AsyncPlainCall, BlockingCall, BlockingPlainCall
 from baton.client.session.aio import AsyncSession, AsyncSessionCall
-from baton.client.session.requests import MAX_REQUEST_BYTES
+from baton.client.session.requests import fits_session
 from baton.client.session.threads import BlockingSession, BlockingSessionCall
 from baton.client.state import Request
-from baton.v1 import inference_pb2
+from baton.v1 import conversations_pb2, inference_pb2
 
 MANY = 2
 """Number of open streams from which the next one uses a session."""
@@ -25,6 +26,14 @@ frontends, a session takes this many requests in its life, and later ones use a 
 """
 UNSUPPORTED_SECONDS = 60.0
 """Seconds after which a frontend without session support is tried again."""
+
+
+def _rpc(shared: SharedChannel[Any], request: Request) -> Any:
+    """Return the method of a request."""
+    if isinstance(request, conversations_pb2.SendMessageRequest):
+        return shared.conversations.SendMessage
+    chat = isinstance(request, inference_pb2.ChatRequest)
+    return shared.stub.Chat if chat else shared.stub.Generate
 
 
 class AsyncCalls:
@@ -41,7 +50,7 @@ class AsyncCalls:
     def open(self, request: Request, timeout: float) -> AsyncCall:
         """Begin a request that may take `timeout` seconds."""
         many = self._plain + sum(map(len, self._sessions)) >= MANY
-        if many and timeout > 0 and request.ByteSize() <= MAX_REQUEST_BYTES:
+        if many and timeout > 0 and fits_session(request):
             session = self._session()
             if session is not None:
                 return AsyncSessionCall(session, request, timeout, self._open_plain)
@@ -76,10 +85,8 @@ class AsyncCalls:
 
     def _open_plain(self, request: Request, timeout: float) -> AsyncPlainCall:
         request_id = request.context.request_id
-        chat = isinstance(request, inference_pb2.ChatRequest)
         shared = self._channels.take()
-        rpc = shared.stub.Chat if chat else shared.stub.Generate
-        call = rpc(request, timeout=timeout, metadata=metadata(request_id))
+        call = _rpc(shared, request)(request, timeout=timeout, metadata=metadata(request_id))
         self._plain += 1
         return AsyncPlainCall(call, request_id, partial(self._plain_ended, shared))
 
@@ -102,7 +109,7 @@ class BlockingCalls:
 
     def open(self, request: Request, timeout: float) -> BlockingCall:
         """Begin a request that may take `timeout` seconds."""
-        if timeout > 0 and request.ByteSize() <= MAX_REQUEST_BYTES:
+        if timeout > 0 and fits_session(request):
             session = self._session()
             if session is not None:
                 return BlockingSessionCall(session, request, timeout, self._open_plain)
@@ -141,10 +148,8 @@ class BlockingCalls:
 
     def _open_plain(self, request: Request, timeout: float) -> BlockingPlainCall:
         request_id = request.context.request_id
-        chat = isinstance(request, inference_pb2.ChatRequest)
         shared = self._channels.take()
-        rpc = shared.stub.Chat if chat else shared.stub.Generate
-        call = rpc(request, timeout=timeout, metadata=metadata(request_id))
+        call = _rpc(shared, request)(request, timeout=timeout, metadata=metadata(request_id))
         with self._lock:
             self._plain += 1
         return BlockingPlainCall(call, request_id, partial(self._plain_ended, shared))

@@ -3,13 +3,13 @@
 Pure: no I/O, no clock. Sessions of asyncio and of threads drive the same object.
 """
 
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from baton.client.errors import BatonClientError, ProtocolError
-from baton.client.state import Request
+from baton.client.state import InferenceRequest, Request
 from baton.errors import BatonError
 from baton.request.stream_events import Delta, Event, Finished, event_from_proto
-from baton.v1 import inference_pb2
+from baton.v1 import conversations_pb2, inference_pb2
 
 MAX_REQUEST_BYTES = 64 * 1024
 """A longer request uses a separate call: it would delay others, and may exceed the limit."""
@@ -20,6 +20,12 @@ IDLE_SECONDS = 10.0
 _MESSAGE_BYTES = 256 * 1024
 _ASSUMED_ROOM = 256
 """Assumed limit of open requests until the frontend reports its own: the default."""
+
+
+def fits_session(request: Request) -> TypeGuard[InferenceRequest]:
+    """Return whether a session can carry a request."""
+    own = isinstance(request, conversations_pb2.SendMessageRequest)
+    return not own and request.ByteSize() <= MAX_REQUEST_BYTES
 
 
 class Receiver(Protocol):
@@ -79,7 +85,7 @@ class SessionRequests:
         return self._most is not None and self._begun >= self._most
 
     def start(
-        self, request: Request, timeout: float, receiver: Receiver, traceparent: str = ""
+        self, request: InferenceRequest, timeout: float, receiver: Receiver, traceparent: str = ""
     ) -> int:
         """Begin a request and return its id.
 

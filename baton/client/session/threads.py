@@ -19,12 +19,12 @@ from baton.client.errors import (
 )
 from baton.client.plain import BlockingCall, Read
 from baton.client.session.requests import IDLE_SECONDS, MAX_UNREAD, SessionRequests
-from baton.client.state import Request
+from baton.client.state import InferenceRequest
 from baton.errors import BatonError, Reason
 from baton.request.stream_events import Delta, Event
 from baton.v1 import inference_pb2
 
-OpenPlain = Callable[[Request, float], BlockingCall]
+OpenPlain = Callable[[InferenceRequest, float], BlockingCall]
 
 
 class BlockingSession:
@@ -52,7 +52,9 @@ class BlockingSession:
         """Whether another request may begin on it."""
         return not self._retired and not self._requests.full
 
-    def start(self, request: Request, timeout: float, call: "BlockingSessionCall") -> int | None:
+    def start(
+        self, request: InferenceRequest, timeout: float, call: "BlockingSessionCall"
+    ) -> int | None:
         """Begin a request whose events are delivered to `call`. None: the session accepts none."""
         with self._lock:
             if self._retired or self._requests.full:
@@ -137,7 +139,11 @@ class BlockingSessionCall:
     """One request on a session: keeps its events until one thread reads them."""
 
     def __init__(
-        self, session: BlockingSession, request: Request, timeout: float, open_plain: OpenPlain
+        self,
+        session: BlockingSession,
+        request: InferenceRequest,
+        timeout: float,
+        open_plain: OpenPlain,
     ) -> None:
         """Begin the request; `open_plain` begins it again if the session does not accept it."""
         self._session = session

@@ -115,8 +115,8 @@ def _conversation(
     options = template_options(
         add_generation_prompt=_or_none(request, "add_generation_prompt"),
         continue_final_message=request.continue_final_message,
-        chat_template_kwargs=_json(request, "chat_template_kwargs", dict),
-        documents=_json(request, "documents", list),
+        chat_template_kwargs=json_field(request, "chat_template_kwargs", dict),
+        documents=json_field(request, "documents", list),
         reasoning_effort=_or_none(request, "reasoning_effort"),
         tools=[tool.definition for tool in tools],
     )
@@ -179,7 +179,7 @@ def _or_none(request: Any, field: str) -> Any:
     return getattr(request, field) if request.HasField(field) else None
 
 
-def _json(request: Any, field: str, kind: type[J]) -> J | None:
+def json_field(request: Any, field: str, kind: type[J]) -> J | None:
     """Return a JSON field decoded to a type; None if it is empty."""
     text = getattr(request, field)
     if not text:

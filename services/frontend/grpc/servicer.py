@@ -4,12 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
-from baton.errors import BatonError, Reason, abort
+from baton.errors import BatonError, abort
 from baton.request.stream_events import Event, event_to_proto
 from baton.rpc.request_id import REQUEST_ID_KEY
 from baton.rpc.server.call import ServerCall
-from baton.rpc.server.guard import CallEnd
-from baton.rpc.server.methods import UNKNOWN_METHOD
 from baton.sampling import SamplingParams
 from baton.telemetry.context import request_id
 from baton.tenancy.directory.principal import Principal
@@ -19,23 +17,12 @@ from baton.v1 import inference_pb2, inference_pb2_grpc
 from services.frontend.access.authenticator import Authenticator
 from services.frontend.generation.inference import Inference
 from services.frontend.grpc.convert import generation_request, tokenized
+from services.frontend.grpc.recording import INFERENCE, OPERATIONS
 from services.frontend.grpc.session.session import GrpcSession
-from services.frontend.metrics import SLOW_CLIENTS
+from services.frontend.grpc.streaming import count_cut, follow_call, sending_head
 from services.frontend.models.model import AutoModel
-from services.frontend.requests.rate_limits import rate_limits
-from services.frontend.requests.record import RequestRecord, begin, current, finish
+from services.frontend.requests.record import RequestRecord, begin, finish
 from services.frontend.requests.request_id import identify
-
-SERVICE = "baton.v1.InferenceService"
-
-_OPERATIONS = {
-    f"/{SERVICE}/Generate": "text_completion",
-    f"/{SERVICE}/Chat": "chat",
-    f"/{SERVICE}/Tokenize": "tokenize",
-    f"/{SERVICE}/Detokenize": "tokenize",
-    f"/{SERVICE}/ListModels": "list_models",
-}
-"""The operation recorded for a call of each method."""
 
 Response = type[inference_pb2.GenerateResponse] | type[inference_pb2.ChatResponse]
 
@@ -92,7 +79,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         except BatonError as error:
             await abort(context, error)  # after frames that are still to be read
         except asyncio.CancelledError:
-            _count_cut(context.failure)
+            count_cut(context.failure)
             raise
         finally:
             self._sessions.discard(session)
@@ -174,7 +161,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             BatonError: the call is rejected.
         """
         record = begin("grpc")
-        record.operation = _OPERATIONS[f"/{SERVICE}/{method}"]
+        record.operation = OPERATIONS[f"/{INFERENCE}/{method}"]
         record.principal = self._authenticator.admit(self._authenticator.read(context.fields))
         record.principal.require(Scope.INFERENCE)
         return record
@@ -203,16 +190,9 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         response_type: Response,
     ) -> None:
         identity = identify(request.context.request_id, request_id.get())
-        head = ((REQUEST_ID_KEY, identity),)
-        self._inference.limits_of(record)
-        if record.limits is None:
-            context.send_head(head)
-        try:
+        with sending_head(self._inference, context, record, identity):
             asked = generation_request(request, identity, self._inference.limits.max_messages)
             generation = await self._inference.start(asked, record, context.time_remaining())
-        finally:
-            if record.limits is not None:  # what is left after this request's part
-                context.send_head((*head, *rate_limits(record.limits)))
         send = context.send
 
         def take(events: list[Event]) -> bool:
@@ -222,41 +202,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
                 send(response)
             return False
 
-        context.on_pause, context.on_resume = generation.buffer.pause, generation.buffer.resume
-        try:
-            await generation.follow(take)
-        except BatonError as error:
-            generation.failed(error.reason)
-            raise
-        except asyncio.CancelledError:
-            if isinstance(context.failure, BatonError):  # its deadline passed, or it did not read
-                generation.failed(context.failure.reason)
-            _count_cut(context.failure)
-            raise
-        finally:
-            context.on_pause = context.on_resume = None
-            generation.close()
-
-
-def _count_cut(failure: Exception | None) -> None:
-    if isinstance(failure, BatonError) and failure.reason is Reason.SLOW_CONSUMER:
-        SLOW_CLIENTS.labels("grpc").inc()
-
-
-def record_call(end: CallEnd) -> None:
-    """Record the end of a call, except for health and reflection: no client's requests."""
-    operation = _OPERATIONS.get(end.method)
-    if operation is None and end.method != UNKNOWN_METHOD:
-        return
-    if not request_id.get():
-        identify()
-    try:
-        record = current()
-    except LookupError:  # rejected before any method
-        record = RequestRecord("grpc")
-        record.operation = operation or record.operation
-    record.error = end.error
-    finish(record, end.code.name)
+        await follow_call(generation, context, take)
 
 
 def _auto(auto: AutoModel) -> inference_pb2.Model:

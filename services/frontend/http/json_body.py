@@ -40,10 +40,14 @@ def decode_body(decoder: msgspec.json.Decoder[B], data: bytes) -> B:
         raise BatonError(Reason.MALFORMED_BODY, "the body is nested too deeply") from None
 
 
-def not_json(error: msgspec.DecodeError | UnicodeDecodeError) -> BatonError:
-    """Return the error of a body, or a part of it, that is not JSON."""
+def not_json(
+    error: msgspec.DecodeError | UnicodeDecodeError, field: str | None = None
+) -> BatonError:
+    """Return the error of a body, or of a field with JSON, that is not JSON."""
     if isinstance(error, UnicodeDecodeError):
         what = f"a string is not UTF-8 ({error.reason})"
     else:
         what = str(error).removeprefix("JSON is malformed: ")
-    return BatonError(Reason.MALFORMED_BODY, f"the body is not JSON: {what}")
+    return BatonError(
+        Reason.MALFORMED_BODY, f"{field or 'the body'} is not JSON: {what}", field=field
+    )

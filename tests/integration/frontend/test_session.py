@@ -21,7 +21,8 @@ from baton.v1.inference_pb2_grpc import (
     add_InferenceServiceServicer_to_server,
 )
 from services.frontend.access.authenticator import NoAuthentication
-from services.frontend.grpc.servicer import SERVICE, InferenceServicer
+from services.frontend.grpc.recording import INFERENCE
+from services.frontend.grpc.servicer import InferenceServicer
 from tests.support.clock import within
 from tests.support.wait import eventually
 
@@ -416,7 +417,7 @@ async def test_a_client_that_does_not_read_is_cut() -> None:
     async with AsyncExitStack() as stack:
         server = Server(GrpcSettings(), "frontend", stall_seconds=0.3)
         await stack.enter_async_context(server)
-        server.add(lambda s: add_InferenceServiceServicer_to_server(servicer, s), SERVICE)
+        server.add(lambda s: add_InferenceServiceServicer_to_server(servicer, s), INFERENCE)
         await server.start()
         channel = await stack.enter_async_context(open_channel(server.address))
         call = InferenceServiceStub(channel).Session()

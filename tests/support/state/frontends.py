@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
+from baton.client import AsyncClient
 from tests.support.services.cluster import LocalCluster
 
 if TYPE_CHECKING:
@@ -20,3 +21,4 @@ class Frontends:
     """Of the database."""
     http: tuple[httpx.AsyncClient, ...]
     clients: "tuple[openai.AsyncOpenAI, ...]"
+    grpc: tuple[AsyncClient, ...]

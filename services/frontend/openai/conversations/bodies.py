@@ -44,7 +44,11 @@ def read_conversation(data: bytes) -> CreateConversation:
     Raises:
         BatonError: it is malformed, or beyond a limit.
     """
-    body = decode_body(_create, data)
+    return checked_conversation(decode_body(_create, data))
+
+
+def checked_conversation(body: CreateConversation) -> CreateConversation:
+    """Return a new conversation that is within limits; errors as of `read_conversation`."""
     check_metadata(body.metadata or {})
     _check_new(body.items or ())
     return body
@@ -52,31 +56,51 @@ def read_conversation(data: bytes) -> CreateConversation:
 
 def read_metadata(data: bytes) -> str:
     """Return the new metadata of a conversation, as JSON; errors as of `read_conversation`."""
-    metadata = decode_body(_update, data).metadata or {}
+    return checked_metadata(decode_body(_update, data).metadata or {})
+
+
+def checked_metadata(metadata: dict[str, str]) -> str:
+    """Return metadata as JSON; errors as of `read_conversation`."""
     check_metadata(metadata)
     return msgspec.json.encode(metadata).decode()
 
 
 def read_items(data: bytes) -> list[Any]:
     """Return new items of a conversation; errors as of `read_conversation`."""
-    items = decode_body(_items, data).items
+    return checked_items(decode_body(_items, data).items)
+
+
+def checked_items(items: list[Any]) -> list[Any]:
+    """Return new items that are within limits; errors as of `read_conversation`."""
     if not items:
         raise invalid_field("items", "must be a list of at least one item")
     _check_new(items)
     return items
 
 
-def read_message(data: bytes, conversation: str) -> tuple[dict[str, Any], bool]:
-    """Return the body of the response to a message, and whether it names a model.
+def read_message(data: bytes, conversation: str) -> dict[str, Any]:
+    """Return the body of the response to a message; arguments and errors as of `message_body`.
 
     Args:
-        data: `content`, and fields of a response other than those that say what it continues.
+        data: the message.
         conversation: its id.
+    """
+    return message_body(decode_body(_message, data), conversation)
+
+
+def message_body(
+    body: dict[str, Any], conversation: str, before: Sequence[Any] = ()
+) -> dict[str, Any]:
+    """Return the body of the response to a message.
+
+    Args:
+        body: `content`, and fields of a response other than those that say what it continues.
+        conversation: its id.
+        before: items before the message; with some, it may have no content.
 
     Raises:
         BatonError: it is malformed, or has no content.
     """
-    body = decode_body(_message, data)
     for field, why in (
         ("input", "send content"),
         ("conversation", _IN_PATH),
@@ -85,11 +109,13 @@ def read_message(data: bytes, conversation: str) -> tuple[dict[str, Any], bool]:
         if body.get(field) is not None:
             raise BatonError(Reason.UNSUPPORTED_PARAMETER, f"{field}: {why}", field=field)
     content = body.pop("content", None)
-    if not isinstance(content, str | list) or not content:
-        raise invalid_field("content", _CONTENT)
-    body["input"] = [{"type": "message", "role": "user", "content": content}]
+    body["input"] = list(before)
+    if content or not before:
+        if not isinstance(content, str | list) or not content:
+            raise invalid_field("content", _CONTENT)
+        body["input"].append({"type": "message", "role": "user", "content": content})
     body["conversation"] = conversation
-    return body, bool(body.get("model"))
+    return body
 
 
 def bodies_of(given: Sequence[Any]) -> Bodies:

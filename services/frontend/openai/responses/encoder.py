@@ -84,6 +84,7 @@ class ResponseEncoder:
         self._reason: FinishReason | None = None
         self._error: BatonError | None = None
         self._number = 0
+        self._begun = False
         self._logprobs: ChatLogprobs | None = None
         if asked.generation.sampling.logprobs is not None:
             self._logprobs = ChatLogprobs(resolved)
@@ -121,7 +122,7 @@ class ResponseEncoder:
     def cut_off(self) -> bool:
         """End a response whose client left: it is incomplete. Return whether it had begun, and not
         ended yet."""
-        if not self._number or self._status != IN_PROGRESS:
+        if not self._begun or self._status != IN_PROGRESS:
             return False
         self._items.end(INCOMPLETE)
         self._status = INCOMPLETE
@@ -194,6 +195,7 @@ class ResponseEncoder:
     def _other(self, event: Event) -> bytes:
         match event:
             case Started():
+                self._begun = True
                 begun = {"response": self.body()}
                 return self._encode(
                     [("response.created", begun), ("response.in_progress", dict(begun))]

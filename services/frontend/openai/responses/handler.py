@@ -1,12 +1,8 @@
 """Handlers of `/v1/responses`."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 
-from baton.conversations.managed.conversations import locked
 from baton.conversations.store import ConversationStore
-from baton.errors import BatonError, Reason
 from baton.settings import FrontendLimits, HttpSettings
 from services.frontend.generation.inference import Inference
 from services.frontend.http.asgi import Receive, Scope, Send
@@ -19,7 +15,11 @@ from services.frontend.openai.body import names_of, read_body
 from services.frontend.openai.multi_prompt import GenerationBatch
 from services.frontend.openai.responses.background.handlers import BackgroundResponses
 from services.frontend.openai.responses.encoder import ResponseEncoder
-from services.frontend.openai.responses.input.prepare import PreparedResponse, ResponsePreparer
+from services.frontend.openai.responses.input.prepare import (
+    PreparedResponse,
+    ResponsePreparer,
+    one_turn,
+)
 from services.frontend.openai.responses.parse import ResponseRequest
 from services.frontend.openai.responses.storing import keep, name_response, room_of
 from services.frontend.openai.responses.truncation import header
@@ -72,7 +72,7 @@ class ResponsesHandlers:
             ClientGoneError: the client disconnected.
         """
         prepared = await self._read(scope, data)
-        with _one_turn(prepared):
+        with one_turn(prepared):
             if prepared.body.background and self._background is not None:
                 headers = partial(_headers, prepared.asked)
                 await self._background.begin(prepared, connection_of(scope), send, headers)
@@ -122,19 +122,6 @@ class ResponsesHandlers:
             Route("POST", "/v1/responses", "responses", self.create),
             Route("POST", "/v1/responses/input_tokens", "tokenize", self.input_tokens),
         ]
-
-
-@contextmanager
-def _one_turn(prepared: PreparedResponse) -> Iterator[None]:
-    """Refuse a turn while another one of the same version runs, at any frontend."""
-    _, body, asked, context = prepared
-    try:
-        yield
-    except BatonError as error:
-        named = asked.generation.execution_id == context.execution_id
-        if error.reason is Reason.ALREADY_EXISTS and context.moves_on and named:
-            raise locked(body.conversation_id, "has another response running") from error
-        raise
 
 
 def _headers(asked: ResponseRequest, request: ResolvedRequest) -> Headers:

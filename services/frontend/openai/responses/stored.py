@@ -37,34 +37,11 @@ class StoredResponses:
         self._store = store
         self._background = background
 
-    async def retrieve(self, scope: Scope, _: Receive, send: Send) -> None:
-        """Return a stored response, or the events of one in the background again."""
-        (_store, background), who = self._asked(), scope_of(record.current().principal)
-        query = QueryString(scope["query_string"], _RETRIEVE)
-        (ident,) = scope["path_params"]
-        body = await self._body(who, ident)
-        if query.one_of("stream", ("false", "true")) == "true":
-            await background.stream(who, ident, query, connection_of(scope), send)
-        else:
-            await send_json(send, body)
-
-    async def cancel(self, scope: Scope, _: Receive, send: Send) -> None:
-        """End a response in the background. One that has ended stays as it is."""
-        (store, background), who = self._asked(), scope_of(record.current().principal)
-        (ident,) = scope["path_params"]
-        if not await background.end(who, ident):
-            response = await store.response(who, ident)
-            if not msgspec.json.decode(response.body)["background"]:
-                raise BatonError(
-                    Reason.FAILED_PRECONDITION, "only responses in the background can be cancelled"
-                )
-        await send_json(send, await self._body(who, ident))
-
-    async def _body(self, who: StateScope, ident: str) -> dict[str, Any]:
+    async def get(self, who: StateScope, ident: str) -> dict[str, Any]:
         """Return a response, whether it runs or has ended.
 
         Raises:
-            BatonError: NOT_FOUND.
+            BatonError: UNIMPLEMENTED: nothing is stored; NOT_FOUND; UNAVAILABLE.
         """
         store, background = self._asked()
         try:
@@ -81,14 +58,49 @@ class StoredResponses:
         body["output"] = [msgspec.Raw(item.body.encode()) for item in output]
         return body
 
-    async def delete(self, scope: Scope, _: Receive, send: Send) -> None:
-        """Delete a stored response; its items stay while a later response continues it. One that
-        runs is cancelled first."""
-        (store, background), who = self._asked(), scope_of(record.current().principal)
-        (ident,) = scope["path_params"]
+    async def end(self, who: StateScope, ident: str) -> dict[str, Any]:
+        """End a response in the background, and return it. One that has ended stays as it is.
+
+        Raises:
+            BatonError: as of `get`; FAILED_PRECONDITION: it is not in the background.
+        """
+        store, background = self._asked()
+        if not await background.end(who, ident):
+            response = await store.response(who, ident)
+            if not msgspec.json.decode(response.body)["background"]:
+                raise BatonError(
+                    Reason.FAILED_PRECONDITION, "only responses in the background can be cancelled"
+                )
+        return await self.get(who, ident)
+
+    async def remove(self, who: StateScope, ident: str) -> None:
+        """Delete a response; errors as of `get`."""
+        store, background = self._asked()
         await background.end(who, ident)
         await store.delete_response(who, ident)
         await background.delete_events(who, ident)
+
+    async def retrieve(self, scope: Scope, _: Receive, send: Send) -> None:
+        """Return a stored response, or the events of one in the background again."""
+        (_store, background), who = self._asked(), scope_of(record.current().principal)
+        query = QueryString(scope["query_string"], _RETRIEVE)
+        (ident,) = scope["path_params"]
+        body = await self.get(who, ident)
+        if query.one_of("stream", ("false", "true")) == "true":
+            await background.stream(who, ident, query, connection_of(scope), send)
+        else:
+            await send_json(send, body)
+
+    async def cancel(self, scope: Scope, _: Receive, send: Send) -> None:
+        """End a response in the background. One that has ended stays as it is."""
+        (ident,) = scope["path_params"]
+        await send_json(send, await self.end(scope_of(record.current().principal), ident))
+
+    async def delete(self, scope: Scope, _: Receive, send: Send) -> None:
+        """Delete a stored response; its items stay while a later response continues it. One that
+        runs is cancelled first."""
+        (ident,) = scope["path_params"]
+        await self.remove(scope_of(record.current().principal), ident)
         await send_json(send, {"id": ident, "object": "response", "deleted": True})
 
     async def input_items(self, scope: Scope, __: Receive, send: Send) -> None:

@@ -20,7 +20,8 @@ from baton.v1.inference_pb2_grpc import (
     add_InferenceServiceServicer_to_server,
 )
 from services.frontend.access.authenticator import NoAuthentication
-from services.frontend.grpc.servicer import SERVICE, InferenceServicer
+from services.frontend.grpc.recording import INFERENCE
+from services.frontend.grpc.servicer import InferenceServicer
 from services.frontend.http.body import ClientGoneError
 from services.frontend.http.disconnect import WhileConnected
 from services.frontend.http.protocol.connection import connection_of
@@ -162,7 +163,7 @@ async def test_a_grpc_client_that_stays_blocked_is_cut() -> None:
     server = Server(GrpcSettings(), "frontend", stall_seconds=0.3)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(server)
-        server.add(lambda s: add_InferenceServiceServicer_to_server(servicer, s), SERVICE)
+        server.add(lambda s: add_InferenceServiceServicer_to_server(servicer, s), INFERENCE)
         await server.start()
         channel = await stack.enter_async_context(open_channel(server.address))
         call = InferenceServiceStub(channel).Generate(inference_pb2.GenerateRequest())

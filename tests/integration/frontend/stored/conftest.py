@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from tests.support.clock import DEADLINE_SECONDS
 from tests.support.engine.model import MODEL, TRAINED
 from tests.support.services.baseline import wait_baseline
-from tests.support.services.cluster import READY_SECONDS, LocalCluster
+from tests.support.services.cluster import READY_SECONDS, LocalCluster, patient_client
 from tests.support.state.databases import Databases
 from tests.support.state.frontends import Frontends
 from tests.support.wait import eventually
@@ -55,7 +55,11 @@ async def frontends(
             clients.append(await stack.enter_async_context(client))
         for one in http:
             await eventually(partial(_has_database, one))
-        yield Frontends(cluster, url, tuple(http), tuple(clients))
+        near = [
+            await stack.enter_async_context(patient_client(frontend.address, retries=0))
+            for frontend in (cluster.frontend, second)
+        ]
+        yield Frontends(cluster, url, tuple(http), tuple(clients), tuple(near))
         await wait_baseline(cluster, READY_SECONDS)
 
 

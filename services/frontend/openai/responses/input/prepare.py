@@ -1,9 +1,13 @@
 """From a body to a response that can begin: what it asks for, and what it continues."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
+from baton.conversations.managed.conversations import locked
 from baton.conversations.records import StateScope, StoredPath
 from baton.conversations.store import ConversationStore
+from baton.errors import BatonError, Reason
 from baton.tenancy.directory.principal import Principal
 from services.frontend.openai.request.parse import RequestNames
 from services.frontend.openai.responses.input.sealing import ItemSeal, ItemSeals
@@ -93,3 +97,16 @@ class ResponsePreparer:
             BatonError: NOT_FOUND, UNAVAILABLE.
         """
         return None if self._store is None else await self._store.path(scope, response)
+
+
+@contextmanager
+def one_turn(prepared: PreparedResponse) -> Iterator[None]:
+    """Refuse a turn while another one of the same version runs, at any frontend."""
+    _, body, asked, context = prepared
+    try:
+        yield
+    except BatonError as error:
+        named = asked.generation.execution_id == context.execution_id
+        if error.reason is Reason.ALREADY_EXISTS and context.moves_on and named:
+            raise locked(body.conversation_id, "has another response running") from error
+        raise

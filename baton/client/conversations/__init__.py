@@ -1,0 +1,1 @@
+"""Stored conversations: their calls and records, and `client.conversations` of both clients."""

@@ -1,0 +1,1 @@
+"""`baton.v1.ConversationService`: stored conversations over gRPC, by what serves them over HTTP."""
