@@ -13,6 +13,8 @@ Rows relate as follows. Ids are UUIDv7; months are partitions, and each row name
 - A response that continues another one moves the same hidden conversation on. If that one has moved
   on already, it begins a conversation whose *prefix* names the earlier ones, each up to an item.
   Nothing is copied, and nothing follows a chain of responses.
+- A *compaction* is a summary of all items of a path up to one of them. Every path with that item
+  may have it in their place.
 
 Each statement names the tenant, and both bounds of ids as values, so that Postgres reads only the
 months between them.

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from datetime import date
 from typing import TYPE_CHECKING, TypeVar
 
+from baton.conversations.compactions import statements as compactions
 from baton.postgres.connecting import NoPartitionError
 from baton.postgres.uuid7 import first_id
 
@@ -107,6 +108,8 @@ async def maintain(
         bound = first_id(oldest.replace(day=1))
         while await connection.execute(_DELETE_OLD, bound, timeout=SECONDS) != "DELETE 0":
             pass
+        if await connection.fetchval(compactions.EXISTS):
+            await connection.execute(compactions.DELETE_OLD, bound, timeout=SECONDS)
     return made, dropped
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from baton.conversations import statements
+from baton.conversations.compactions.store import CompactionStore
 from baton.conversations.completions.store import CompletionStore
 from baton.conversations.failures import failures, missing
 from baton.conversations.ids import RESPONSE, block_of, ids_after, milliseconds_of, nth, parse_id
@@ -53,7 +54,9 @@ class ConversationStore:
     def __init__(self, database: Database, settings: ConversationSettings) -> None:
         self.database = database
         self.settings = settings
-        self.managed = ManagedConversations(database, settings, self.maintain)
+        self.compactions = CompactionStore(database)
+        """Summaries."""
+        self.managed = ManagedConversations(database, settings, self.maintain, self.compactions)
         """Those that clients manage, with their items."""
         self.completions = CompletionStore(database, settings.retention_days, self.maintain)
         self.pending: PendingWrites | None = None

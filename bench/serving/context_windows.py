@@ -139,7 +139,7 @@ class Client:
 
     def _tokens(self, sizes: MessageSizes) -> int:
         sent = [item for turn in self._turns[self._first :] for item in turn]
-        messages, _ = messages_of(sent, self._conversation.instructions, MOST_MESSAGES)
+        messages = messages_of(sent, self._conversation.instructions, MOST_MESSAGES).messages
         return sum(map(sizes.of, messages[1:])) + sizes.fixed(messages[:1], PLAIN)
 
 
@@ -184,7 +184,7 @@ def _row(table: Table, name: str, prompts: Sequence[tuple[int, int, str]]) -> di
 
 def _counting(tokenizer: Tokenizer, history: Items) -> dict[str, float]:
     """Return the milliseconds that finding a cut takes, and tokenizing the history."""
-    messages, _ = messages_of(history, None, MOST_MESSAGES)
+    messages = messages_of(history, None, MOST_MESSAGES).messages
     steps, sizes = steps_of(messages), MessageSizes(tokenizer)
 
     def find() -> None:

@@ -87,7 +87,8 @@ with its calls and their outputs, never `instructions` or messages of the system
 does not fit, its oldest calls are left out with their outputs. The cut depends on the history alone, and stays where
 it is until the context is full again, so that the prompt's prefix and its KV are found for many turns. An output
 without `max_output_tokens` has at least an eighth of the context. The response says what it did not see:
-`input_transformations` has the number of items and about how many tokens, and so has the header `x-baton-truncated`.
+`input_transformations` has the number of items, about how many tokens, and whether [a summary](conversations.md#summaries)
+has their place, and so has the header `x-baton-truncated`.
 
 """
 COMPACT_TEXT = """

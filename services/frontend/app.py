@@ -70,6 +70,7 @@ from services.frontend.openai.conversations.operations import ConversationOperat
 from services.frontend.openai.files.handlers import FileHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.background.opening import open_background
+from services.frontend.openai.responses.compaction.compactor import open_compactor
 from services.frontend.openai.responses.compaction.handler import CompactHandler
 from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.openai.responses.input.prepare import ResponsePreparer
@@ -249,11 +250,13 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         limits.max_messages,
         unknown=settings.http.unknown_fields == "ignore",
     )
+    compactor = await stack.enter_async_context(open_compactor(conversations, inference, preparer))
     background = await stack.enter_async_context(
         open_background(
             conversations,
             inference,
             preparer,
+            compactor,
             authenticator,
             process.instance_id,
             settings.http.keep_alive_seconds,
@@ -264,7 +267,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     )
     running = None if background is None else background.responses
     responses = ResponsesHandlers(
-        inference, settings.http, limits, preparer, conversations, running
+        inference, settings.http, limits, preparer, conversations, running, compactor
     )
     operations = ConversationOperations(conversations)
     stored = StoredResponses(conversations, running)

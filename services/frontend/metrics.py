@@ -16,6 +16,12 @@ LINES_ENDED = Counter(
     "without a result, to run again; `lost`: another frontend has the line.",
     ["result"],
 )
+COMPACTIONS = Counter(
+    "baton_frontend_summaries_total",
+    "Summaries of stored conversations that ended at this frontend, by reason (`ok`: it was "
+    "written; or a reason of the error table: `OVERLOADED` if too many were being written).",
+    ["reason"],
+)
 REQUESTS = Counter(
     "baton_frontend_requests_total",
     "Requests that ended, rejected ones included, by surface (`http`, `grpc`; `background`: the "

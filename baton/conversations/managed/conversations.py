@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from baton.conversations import statements as shared
+from baton.conversations.compactions.store import CompactionStore
 from baton.conversations.failures import failures, missing
 from baton.conversations.ids import (
     CONVERSATION,
@@ -48,6 +49,7 @@ class ManagedConversations:
         database: of the store.
         settings: limits.
         maintain: makes the months.
+        compactions: summaries of them.
     """
 
     def __init__(
@@ -55,10 +57,12 @@ class ManagedConversations:
         database: Database,
         settings: ConversationSettings,
         maintain: Callable[[], Awaitable[object]],
+        compactions: CompactionStore,
     ) -> None:
         self._database = database
         self._settings = settings
         self._maintain = maintain
+        self._compactions = compactions
 
     async def create(
         self, scope: StateScope, metadata: str, bodies: Bodies, count: int, now_ms: int
@@ -159,7 +163,8 @@ class ManagedConversations:
     async def delete_item(
         self, scope: StateScope, conversation: str, item: UUID | None, text: str
     ) -> ManagedConversation:
-        """Delete an item; return its conversation.
+        """Delete an item, and before it the summaries that have it; return its conversation. Two
+        statements.
 
         Args:
             scope: whose it is.
@@ -169,6 +174,7 @@ class ManagedConversations:
         """
         ident = parse_id(CONVERSATION, conversation)
         if ident is not None and item is not None:
+            await self._compactions.delete_covering(scope, ident, item)
             rows = await self._fetch(statements.DELETE_ITEM, *scope, ident, item)
             if rows:
                 return ManagedConversation(*rows[0])

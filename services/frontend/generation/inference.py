@@ -113,9 +113,11 @@ class Inference:
         self._fallbacks = Fallbacks(self.policies, models, auto)
         self.tokenization = Tokenization(registry, models, prompts, threads, settings.limits)
         """Serves tokenize and detokenize requests."""
+        self.truncation = TurnTruncation(prompts, threads)
+        """Finds which turns of a conversation do not fit."""
         self._resolver = RequestResolver(
             models,
-            TurnTruncation(prompts, threads),
+            self.truncation,
             Answers(settings.text),
             settings.limits,
             self.policies,

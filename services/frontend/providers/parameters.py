@@ -1,6 +1,7 @@
 """Which parameters an upstream takes; others are rejected, unless a quirk drops them."""
 
 from collections.abc import Set
+from dataclasses import replace
 from typing import Any
 
 from baton.sampling import PARAMETERS
@@ -58,7 +59,10 @@ def given_parameters(
         given["add_generation_prompt"] = False
     if request.prompt_options.drop_turns:
         given["truncation"] = True
-    elif request.prompt_options != WHOLE_PROMPT:
+    if request.prompt_options.compacts:
+        given["context_management"] = True
+    others = replace(request.prompt_options, drop_turns=False, compacts=False)
+    if others != WHOLE_PROMPT:
         given["truncate_prompt_tokens"] = True
     if request.resume is not None:
         given["resume"] = True

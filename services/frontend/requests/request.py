@@ -42,6 +42,9 @@ class ChatPrompt:
     options: TemplateOptions = PLAIN
     field: str = "messages"
     """The field of the request that errors name."""
+    summaries: frozenset[int] = frozenset()
+    """Indexes of messages that stand for earlier turns: they are left out as little as
+    instructions are."""
 
     @property
     def pictures(self) -> list[PictureUrl]:
@@ -94,6 +97,8 @@ class PromptOptions:
     """Leave out the oldest turns of a conversation that does not fit."""
     cut: TurnCut = WHOLE
     """What of a conversation is left out in any case."""
+    compacts: bool = False
+    """A summary of the conversation may be written, whose turns are counted for it."""
 
 
 WHOLE_PROMPT = PromptOptions()

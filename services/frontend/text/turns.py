@@ -8,7 +8,7 @@ until it is beyond the limit again. The prompt's prefix, and its KV, stay meanwh
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -43,11 +43,14 @@ class ConversationStep(NamedTuple):
     """Whether they are the user's, and begin a turn."""
 
 
-def steps_of(messages: Sequence[ChatMessage]) -> list[ConversationStep]:
-    """Return the steps of a conversation, in order; instructions belong to none."""
+def steps_of(
+    messages: Sequence[ChatMessage], summaries: Set[int] = frozenset()
+) -> list[ConversationStep]:
+    """Return the steps of a conversation, in order; instructions and summaries, whose indexes are
+    given, belong to none."""
     steps: list[ConversationStep] = []
     for at, message in enumerate(messages):
-        if message.role in _PINNED:
+        if message.role in _PINNED or at in summaries:
             continue
         user, last = message.role == "user", steps[-1] if steps else None
         if last is not None and last.user is user and message.role != "assistant":
@@ -84,9 +87,15 @@ class TurnCutter:
         self._users = [at for at, step in enumerate(steps) if step.user]
         self._sums = [0, *accumulate(tokens)]
 
-    def run(self, limit: int) -> None:
-        """Read the whole conversation, and cut where it is beyond a limit of tokens."""
-        total, opened, low = self._fixed, self._start, limit * _KEPT[0] // _KEPT[1]
+    def run(self, limit: int, added: int = 0) -> None:
+        """Read the whole conversation, and cut where it is beyond a limit of tokens.
+
+        Args:
+            limit: tokens.
+            added: tokens that come into the place of what is left out.
+        """
+        total, opened = self._fixed, self._start
+        low = limit * _KEPT[0] // _KEPT[1] - added
         for at, step in enumerate(self._steps):
             if not self._kept(at):
                 continue
@@ -100,6 +109,15 @@ class TurnCutter:
         """Leave out one more turn or step; return False if only the last ones are left."""
         opened = self._users[-1] if self._users else 0
         return self._drop(max(opened, self._start), len(self._steps) - 1)
+
+    def first_turns(self, limit: int) -> tuple[int, int]:
+        """Return the first message of the first turn that a cut of whole turns would leave, and the
+        tokens of those before it: as many as have at most `limit` tokens with what is fixed."""
+        start = self._start
+        while start and self._fixed + self._sums[start] > limit:
+            before = bisect_left(self._users, start) - 1
+            start = self._users[before] if before >= 0 else 0
+        return (self._steps[start].messages[0], self._sums[start]) if start else (0, 0)
 
     @property
     def cut(self) -> TurnCut:

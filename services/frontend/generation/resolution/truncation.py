@@ -95,13 +95,35 @@ class TurnTruncation:
                 return found
             return found._replace(dropped=DroppedTurns(cutter.cut, frozenset(dropped), tokens))
 
+    async def first_turns(
+        self, model: ServedModel, prompt: ChatPrompt, limit: int, most: int, added: int
+    ) -> tuple[int, int]:
+        """Return which turns a summary is to stand for, if a conversation is beyond a limit.
+
+        Args:
+            model: the model.
+            prompt: the conversation.
+            limit: tokens; the turns that stay have about three quarters of it.
+            most: tokens that the turns may have together with what is before them.
+            added: tokens that come into their place.
+
+        Returns:
+            The index of the first message that stays, and the tokens of turns before it; 0: none.
+        """
+        options = PromptOptions(drop_turns=True)
+        cutter = await self._threads.run(
+            partial(self._cutter, model.tokenizer, prompt, options), size_of(prompt)
+        )
+        cutter.run(limit - limit // _MARGIN, added)
+        return cutter.first_turns(most)
+
     def _cutter(
         self, tokenizer: Tokenizer, prompt: ChatPrompt, options: PromptOptions
     ) -> TurnCutter:
         sizes = self._sizes.get(tokenizer)
         if sizes is None:
             sizes = self._sizes[tokenizer] = MessageSizes(tokenizer)
-        messages, steps = prompt.messages, steps_of(prompt.messages)
+        messages, steps = prompt.messages, steps_of(prompt.messages, prompt.summaries)
         last = max((step.messages[0] for step in steps if step.user), default=0)
         tokens = [
             sum(sizes.of(messages[at], last=at > last) for at in step.messages) for step in steps

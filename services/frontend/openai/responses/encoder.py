@@ -140,6 +140,16 @@ class ResponseEncoder:
         return self._number
 
     @property
+    def resolved(self) -> ResolvedRequest:
+        """What it generates."""
+        return self._resolved
+
+    @property
+    def usage(self) -> Usage | None:
+        """Set once it has ended as it should."""
+        return self._usage
+
+    @property
     def has_failed(self) -> bool:
         """Whether it failed after it began."""
         return self._status == _FAILED
@@ -168,7 +178,9 @@ class ResponseEncoder:
             "completed_at": self._completed,
             "error": None if error is None else {"code": _code(error), "message": error.message},
             "incomplete_details": self._incomplete(),
-            "input_transformations": transformations(self._resolved.dropped, self._asked.items),
+            "input_transformations": transformations(
+                self._resolved.dropped, self._asked.items, self._asked.note
+            ),
             "instructions": body.instructions,
             "max_output_tokens": body.max_output_tokens,
             "metadata": body.metadata or {},

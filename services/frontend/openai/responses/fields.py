@@ -68,6 +68,14 @@ RESPONSE_FIELDS = (
         "does not fit",
     ),
     Field(
+        "context_management",
+        _BODY,
+        _SERVED,
+        '`[{"type": "compaction", "compact_threshold": …}]`: after the answer, '
+        "[a summary](conversations.md#summaries) of a stored conversation is written if it is "
+        "longer than so many tokens, at least 512",
+    ),
+    Field(
         "store",
         _BODY,
         _SERVED,
@@ -137,7 +145,6 @@ RESPONSE_FIELDS = (
     Field("image", _BODY, _IGNORED, "how a model sees a picture is fixed"),
     # Fields that would change the output, or promise something that Baton does not do.
     Field("prompt", _BODY, _REFUSED, f"{_STATELESS}; send its text as instructions"),
-    Field("context_management", _BODY, _REFUSED, "shorten the input", ([],)),
     Field("moderation", _BODY, _REFUSED, "nothing is moderated; omit it"),
 )
 """In the order of docs/api.md."""

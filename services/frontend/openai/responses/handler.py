@@ -14,6 +14,7 @@ from services.frontend.http.routes import Route
 from services.frontend.openai.body import names_of, read_body
 from services.frontend.openai.multi_prompt import GenerationBatch
 from services.frontend.openai.responses.background.handlers import BackgroundResponses
+from services.frontend.openai.responses.compaction.compactor import Compactor
 from services.frontend.openai.responses.encoder import ResponseEncoder
 from services.frontend.openai.responses.input.prepare import (
     PreparedResponse,
@@ -41,6 +42,7 @@ class ResponsesHandlers:
         preparer: ResponsePreparer,
         store: ConversationStore | None = None,
         background: BackgroundResponses | None = None,
+        compactor: Compactor | None = None,
     ) -> None:
         """Serve responses.
 
@@ -51,11 +53,13 @@ class ResponsesHandlers:
             preparer: reads bodies.
             store: where they are stored; None: nowhere.
             background: those that go on without their clients; None: nothing is stored.
+            compactor: writes summaries; None: nothing is stored.
         """
         self._inference = inference
         self._preparer = preparer
         self._store = store
         self._background = background
+        self._compactor = compactor
         self._limits = limits
         self._settings = settings
 
@@ -100,6 +104,8 @@ class ResponsesHandlers:
                     raise
             else:
                 await answer_whole(batch, encoder, wire, send, headers, ending)
+            if self._compactor is not None:
+                self._compactor.after(prepared, encoder, record.current().principal)
         finally:
             batch.close()
 
@@ -130,6 +136,4 @@ def _headers(asked: ResponseRequest, request: ResolvedRequest) -> Headers:
     if asked.tools.left_out:
         names = ", ".join(asked.tools.left_out).encode("ascii", "replace")
         headers = ((_LEFT_OUT, bytes(byte if 32 <= byte < 127 else 63 for byte in names)),)
-    if request.dropped is not None:
-        headers = (*headers, header(request.dropped, asked.items))
-    return headers
+    return (*headers, *header(request.dropped, asked.items, asked.note))

@@ -20,6 +20,8 @@ from services.frontend.openai.request.parse import EXECUTION_HEADER, RequestName
 from services.frontend.openai.request.response_format import JSON_OBJECT, Form, form_of
 from services.frontend.openai.request.schema import ChatBody
 from services.frontend.openai.request.shape import refused
+from services.frontend.openai.responses.compaction.history import NO_SUMMARY, SummaryNote
+from services.frontend.openai.responses.compaction.management import threshold_of
 from services.frontend.openai.responses.fields import RESPONSE_FIELDS
 from services.frontend.openai.responses.input.items import messages_of
 from services.frontend.openai.responses.input.sealing import INCLUDE, ItemSeal
@@ -59,6 +61,8 @@ class ResponseRequest:
     """How many items each message of the prompt is, with those that the input continues."""
     seal: ItemSeal | None = None
     """With which reasoning is returned sealed; None: it is not."""
+    note: SummaryNote = NO_SUMMARY
+    """What a summary stands for in the prompt."""
 
 
 def read_response(data: bytes, *, unknown: bool = False) -> ResponseBody:
@@ -81,6 +85,7 @@ def read_response(data: bytes, *, unknown: bool = False) -> ResponseBody:
     if body.reasoning is not None:
         _check_reasoning(body.reasoning)
     check_metadata(body.metadata)
+    threshold_of(body.context_management)
     return body
 
 
@@ -113,7 +118,7 @@ def response_request(
         reasoning_effort=None if body.reasoning is None else body.reasoning.effort,
         tools=() if tools.use is None else [tool.definition for tool in tools.use.tools],
     )
-    messages, items = messages_of(body.input, body.instructions, max_messages, seal, before)
+    read = messages_of(body.input, body.instructions, max_messages, seal, before)
     logprobs = body.top_logprobs
     if logprobs is None and LOGPROBS in (body.include or ()):
         logprobs = 0
@@ -127,11 +132,11 @@ def response_request(
         logprobs=logprobs,
         max_tokens=body.max_output_tokens,
     )
-    if body.truncation == AUTO:
-        given["prompt_options"] = PromptOptions(drop_turns=True)
+    compacts = threshold_of(body.context_management) is not None
+    given["prompt_options"] = PromptOptions(drop_turns=body.truncation == AUTO, compacts=compacts)
     generation = GenerationRequest(
         model=body.model or "",
-        prompt=ChatPrompt(messages, template, "input"),
+        prompt=ChatPrompt(read.messages, template, "input", read.summaries),
         **given,
         tools=tools.use,
         request_id=called.request_id,
@@ -141,7 +146,7 @@ def response_request(
         timeout_seconds=body.timeout_seconds or 0.0,
     )
     sealed = seal if INCLUDE in (body.include or ()) else None
-    return ResponseRequest(body, generation, tools, items, sealed)
+    return ResponseRequest(body, generation, tools, read.items, sealed)
 
 
 def _check_reasoning(reasoning: ReasoningConfig) -> None:

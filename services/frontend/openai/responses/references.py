@@ -1,7 +1,8 @@
 """Input items that are named by their ids: `item_reference`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -14,7 +15,7 @@ from services.frontend.requests.refusals import check_count
 
 
 async def resolve(
-    store: ConversationStore, scope: StateScope, given: Any, before: Sequence[Mapping[str, Any]]
+    store: ConversationStore, scope: StateScope, given: Any, before: Collection[UUID]
 ) -> Any:
     """Return an input whose references are the items that they name; one read if there are any.
 
@@ -24,7 +25,7 @@ async def resolve(
         store: of the items.
         scope: whose items may be named.
         given: the input.
-        before: the items that it continues.
+        before: ids of the items that it continues.
 
     Raises:
         BatonError: NOT_FOUND: an item is not one of a stored response of the project;
@@ -33,7 +34,7 @@ async def resolve(
     if not isinstance(given, list) or not any(map(_is_reference, given)):
         return given
     check_count("input", len(given), store.settings.max_items)
-    there = {item.get("id") for item in before}
+    there = set(before)
     names: dict[int, str] = {}
     for at, item in enumerate(given):
         if _is_reference(item):
@@ -41,14 +42,15 @@ async def resolve(
             if not isinstance(name, str):
                 raise invalid_field(f"input[{at}].id", "must be the id of an item")
             names[at] = name
-    idents = {name: parse_item_id(name) for name in names.values() if name not in there}
-    found = await store.named_items(scope, [one for one in idents.values() if one is not None])
+    idents = {name: parse_item_id(name) for name in names.values()}
+    asked = {one for one in idents.values() if one is not None} - there
+    found = await store.named_items(scope, list(asked))
     resolved: list[Any] = []
     for at, item in enumerate(given):
         if at not in names:
             resolved.append(item)
-        elif (name := names[at]) not in there:
-            ident = idents[name]
+        elif (ident := idents[names[at]]) not in there:
+            name = names[at]
             body = None if ident is None else found.get(ident)
             stored = None if body is None else msgspec.json.decode(body)
             if ident is None or stored is None or item_text(stored, ident) != name:

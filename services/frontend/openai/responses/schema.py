@@ -42,6 +42,7 @@ class ResponseBody(SharedParameters, kw_only=True):
     reasoning: ReasoningConfig | None = None
     metadata: dict[str, str] | None = None
     truncation: str | None = None
+    context_management: list[Any] | None = None
     store: bool | None = None
     previous_response_id: str | None = None
     conversation: str | ConversationName | None = None

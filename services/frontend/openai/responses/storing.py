@@ -9,12 +9,15 @@ from uuid import UUID
 
 import msgspec
 
+from baton.conversations.compactions.records import StoredCompaction
 from baton.conversations.ids import CONVERSATION, draw_block, item_text, nth, parse_id, text_of
 from baton.conversations.managed.conversations import check_room
 from baton.conversations.records import StateScope, StoredPath, Turn
 from baton.conversations.store import ConversationStore
 from baton.tenancy.directory.principal import Principal
 from baton.tenancy.records.tenants import Scope as KeyScope
+from services.frontend.openai.responses.compaction.history import NO_SUMMARY, SummaryNote
+from services.frontend.openai.responses.compaction.management import threshold_of
 from services.frontend.openai.responses.encoder import ResponseEncoder, ResponseName
 from services.frontend.openai.responses.output import INCOMPLETE
 from services.frontend.openai.responses.references import resolve
@@ -35,7 +38,12 @@ class TurnContext:
     path: StoredPath | None = None
     """None: it continues nothing."""
     items: Sequence[Mapping[str, Any]] = ()
-    """All items before its input."""
+    """All items before its input; a summary may be in the place of the first ones."""
+    ids: Sequence[UUID] = ()
+    """Of all that is stored before its input."""
+    found: Sequence[StoredCompaction] = ()
+    """Summaries of that, the last one first, if the request asks for them."""
+    note: SummaryNote = NO_SUMMARY
 
     @property
     def moves_on(self) -> bool:
@@ -96,10 +104,21 @@ async def read_context(
         return TurnContext(scope, stored)
     field = "conversation" if conversation else "previous_response_id"
     check_room(path, _count(body.input), 0, store.settings, field)
-    items = [_decode(item.body) for item in await store.items(scope, path)]
-    body.input = await resolve(store, scope, body.input, items)
+    compacts = threshold_of(body.context_management) is not None
+    context = await read_path(store, scope, path, stored=stored, compacts=compacts)
+    body.input = await resolve(store, scope, body.input, context.ids)
+    return context
+
+
+async def read_path(
+    store: ConversationStore, scope: StateScope, path: StoredPath, *, stored: bool, compacts: bool
+) -> TurnContext:
+    """Return what is before a place; one read, and one more with `compacts`, for summaries."""
+    found = await store.compactions.latest(scope, path) if compacts else ()
+    read = await store.items(scope, path)
+    items = [_decode(item.body) for item in read]
     continued = [_without_seal(item) for item in items if not _is_cut_call(item)]
-    return TurnContext(scope, stored, path, continued)
+    return TurnContext(scope, stored, path, continued, [item.id for item in read], found)
 
 
 def name_response(context: TurnContext, body: ResponseBody) -> ResponseName:

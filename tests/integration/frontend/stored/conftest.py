@@ -37,6 +37,7 @@ async def frontends(
             "engine.threads": 1,
             "state.url": SecretStr(url),
             "conversations.enabled": True,
+            "public.metrics": True,
             "conversations.statement_seconds": 20.0,
         },
     )

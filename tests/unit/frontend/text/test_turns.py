@@ -104,3 +104,29 @@ def test_one_more_turn_is_left_out_at_a_time() -> None:
     while cutter.advance():
         starts.append(cutter.cut.start)
     assert starts == [0, 2, 4]
+
+
+def test_a_summary_stands_for_the_first_turns_as_far_as_its_prompt_has_space() -> None:
+    for seed in range(20):
+        rng = random.Random(seed)
+        messages = conversation(rng, 40)
+        steps = steps_of(messages)
+        tokens = [rng.randrange(10, 200) for _ in steps]
+        users = {step.messages[0] for step in steps if step.user}
+        cutter = TurnCutter(steps, tokens, FIXED)
+        cutter.run(LIMIT, added=300)
+        cut = cutter.cut.start
+        assert cutter.total <= LIMIT
+        start, covered = cutter.first_turns(1 << 30)
+        assert start == cut
+        before = [at for at, step in enumerate(steps) if step.messages[0] < start]
+        assert covered == sum(tokens[at] for at in before)
+        start, covered = cutter.first_turns(FIXED + 700)
+        assert start in users
+        assert 0 <= covered <= 700
+        assert cutter.first_turns(FIXED) == (0, 0)
+
+
+def test_summaries_belong_to_no_step() -> None:
+    messages = [ChatMessage("user", "?"), ChatMessage("assistant", "!")] * 3
+    assert [step.messages for step in steps_of(messages, {0, 1})] == [(2,), (3,), (4,), (5,)]

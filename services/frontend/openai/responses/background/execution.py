@@ -16,6 +16,7 @@ from services.frontend.generation.inference import Inference
 from services.frontend.openai.responses.background.kept import kept_request, read_kept
 from services.frontend.openai.responses.background.resumption import Resumption
 from services.frontend.openai.responses.background.run import BackgroundRun
+from services.frontend.openai.responses.compaction.compactor import Compactor
 from services.frontend.openai.responses.encoder import ResponseEncoder, ResponseName
 from services.frontend.openai.responses.input.prepare import PreparedResponse
 from services.frontend.openai.responses.storing import turn_of
@@ -41,14 +42,20 @@ class RunExecution:
         inference: runs them.
         store: of leases and events.
         resumption: continues what other frontends began.
+        compactor: writes summaries after them.
     """
 
     def __init__(
-        self, inference: Inference, store: BackgroundStore, resumption: Resumption
+        self,
+        inference: Inference,
+        store: BackgroundStore,
+        resumption: Resumption,
+        compactor: Compactor,
     ) -> None:
         self._inference = inference
         self._store = store
         self._resumption = resumption
+        self._compactor = compactor
         self.writing = asyncio.Lock()
         """Held while events are written: a response's end waits for events before it."""
 
@@ -96,6 +103,8 @@ class RunExecution:
             caller.limits = own.limits
             admitted.set_result(None)
             await self._run(run, own, generation)
+            if not run.moved:
+                self._compactor.after(prepared, run.encoder, own.principal)
         finally:
             _leave(run, generation)
 

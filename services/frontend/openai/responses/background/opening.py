@@ -13,6 +13,7 @@ from services.frontend.openai.responses.background.following import EventFollowe
 from services.frontend.openai.responses.background.handlers import BackgroundResponses
 from services.frontend.openai.responses.background.resumption import Resumption
 from services.frontend.openai.responses.background.runs import BackgroundRuns
+from services.frontend.openai.responses.compaction.compactor import Compactor
 from services.frontend.openai.responses.input.prepare import ResponsePreparer
 
 
@@ -28,6 +29,7 @@ async def open_background(
     store: ConversationStore | None,
     inference: Inference,
     preparer: ResponsePreparer,
+    compactor: Compactor | None,
     authenticator: Authenticator,
     frontend: str,
     keep_alive_seconds: float,
@@ -38,16 +40,17 @@ async def open_background(
         store: of responses.
         inference: runs them.
         preparer: reads their bodies.
+        compactor: writes summaries after them; None: nothing is stored.
         authenticator: knows whose they are.
         frontend: the id of this frontend, the owner of what it runs.
         keep_alive_seconds: of streams.
     """
-    if store is None:
+    if store is None or compactor is None:
         yield None
         return
     leases = BackgroundStore(store, frontend)
     resumption = Resumption(inference, leases, preparer, authenticator)
-    execution = RunExecution(inference, leases, resumption)
+    execution = RunExecution(inference, leases, resumption, compactor)
     runs = BackgroundRuns(execution, leases, store.settings.max_background)
     follower = EventFollower(runs, leases, keep_alive_seconds)
     try:

@@ -8,6 +8,7 @@ from services.frontend.http.json_body import decode_body
 from services.frontend.openai.request.schema import BatonOptions
 from services.frontend.openai.request.shape import strict, with_others
 from services.frontend.openai.responses.compaction.fields import COMPACT_FIELDS
+from services.frontend.openai.responses.input.item_types import COMPACTION
 from services.frontend.openai.responses.schema import ResponseBody
 
 
@@ -41,4 +42,4 @@ def read_compact(data: bytes, *, unknown: bool = False) -> ResponseBody:
     """
     body: CompactBody = decode_body(_decoders[unknown], data)
     fields = {name: getattr(body, name) for name in CompactBody.__struct_fields__}
-    return ResponseBody(**fields, store=False)
+    return ResponseBody(**fields, store=False, context_management=[{"type": COMPACTION}])

@@ -1,7 +1,7 @@
 """The items of a response's input, as messages of a conversation."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from baton.errors import BatonError, Reason, invalid_field
 from services.frontend.openai.responses.input.item_types import KINDS, not_taken
@@ -22,15 +22,24 @@ _NOT_SEALED = (
 )
 
 
+class InputMessages(NamedTuple):
+    """The messages of a prompt."""
+
+    messages: list[ChatMessage]
+    items: list[int]
+    """How many items each of them is."""
+    summaries: frozenset[int]
+    """Indexes of those that are summaries, and of the questions before them."""
+
+
 def messages_of(
     given: str | Sequence[Any] | None,
     instructions: str | None,
     max_messages: int,
     seal: ItemSeal | None = None,
     before: Sequence[Mapping[str, Any]] = (),
-) -> tuple[list[ChatMessage], list[int]]:
-    """Return the messages that instructions, stored items before an input, and the input are, and
-    how many items each of them is.
+) -> InputMessages:
+    """Return the messages that instructions, stored items before an input, and the input are.
 
     What the assistant thought, said and called in a row is one message, as chat templates have it.
 
@@ -57,7 +66,7 @@ def messages_of(
     for at, item in enumerate(given):
         reader.add(item, f"input[{at}]")
     reader.end_turn()
-    return reader.messages, reader.items
+    return InputMessages(reader.messages, reader.items, frozenset(reader.summaries))
 
 
 def check_items(given: Sequence[Any], field: str) -> None:
@@ -80,6 +89,7 @@ class _Turns:
         self.messages: list[ChatMessage] = []
         self.items: list[int] = []
         """How many items each message is."""
+        self.summaries: list[int] = []
         self._open_items = 0
         """Items of the assistant's turn that is open."""
         self._said: str | None = None
@@ -108,6 +118,7 @@ class _Turns:
             case "compaction":
                 self.end_turn()
                 asked, summary = summary_turn(self._summary(item, where))
+                self.summaries += (len(self.messages), len(self.messages) + 1)
                 self.take(asked, 0)
                 self.take(summary, 1)
             case str() as kind:

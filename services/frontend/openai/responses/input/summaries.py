@@ -8,10 +8,9 @@ assistants to alternate take a prompt that begins with a summary.
 from services.frontend.text.chat_template import ChatMessage
 
 QUESTION = (
-    "Summarize our conversation so far, for yourself: your answer replaces all messages before "
-    "this one. Keep what is needed to go on as if you had read them: what I want, facts, names, "
-    "numbers and decisions, results of tools, what is done, and what is open. Answer with the "
-    "summary alone, and call no tools."
+    "Summarize our conversation so far. Your summary takes its place, so keep all that is needed "
+    "to go on: what I want, facts, names, numbers, decisions, results of tools, and what is open. "
+    "Answer with the summary alone, and call no tools."
 )
 
 

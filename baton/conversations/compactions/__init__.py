@@ -1,0 +1,1 @@
+"""Summaries of stored conversations: which frontend writes one, and what it says."""
