@@ -26,9 +26,7 @@ update batches set status = 'finalizing', outcome = 'expired', finalizing_at = n
 where ended_at is null and status in ('validating', 'in_progress') and expires_at < now()
 """
 CLAIM_BATCH = f"""
-update batches set owner = $1, attempt = attempt + 1,
-    lease_until = now() + $2 * interval '1 second'
-where (tenant, id) in (
+with picked as materialized (
     select tenant, id from batches one
     where ended_at is null and status <> 'in_progress' and lease_until < now() and not exists (
         select from batch_lines line where line.tenant = one.tenant and line.batch = one.id
@@ -36,6 +34,9 @@ where (tenant, id) in (
     )
     order by expires_at limit 1 for update skip locked
 )
+update batches set owner = $1, attempt = attempt + 1,
+    lease_until = now() + $2 * interval '1 second'
+where (tenant, id) in (select tenant, id from picked)
 returning {COLUMNS}, attempt
 """
 """A batch to check, or to end: its last lines have ended, here and elsewhere."""
@@ -96,16 +97,18 @@ select tenant, id, key, endpoint from batches
 where ended_at is null and status = 'in_progress' order by expires_at limit 1000
 """
 CLAIM_LINES = """
-update batch_lines set owner = $3, attempt = attempt + 1,
-    failures = failures + (owner <> '')::int, lease_until = now() + $4 * interval '1 second'
-where tenant = $1 and batch = $2 and number in (
+with picked as materialized (
     select number from batch_lines
     where tenant = $1 and batch = $2 and state = 0 and lease_until < now()
     order by number limit $5 for update skip locked
 )
+update batch_lines set owner = $3, attempt = attempt + 1,
+    failures = failures + (owner <> '')::int, lease_until = now() + $4 * interval '1 second'
+where tenant = $1 and batch = $2 and number in (select number from picked)
 returning number, custom_id, body, attempt, failures
 """
-"""An owner that is still named has not released the line: it was lost."""
+"""An owner that is still named has not released the line: it was lost. A subselect in place of
+`picked` may run once per line, and claim more than its limit."""
 RENEW_LINES = """
 update batch_lines line set lease_until = now() + $2 * interval '1 second'
 from unnest($3::text[], $4::uuid[], $5::int[], $6::int[]) as mine(tenant, batch, number, attempt)

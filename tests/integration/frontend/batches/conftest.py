@@ -36,6 +36,7 @@ async def frontends(
             "state.statement_seconds": 20.0,
             "files.url": (tmp_path / "files").as_uri(),
             "files.sweep_seconds": 0.1,
+            "files.max_file_bytes": 4_000_000,
             "usage.spool_path": tmp_path / "usage",
         },
     )
@@ -59,7 +60,7 @@ async def frontends(
 
 
 async def _wait_database(http: httpx.AsyncClient) -> None:
-    async def found() -> bool:
+    async def found() -> Any:
         return (await http.get("/v1/files")).status_code == 200
 
     assert await eventually(found)

@@ -3,9 +3,8 @@
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from baton.errors import BatonError, Reason
+from services.frontend.http.responses import encode_line
 
 _LATER = frozenset(
     {
@@ -69,4 +68,4 @@ def _line(
     name: str, custom_id: str, response: dict[str, Any] | None, error: dict[str, Any] | None
 ) -> str:
     line = {"id": name, "custom_id": custom_id, "response": response, "error": error}
-    return msgspec.json.encode(line).decode()
+    return encode_line(line).decode()
