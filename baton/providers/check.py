@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
+from baton.host.networks import NOT_ALLOWED, AllowedNetworks
 from baton.providers.api_headers import api_headers
 from baton.providers.key_file import KeyUnreadableError, ProviderKey
-from baton.providers.networks import NOT_ALLOWED, AllowedNetworks
 from baton.providers.session import UpstreamSession
 from baton.tenancy.records.providers import Provider, ProviderModel
 

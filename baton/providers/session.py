@@ -5,7 +5,7 @@ from functools import partial
 import aiohttp
 
 from baton import __version__
-from baton.providers.networks import AllowedNetworks
+from baton.host.networks import AllowedNetworks
 from baton.tenancy.records.providers import Provider
 
 CONNECT_SECONDS = 10.0

@@ -44,6 +44,7 @@ from baton.settings.groups import (
     TlsSettings,
     UsageSettings,
     WatchSettings,
+    WebhookSettings,
     WorkerConnectionSettings,
     WorkerLimits,
 )
@@ -113,6 +114,7 @@ __all__ = [
     "TlsSettings",
     "UsageSettings",
     "WatchSettings",
+    "WebhookSettings",
     "WorkerConnectionSettings",
     "WorkerLimits",
     "WorkerSettings",

@@ -44,6 +44,7 @@ from baton.settings.groups import (
     TlsSettings,
     UsageSettings,
     WatchSettings,
+    WebhookSettings,
     WorkerConnectionSettings,
     WorkerLimits,
 )
@@ -103,6 +104,7 @@ class FrontendSettings(ProcessSettings):
     conversations: ConversationSettings = ConversationSettings()
     files: FileSettings = FileSettings()
     batches: BatchSettings = BatchSettings()
+    webhooks: WebhookSettings = WebhookSettings()
     history: KeepSettings = KeepSettings()
     teams: TeamSettings = TeamSettings()
     auto: AutoSettings = AutoSettings()

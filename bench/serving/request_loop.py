@@ -41,13 +41,17 @@ from services.frontend.generation.inference import Inference
 from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.http.protocol.connection import HttpServerConnection
 from services.frontend.models.registry import Registry
+from services.frontend.openai.batches.handlers import BatchHandlers
 from services.frontend.openai.completions.stored import StoredCompletions
 from services.frontend.openai.conversations.handlers import ConversationHandlers
+from services.frontend.openai.files.handlers import FileHandlers
 from services.frontend.openai.handlers import Handlers
+from services.frontend.openai.responses.compaction.handler import CompactHandler
 from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.openai.responses.input.prepare import ResponsePreparer
 from services.frontend.openai.responses.input.sealing import ItemSeals
 from services.frontend.openai.responses.stored import StoredResponses
+from services.frontend.openai.webhooks.handlers import WebhookHandlers
 from services.frontend.placement.placement import PlacementFinder, Routers
 from services.frontend.placement.query_times import QueryTimes
 from services.frontend.placement.router_client import PlacementReply
@@ -168,8 +172,20 @@ class Frontend:
         managed = ConversationHandlers(None, responses, settings.http, settings.limits)
         completions = StoredCompletions(None, settings.http, settings.limits)
         stored = StoredResponses(None)
+        compact = CompactHandler(inference, settings.http, settings.limits, preparer)
+        hooks = WebhookHandlers(None, settings.http, settings.limits)
         table = route_table(
-            handlers, responses, stored, managed, completions, organization, metrics=False
+            handlers,
+            responses,
+            compact,
+            stored,
+            managed,
+            completions,
+            FileHandlers(None),
+            BatchHandlers(None, None, lambda: None, settings.http, settings.limits),
+            hooks,
+            organization,
+            metrics=False,
         )
         app = RequestMiddleware(routed_app(table, NoAuthentication(), inference))
 

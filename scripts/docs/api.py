@@ -22,6 +22,7 @@ from services.frontend.openai.responses.compaction.handler import CompactHandler
 from services.frontend.openai.responses.fields import RESPONSE_FIELDS
 from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.openai.responses.stored import StoredResponses
+from services.frontend.openai.webhooks.handlers import WebhookHandlers
 from services.frontend.routes import route_table
 
 PROTOS = Path(__file__).resolve().parents[2] / "protos"
@@ -196,6 +197,7 @@ def page() -> str:
     handlers = Handlers.__new__(Handlers)
     managed = ConversationHandlers.__new__(ConversationHandlers)
     files, batches = FileHandlers(None), BatchHandlers.__new__(BatchHandlers)
+    hooks = WebhookHandlers.__new__(WebhookHandlers)
     routes = route_table(
         handlers,
         responses,
@@ -205,6 +207,7 @@ def page() -> str:
         completions,
         files,
         batches,
+        hooks,
         administration,
         metrics=True,
     )

@@ -14,11 +14,11 @@ from baton.cluster.members.registration import Registration
 from baton.cluster.refusals import SharedRefusals
 from baton.cluster.tenants import CacheSalts
 from baton.conversations.opening import open_conversations
+from baton.host.networks import AllowedNetworks
 from baton.internal.v1 import cluster_pb2
 from baton.on_demand.records import TurnRecords
 from baton.postgres.database import open_database
 from baton.process.process import Process
-from baton.providers.networks import AllowedNetworks
 from baton.request.prices import PriceTable
 from baton.rpc.server.server import Server
 from baton.rpc.tls.mutual import MutualTls
@@ -32,6 +32,8 @@ from baton.tenancy.directory.uses import LastUses
 from baton.tenancy.directory.watch import DirectoryWatch
 from baton.usage.recording import recording
 from baton.v1 import conversations_pb2_grpc, inference_pb2_grpc
+from baton.webhooks.opening import open_webhooks
+from baton.webhooks.outbox import EventOutbox
 from baton.worker.kept.reader import KeptTokenizers
 from services.frontend.access.authenticator import (
     Authenticator,
@@ -76,6 +78,7 @@ from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.openai.responses.input.prepare import ResponsePreparer
 from services.frontend.openai.responses.input.sealing import ItemSeals
 from services.frontend.openai.responses.stored import StoredResponses
+from services.frontend.openai.webhooks.handlers import WebhookHandlers
 from services.frontend.placement.model_waits import ModelWaits
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.router_client import RouterClient
@@ -181,6 +184,9 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     cache_salts = CacheSalts(etcd, cluster)
     process.spawn(cache_salts.keep(discovery.etcd_recovered), "keep salts")
     process.spawn(follow(etcd, keys.salts(cluster), cache_salts), "follow salts")
+    webhooks = await stack.enter_async_context(
+        open_webhooks(settings.state, settings.webhooks, cache_salts)
+    )
     has_budget = no_budget if request_limits is None else request_limits.has_budget
     keeper = RequestKeeper(router_client.keep, settings.history.sample_ratio)
     metering = Metering(spool, keeper.ended, process.instance_id, has_budget)
@@ -260,6 +266,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
             authenticator,
             process.instance_id,
             settings.http.keep_alive_seconds,
+            EventOutbox(),
         )
     )
     batches = await stack.enter_async_context(
@@ -292,6 +299,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         StoredCompletions(completions, settings.http, limits),
         FileHandlers(files),
         BatchHandlers(store, files, wake, settings.http, limits),
+        WebhookHandlers(webhooks, settings.http, limits),
         OrganizationRoutes(organizations, settings.http),
         metrics=settings.public.metrics,
     )
@@ -348,6 +356,8 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     if batches is not None and batches.runner is not None:
         process.spawn(batches.results.run(), "results of batches")
         process.spawn(batches.runner.run(), "batches")
+    if webhooks is not None:
+        process.spawn(webhooks.delivery.run(), "deliveries of events")
     process.ready_when("registration", registration.wait_registered())
 
     async def drain() -> None:

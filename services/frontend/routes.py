@@ -15,6 +15,7 @@ from services.frontend.openai.openapi import OpenApi
 from services.frontend.openai.responses.compaction.handler import CompactHandler
 from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.openai.responses.stored import StoredResponses
+from services.frontend.openai.webhooks.handlers import WebhookHandlers
 from services.frontend.requests.record import OPERATOR, RequestRecord
 
 
@@ -27,6 +28,7 @@ def route_table(
     completions: StoredCompletions,
     files: FileHandlers,
     batches: BatchHandlers,
+    webhooks: WebhookHandlers,
     organization: OrganizationRoutes,
     *,
     metrics: bool,
@@ -42,6 +44,7 @@ def route_table(
         completions: serve chat completions that were stored.
         files: serve files.
         batches: serve batches.
+        webhooks: serve webhook endpoints.
         organization: serves administration.
         metrics: whether there is a route for metrics.
     """
@@ -53,6 +56,7 @@ def route_table(
     routes += completions.routes()
     routes += files.routes()
     routes += batches.routes()
+    routes += webhooks.routes()
     routes.append(Route("GET", "/openapi.json", OPERATOR, OpenApi(routes).serve))
     routes += organization.routes()
     return RouteTable(routes)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from baton.conversations.background import statements
@@ -13,12 +13,19 @@ from baton.conversations.background.records import (
     RunningResponse,
 )
 from baton.conversations.failures import failures, unavailable
-from baton.conversations.ids import RESPONSE, parse_id
+from baton.conversations.ids import RESPONSE, parse_id, text_of
 from baton.conversations.partitions import with_months
 from baton.conversations.records import StateScope, Turn
 from baton.conversations.store import ConversationStore
 
 _PIECES_AT_ONCE = 64
+
+
+class EventSink(Protocol):
+    """Where the ends of responses are told: `baton.webhooks.outbox.EventOutbox`."""
+
+    async def add(self, runs: Any, scope: StateScope, kind: str, subject: str) -> None:
+        """Write an event of a kind about a subject, in a connection's transaction."""
 
 
 class BackgroundStore:
@@ -30,10 +37,14 @@ class BackgroundStore:
     Args:
         conversations: where responses are stored in the end.
         owner: the id of this frontend.
+        outbox: gets an event of each response that ends; None: there is none.
     """
 
-    def __init__(self, conversations: ConversationStore, owner: str) -> None:
+    def __init__(
+        self, conversations: ConversationStore, owner: str, outbox: EventSink | None = None
+    ) -> None:
         self._conversations = conversations
+        self._outbox = outbox
         self._database = conversations.database
         self._seconds = conversations.settings.lease_seconds
         self._owner = owner
@@ -114,6 +125,9 @@ class BackgroundStore:
             if piece is not None:
                 await connection.execute(statements.WRITE_PIECE, tenant, lease.id, *piece)
             await self._conversations.write(lease.scope, turn, connection)
+            if self._outbox is not None:
+                kind, subject = f"response.{turn.status}", text_of(RESPONSE, turn.id)
+                await self._outbox.add(connection, lease.scope, kind, subject)
         return True
 
     async def running(self, scope: StateScope, response: str) -> RunningResponse | None:

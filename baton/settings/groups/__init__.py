@@ -42,6 +42,7 @@ from baton.settings.groups.router import (
 from baton.settings.groups.state import StateSettings
 from baton.settings.groups.store import PeerSettings, StoreLimits, StoreSettings
 from baton.settings.groups.usage import UsageSettings
+from baton.settings.groups.webhooks import WebhookSettings
 from baton.settings.groups.worker import KvSettings, LoadSettings, WorkerLimits
 
 __all__ = [
@@ -85,6 +86,7 @@ __all__ = [
     "TlsSettings",
     "UsageSettings",
     "WatchSettings",
+    "WebhookSettings",
     "WorkerConnectionSettings",
     "WorkerLimits",
 ]

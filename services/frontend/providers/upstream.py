@@ -10,10 +10,10 @@ from typing import NamedTuple
 import aiohttp
 
 from baton.errors import BatonError, Reason
+from baton.host.networks import NOT_ALLOWED, AllowedNetworks
 from baton.process.background import start_background
 from baton.providers.api_headers import api_headers
 from baton.providers.key_file import KeyUnreadableError, ProviderKey
-from baton.providers.networks import NOT_ALLOWED, AllowedNetworks
 from baton.providers.session import UpstreamSession
 from baton.telemetry.logs import get_logger
 from baton.tenancy.records.providers import Provider

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from baton.host.networks import AllowedNetworks
 from baton.process.background import start_background
-from baton.providers.networks import AllowedNetworks
 from baton.tenancy.records.providers import Provider
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ pytestmark = pytest.mark.xdist_group("log-events")
 
 EVENT = re.compile(r"([a-z]+)\.[a-z_]+\.[a-z_]+")
 AREAS = """
-batches budget cli cluster engine etcd files frontend http kv limits model ops organization picker
-process provider public request router rpc session settings spool state tenancy tls usage worker
+    batches budget cli cluster engine etcd files frontend http kv limits model ops organization
+    picker process provider public request router rpc session settings spool state tenancy tls usage
+    webhook worker
 """
 ACCESS_LOG = "request.end"
 """The line of each request, which operators collect: its name stays."""

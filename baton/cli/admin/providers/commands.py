@@ -58,8 +58,8 @@ def check(target: Target, name: str, networks: str, seconds: float) -> None:
     Raises:
         CommandError: a part failed.
     """
+    from baton.host.networks import AllowedNetworks
     from baton.providers.check import check_upstream
-    from baton.providers.networks import AllowedNetworks
 
     try:
         allowed = AllowedNetworks(TypeAdapter[tuple[str, ...]](Networks).validate_python(networks))

@@ -27,6 +27,7 @@ from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.compaction.handler import CompactHandler
 from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.openai.responses.stored import StoredResponses
+from services.frontend.openai.webhooks.handlers import WebhookHandlers
 from services.frontend.routes import route_table
 from tests.integration.frontend.auth.conftest import Keys, bearer
 from tests.support.clock import DEADLINE_SECONDS, within
@@ -220,6 +221,7 @@ async def test_nothing_but_health_is_answered_without_a_key(keys: Keys) -> None:
         StoredCompletions.__new__(StoredCompletions),
         FileHandlers(None),
         BatchHandlers.__new__(BatchHandlers),
+        WebhookHandlers.__new__(WebhookHandlers),
         OrganizationRoutes.__new__(OrganizationRoutes),
         metrics=True,
     )

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from baton.host.networks import AllowedNetworks
 from baton.providers.check import ProviderFinding, check_upstream
-from baton.providers.networks import AllowedNetworks
 from baton.tenancy.records.providers import Provider, ProviderModel
 from tests.support.doubles.upstream import Exchange, ScriptedUpstream
 

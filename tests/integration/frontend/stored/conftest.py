@@ -39,6 +39,8 @@ async def frontends(
             "conversations.enabled": True,
             "public.metrics": True,
             "conversations.statement_seconds": 20.0,
+            "webhooks.enabled": True,
+            "webhooks.allow": ("127.0.0.0/8",),
         },
     )
     second = await cluster.start("frontend-1")

@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 
 from services.frontend.admin.routes import OrganizationRoutes
+from services.frontend.openai.batches.handlers import BatchHandlers
 from services.frontend.openai.completions.stored import StoredCompletions
 from services.frontend.openai.conversations.handlers import ConversationHandlers
+from services.frontend.openai.files.handlers import FileHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.openapi import document
 from services.frontend.openai.request.field import Body
@@ -16,6 +18,7 @@ from services.frontend.openai.request.fields import FIELDS
 from services.frontend.openai.responses.compaction.handler import CompactHandler
 from services.frontend.openai.responses.handler import ResponsesHandlers
 from services.frontend.openai.responses.stored import StoredResponses
+from services.frontend.openai.webhooks.handlers import WebhookHandlers
 from services.frontend.routes import route_table
 
 
@@ -27,6 +30,9 @@ def made() -> dict[str, Any]:
         StoredResponses(None),
         ConversationHandlers.__new__(ConversationHandlers),
         StoredCompletions.__new__(StoredCompletions),
+        FileHandlers(None),
+        BatchHandlers.__new__(BatchHandlers),
+        WebhookHandlers.__new__(WebhookHandlers),
         OrganizationRoutes.__new__(OrganizationRoutes),
         metrics=True,
     )

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from baton.conversations.background.store import BackgroundStore
+from baton.conversations.background.store import BackgroundStore, EventSink
 from baton.conversations.store import ConversationStore
 from services.frontend.access.authenticator import Authenticator
 from services.frontend.generation.inference import Inference
@@ -33,6 +33,7 @@ async def open_background(
     authenticator: Authenticator,
     frontend: str,
     keep_alive_seconds: float,
+    outbox: EventSink,
 ) -> AsyncIterator[Background | None]:
     """Open them until the block ends; None if nothing is stored.
 
@@ -44,11 +45,12 @@ async def open_background(
         authenticator: knows whose they are.
         frontend: the id of this frontend, the owner of what it runs.
         keep_alive_seconds: of streams.
+        outbox: gets an event of each that ends.
     """
     if store is None or compactor is None:
         yield None
         return
-    leases = BackgroundStore(store, frontend)
+    leases = BackgroundStore(store, frontend, outbox)
     resumption = Resumption(inference, leases, preparer, authenticator)
     execution = RunExecution(inference, leases, resumption, compactor)
     runs = BackgroundRuns(execution, leases, store.settings.max_background)

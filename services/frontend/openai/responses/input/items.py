@@ -176,7 +176,7 @@ class _Turns:
             raise invalid_field(f"{where}.encrypted_content", "must be the text that it came with")
         return "" if self._seal is None else self._unsealed(sealed, SUMMARY, where)
 
-    def _unsealed(self, sealed: Any, purpose: bytes, where: str) -> str:
+    def _unsealed(self, sealed: Any, purpose: str, where: str) -> str:
         assert self._seal is not None, "a request with sealed items has a seal"
         opened = self._seal.open(sealed, purpose) if isinstance(sealed, str) else None
         if opened is None:

@@ -1,79 +1,28 @@
 """What a client keeps without reading it, reasoning and summaries: sealed for its tenant, and
-opened again.
-
-AES-256-GCM (NIST SP 800-38D). Each item has a key of its own, which HKDF (RFC 5869) derives of the
-tenant's cache salt, a purpose and a random number, so that no number of items wears out a key. The
-salt is a secret of the cluster's frontends, differs per cluster and tenant, and is deleted with the
-tenant.
-"""
+opened again."""
 
 import asyncio
-import secrets
-from base64 import b64decode, urlsafe_b64encode
-from binascii import Error as Base64Error
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from baton.cluster.sealing import TenantSeal, load_cryptography
 from baton.cluster.tenants import Salts
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
 INCLUDE = "reasoning.encrypted_content"
-_FORMAT = b"\x01"
-_KEY_BYTES, _RANDOM_BYTES, _NONCE_BYTES, _TAG_BYTES = 32, 32, 12, 16
-_OVERHEAD = len(_FORMAT) + _RANDOM_BYTES + _NONCE_BYTES + _TAG_BYTES
-REASONING, SUMMARY = b"baton reasoning", b"baton compaction"
+REASONING, SUMMARY = "baton reasoning", "baton compaction"
 """Purposes: what is sealed for one of them cannot be opened for the other."""
 
 
-class ItemSeal:
-    """Seals and opens what items of one tenant keep from their client.
+class ItemSeal(TenantSeal):
+    """Seals and opens what items of one tenant keep from their client."""
 
-    Args:
-        secret: of the cluster and the tenant.
-    """
-
-    def __init__(self, secret: bytes) -> None:
-        self._secret = secret
-
-    def close(self, text: str, purpose: bytes = REASONING) -> str:
+    def close(self, text: str, purpose: str = REASONING) -> str:
         """Return a text sealed for a purpose, in base64."""
-        drawn = secrets.token_bytes(_RANDOM_BYTES + _NONCE_BYTES)
-        cipher, nonce = self._cipher(drawn, purpose)
-        sealed = cipher.encrypt(nonce, text.encode("utf-8", "replace"), _FORMAT)
-        return urlsafe_b64encode(_FORMAT + drawn + sealed).decode()
+        return super().close(text, purpose)
 
-    def open(self, sealed: str, purpose: bytes = REASONING) -> str | None:
-        """Return the text; None: it was not sealed for this tenant and purpose, or is changed or
-        cut off.
-
-        Takes as long in each of these cases: what is no seal at all is opened as well.
-        """
-        try:
-            data = b64decode(sealed.encode("ascii"), b"-_", validate=True)
-        except (Base64Error, UnicodeEncodeError):
-            data = b""
-        from cryptography.exceptions import InvalidTag
-
-        genuine = data[:1] == _FORMAT and len(data) >= _OVERHEAD
-        if not genuine:
-            data = _FORMAT + bytes(max(len(sealed) * 3 // 4, _OVERHEAD))
-        head = len(_FORMAT) + _RANDOM_BYTES + _NONCE_BYTES
-        cipher, nonce = self._cipher(data[len(_FORMAT) : head], purpose)
-        try:
-            return cipher.decrypt(nonce, data[head:], _FORMAT).decode()
-        except InvalidTag:
-            return None
-
-    def _cipher(self, drawn: bytes, purpose: bytes) -> "tuple[AESGCM, bytes]":
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-        from cryptography.hazmat.primitives.hashes import SHA256
-        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
-        salt, nonce = drawn[:_RANDOM_BYTES], drawn[_RANDOM_BYTES:]
-        key = HKDF(SHA256(), _KEY_BYTES, salt, purpose).derive(self._secret)
-        return AESGCM(key), nonce
+    def open(self, sealed: str, purpose: str = REASONING) -> str | None:
+        """Return the text; None: as of `TenantSeal`."""
+        return super().open(sealed, purpose)
 
 
 class ItemSeals:
@@ -109,14 +58,8 @@ class ItemSeals:
         Raises:
             BatonError: as of `needed`.
         """
-        await asyncio.to_thread(_load)
+        await asyncio.to_thread(load_cryptography)
         return ItemSeal(await self._salts.get(tenant))
-
-
-def _load() -> None:
-    """Import the library, which takes a tenth of a second once."""
-    import cryptography.hazmat.primitives.ciphers.aead
-    import cryptography.hazmat.primitives.kdf.hkdf  # noqa: F401
 
 
 def _items(given: Any) -> Sequence[Any]:

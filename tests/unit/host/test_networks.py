@@ -1,10 +1,10 @@
-"""Where upstreams may be."""
+"""Where upstreams and receivers may be."""
 
 import socket
 
 import pytest
 
-from baton.providers.networks import NOT_ALLOWED, AllowedNetworks
+from baton.host.networks import NOT_ALLOWED, AllowedNetworks
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,17 @@ from baton.providers.networks import NOT_ALLOWED, AllowedNetworks
         (("public",), "fe80::1%eth0", True, False),
         (("public",), "2606:2800:220:1::1", True, True),
         (("public",), "224.0.0.1", True, False),
+        (("public",), "ff0e::1", True, False),
+        (("public",), "::1", True, False),
+        (("public",), "::ffff:10.0.0.1", True, False),
+        (("public",), "::7f00:1", True, False),
+        (("public",), "64:ff9b::7f00:1", True, False),
+        (("public",), "64:ff9b::5db8:d70e", True, True),
+        (("public",), "64:ff9b:1::5db8:d70e", True, False),
+        (("public",), "2002:7f00:1::", True, False),
+        (("public",), "2002:5db8:d70e::1", True, False),
+        (("public",), "2001::5db8:d70e", True, False),
+        (("64:ff9b::/96",), "64:ff9b::7f00:1", False, True),
         (("10.0.0.0/8",), "10.1.2.3", False, True),
         (("10.0.0.0/8",), "93.184.215.14", True, False),
         ((), "93.184.215.14", True, False),

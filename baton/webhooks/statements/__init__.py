@@ -1,0 +1,1 @@
+"""The statements of webhooks, one module per table."""

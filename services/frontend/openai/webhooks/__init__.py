@@ -1,0 +1,1 @@
+"""`/v1/webhook_endpoints`: what projects' endpoints are, and tests of them."""
