@@ -16,7 +16,7 @@ OLDEST_TABLE = "baton_schema_oldest"
 """Holds the oldest revision whose releases can use the schema, in one row; since 0004."""
 BASE = "base"
 """The revision of a database that has no schema."""
-USAGE, CONVERSATIONS, BATCHES, WEBHOOKS = "0003", "0004", "0007", "0008"
+USAGE, CONVERSATIONS, BATCHES, WEBHOOKS = "0003", "0004", "0007", "0009"
 """The oldest revisions that have what usage, stored conversations, batches and webhooks need: a
 release runs on its own schema and on older ones, with what these have."""
 _DIRECTORY = Path(__file__).parent / "migrations"

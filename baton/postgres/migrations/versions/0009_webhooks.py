@@ -2,8 +2,8 @@
 
 from alembic import op
 
-revision = "0008"
-down_revision = "0007"
+revision = "0009"
+down_revision = "0008"
 
 _TABLES = (
     # `secret` and `old_secret` are sealed with the tenant's secret; the old one signs too, until
