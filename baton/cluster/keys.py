@@ -143,6 +143,11 @@ def demand(cluster: str) -> str:
     return f"/baton/{cluster}/demand/"
 
 
+def pending(cluster: str) -> str:
+    """Return the prefix of what waits for Postgres at a frontend: id and record follow."""
+    return f"/baton/{cluster}/pending/"
+
+
 def refused(cluster: str) -> str:
     """Return the prefix of rejected requests; the hexadecimal digest of one follows."""
     return f"/baton/{cluster}/refused/"

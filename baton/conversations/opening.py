@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from baton.conversations.pending.metrics import SPOOL
+from baton.conversations.pending.notices import PendingNotices
 from baton.conversations.pending.pending import PendingWrites
 from baton.conversations.pending.sink import ConversationSink
 from baton.conversations.store import ConversationStore
@@ -36,9 +37,16 @@ log = get_logger(__name__)
 
 @asynccontextmanager
 async def open_conversations(
-    state: StateSettings, settings: ConversationSettings
+    state: StateSettings,
+    settings: ConversationSettings,
+    notices: PendingNotices | None = None,
 ) -> AsyncIterator[ConversationStore | None]:
     """Open a process's store until the block ends; None if none is enabled.
+
+    Args:
+        state: the database.
+        settings: of the store.
+        notices: tell other processes what waits here; not entered yet.
 
     Raises:
         StartupError: asyncpg is not installed, or there is no database.
@@ -63,7 +71,7 @@ async def open_conversations(
     ):
         store = ConversationStore(database, settings)
         if settings.spool_path is not None:
-            await _open_spool(settings, settings.spool_path, store, database, stack)
+            await _open_spool(settings, settings.spool_path, store, database, notices, stack)
         task = start_background(_keep_months(store, database), "conversations' months")
         try:
             yield store
@@ -77,12 +85,16 @@ async def _open_spool(
     path: Path,
     store: ConversationStore,
     database: Database,
+    notices: PendingNotices | None,
     stack: AsyncExitStack,
 ) -> None:
     """Let what ends while the database is away wait on disk."""
     limits = _SpoolLimits(settings.spool_bytes)
+    if notices is not None:
+        await stack.enter_async_context(notices)
     spool = await stack.enter_async_context(Spool(path, limits, [ConversationSink.name], SPOOL))
-    store.pending = store.completions.pending = pending = PendingWrites(spool)
+    pending = PendingWrites(spool, notices)
+    store.pending = store.completions.pending = store.managed.pending = pending
     sink = ConversationSink(store, database, pending)
     await stack.enter_async_context(Delivery(spool, sink, 0.0))
 

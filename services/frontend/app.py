@@ -14,6 +14,7 @@ from baton.cluster.members.registration import Registration
 from baton.cluster.refusals import SharedRefusals
 from baton.cluster.tenants import CacheSalts
 from baton.conversations.opening import open_conversations
+from baton.conversations.pending.notices import PendingNotices
 from baton.host.networks import AllowedNetworks
 from baton.internal.v1 import cluster_pb2
 from baton.on_demand.records import TurnRecords
@@ -177,8 +178,9 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     process.spawn(availability.follow(discovery), "follow-cluster")
     process.spawn(availability.keep_asking(), "ask for workers again")
     database = await stack.enter_async_context(open_database(settings.state))
+    notices = PendingNotices(etcd, cluster)
     conversations = await stack.enter_async_context(
-        open_conversations(settings.state, settings.conversations)
+        open_conversations(settings.state, settings.conversations, notices)
     )
     spool = await stack.enter_async_context(recording(settings.usage, database))
     cache_salts = CacheSalts(etcd, cluster)

@@ -21,6 +21,7 @@ from baton.conversations.ids import (
 from baton.conversations.managed import statements
 from baton.conversations.managed.records import ManagedConversation
 from baton.conversations.partitions import with_months
+from baton.conversations.pending.pending import PendingWrites
 from baton.conversations.records import StateScope, StoredItem, StoredPath, bytes_of
 from baton.errors import BatonError, Reason, invalid_field
 from baton.postgres.database import Database
@@ -63,6 +64,8 @@ class ManagedConversations:
         self._settings = settings
         self._maintain = maintain
         self._compactions = compactions
+        self.pending: PendingWrites | None = None
+        """What waits for the database; None: nothing may."""
 
     async def create(
         self, scope: StateScope, metadata: str, bodies: Bodies, count: int, now_ms: int
@@ -86,6 +89,7 @@ class ManagedConversations:
 
     async def get(self, scope: StateScope, conversation: str) -> ManagedConversation:
         """Return a conversation."""
+        await self._wait(parse_id(CONVERSATION, conversation))
         return await self._one(scope, conversation, statements.CONVERSATION)
 
     async def recent(
@@ -189,6 +193,7 @@ class ManagedConversations:
         ident = parse_id(CONVERSATION, conversation)
         if ident is None:
             raise missing("conversation", conversation)
+        await self._wait(ident)
         with failures():
             async with (
                 self._database.connection(DELETE_SECONDS) as connection,
@@ -231,12 +236,17 @@ class ManagedConversations:
             BatonError: NOT_FOUND: it is deleted.
         """
         name = text_of(CONVERSATION, path.conversation)
-        found = await self.get(scope, name)
+        found = await self._one(scope, name, statements.CONVERSATION)
         winner = block_of(found.last_item)
         what = "its items were changed"
         if winner > path.last_item and await self._fetch(statements.HAS_RESPONSE, *scope, winner):
             what = f"response {text_of(RESPONSE, winner)!r} was stored first"
         return locked(name, f"moved on meanwhile: {what}")
+
+    async def _wait(self, conversation: UUID | None) -> None:
+        """Wait for turns that are not stored yet."""
+        if self.pending is not None:
+            await self.pending.wait(conversation)
 
     async def _one(
         self, scope: StateScope, conversation: str, statement: str, *values: object

@@ -8,11 +8,12 @@ from uuid import UUID
 
 from baton.conversations.completions.records import StoredCompletion
 from baton.conversations.failures import COMPLETIONS, RESPONSES, unavailable
+from baton.conversations.pending.notices import PendingNotices
 from baton.conversations.pending.record import PendingRecord
 from baton.conversations.records import StateScope, Turn
 from baton.spool.spool import Spool
 
-WAIT_SECONDS = 1.0
+WAIT_SECONDS = 0.8
 """How long a request waits for what it needs to be stored."""
 RESERVED_BYTES = 64 * 1024
 """Space for the output of a running request, besides that for its body."""
@@ -21,17 +22,19 @@ RESERVED_BYTES = 64 * 1024
 class PendingWrites:
     """Keeps what could not be stored, and knows what waits. One per process, on the event loop.
 
-    What an earlier process left is delivered too, and not known here.
+    What an earlier process left is delivered too, and known here if its notices are.
 
     Args:
         spool: where it is kept.
+        notices: what waits at other processes; None: that is not known.
     """
 
-    def __init__(self, spool: Spool) -> None:
+    def __init__(self, spool: Spool, notices: PendingNotices | None = None) -> None:
         self._spool = spool
+        self._notices = notices
         self._waiting: dict[UUID, set[str]] = {}
-        """Records that wait, by what a later request may need: response, conversation."""
-        self._stored = asyncio.Condition()
+        """Records that wait, by what a later request may need."""
+        self._changed = asyncio.Event()
 
     @contextmanager
     def room(self, body_bytes: int) -> Iterator[None]:
@@ -50,18 +53,14 @@ class PendingWrites:
 
     async def add_turn(self, scope: StateScope, turn: Turn) -> None:
         """Keep a turn; return once it survives the end of this process."""
-        needed = [turn.id]
-        if turn.follows is not None and not turn.follows.hidden:
-            needed.append(turn.follows.conversation)
-        await self._add(PendingRecord(turn.id.hex, _now(), *scope, turn=turn), needed)
+        await self._add(PendingRecord(turn.id.hex, _now(), *scope, turn=turn))
 
     async def add_completion(self, scope: StateScope, completion: StoredCompletion) -> None:
         """Keep a completion; the rest as of `add_turn`."""
-        record = PendingRecord(completion.id.hex, _now(), *scope, completion=completion)
-        await self._add(record, [completion.id])
+        await self._add(PendingRecord(completion.id.hex, _now(), *scope, completion=completion))
 
     async def wait(self, needed: UUID | None, *, completion: bool = False) -> None:
-        """Wait until nothing waits that has an id.
+        """Wait until nothing waits that has an id, at any process.
 
         Args:
             needed: of a response, a conversation, or a completion.
@@ -70,29 +69,48 @@ class PendingWrites:
         Raises:
             BatonError: UNAVAILABLE: it still waits after WAIT_SECONDS.
         """
-        if needed not in self._waiting:
+        if needed is None or not self._waits(needed):
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(WAIT_SECONDS), self._stored:
-                await self._stored.wait_for(lambda: needed not in self._waiting)
-        if needed in self._waiting:
+            async with asyncio.timeout(WAIT_SECONDS):
+                while needed in self._waiting:
+                    await self._changed.wait()
+                while self._notices is not None and self._notices.knows(needed.hex):
+                    await self._notices.wait_changed()
+        if self._waits(needed):
             raise unavailable(COMPLETIONS if completion else RESPONSES)
 
-    async def done(self, ident: str) -> None:
+    def done(self, record: PendingRecord) -> None:
         """Record that one is stored, or will never be."""
-        for needed in [key for key, records in self._waiting.items() if ident in records]:
-            self._waiting[needed].discard(ident)
-            if not self._waiting[needed]:
-                del self._waiting[needed]
-        async with self._stored:
-            self._stored.notify_all()
+        for needed in record.needed:
+            records = self._waiting.get(needed, set())
+            records.discard(record.id)
+            if not records:
+                self._waiting.pop(needed, None)
+        self._changed.set()
+        self._changed = asyncio.Event()
+        if self._notices is not None:
+            self._notices.remove(record.id, _texts(record))
 
-    async def _add(self, record: PendingRecord, needed: list[UUID]) -> None:
-        for ident in needed:
-            self._waiting.setdefault(ident, set()).add(record.id)
+    def _waits(self, needed: UUID) -> bool:
+        elsewhere = self._notices is not None and self._notices.knows(needed.hex)
+        return needed in self._waiting or elsewhere
+
+    async def _add(self, record: PendingRecord) -> None:
+        for needed in record.needed:
+            self._waiting.setdefault(needed, set()).add(record.id)
         written = asyncio.Event()
         self._spool.add(record, written.set)
         await written.wait()
+        if self._notices is None:
+            return
+        await self._notices.add(record.id, _texts(record))
+        if not any(record.id in self._waiting.get(one, ()) for one in record.needed):
+            self._notices.remove(record.id, _texts(record))  # it was stored meanwhile
+
+
+def _texts(record: PendingRecord) -> list[str]:
+    return [needed.hex for needed in record.needed]
 
 
 def _now() -> int:

@@ -1,5 +1,7 @@
 """What waits for the database, as it is on disk."""
 
+from uuid import UUID
+
 import msgspec
 
 from baton.conversations.completions.records import StoredCompletion
@@ -21,6 +23,15 @@ class PendingRecord(msgspec.Struct, omit_defaults=True, frozen=True):
     @property
     def scope(self) -> StateScope:
         return StateScope(self.tenant, self.project)
+
+    @property
+    def needed(self) -> tuple[UUID, ...]:
+        """What a later request may need of it: a response, a conversation, a completion."""
+        if self.turn is None:
+            return () if self.completion is None else (self.completion.id,)
+        follows = self.turn.follows
+        managed = () if follows is None or follows.hidden else (follows.conversation,)
+        return (self.turn.id, *managed)
 
 
 decode = msgspec.json.Decoder(PendingRecord).decode

@@ -41,7 +41,7 @@ class ConversationSink:
             for each in records:
                 record = decode(each)
                 await self._store_one(record)
-                await self._pending.done(record.id)
+                self._pending.done(record)
         except StateError as error:
             raise SinkError(str(error)) from error
         except BatonError as error:

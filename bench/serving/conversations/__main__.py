@@ -122,7 +122,7 @@ async def run(
         "nano-dollars recorded": sums["recorded"],
         "stored after seconds": round(drained, 1),
     }
-    table = Table(("fault", "<18"), ("times", "5"), ("turns meanwhile", "15"))
+    table = Table(("fault", "<34"), ("times", "5"), ("turns meanwhile", "15"))
     for kind, times in kills.done.items():
         table.row(kind, times, kills.meanwhile[kind])
     for name, value in counts.items():

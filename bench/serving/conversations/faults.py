@@ -4,13 +4,17 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from baton.postgres.local.server import LocalPostgres
-from bench.harness.fleet import Fleet
+from bench.harness.fleet import Fleet, total
 
 FRONTEND, WORKER, POSTGRES = "frontend killed", "worker killed", "Postgres killed"
-EACH = {FRONTEND: 300, WORKER: 500, POSTGRES: 500}
+BOTH = "frontend with turns on disk killed"
+EACH = {FRONTEND: 300, WORKER: 500, POSTGRES: 500, BOTH: 500}
 """Turns for one fault of each kind."""
+HIT_SECONDS = 30.0
+KEEPS = "baton_conversations_spool_oldest_timestamp_seconds"
 AWAY_SECONDS = (0.3, 3.0)
 _POLL_SECONDS = 0.05
 
@@ -49,38 +53,69 @@ class Kills:
     async def run(self, turns: int) -> None:
         """Inject all faults during a number of turns; return once everything runs again."""
         async with asyncio.TaskGroup() as group:
-            for kind, each in EACH.items():
-                count = max(1, turns // each)
-                times = sorted(self._draw.uniform(0.05, 0.85) * turns for _ in range(count))
-                group.create_task(self._repeat(kind, times))
+            for kinds in ((FRONTEND,), (WORKER,), (POSTGRES, BOTH)):
+                times = [
+                    (self._draw.uniform(0.05, 0.85) * turns, kind)
+                    for kind in kinds
+                    for _ in range(max(1, turns // EACH[kind]))
+                ]
+                group.create_task(self._inject(sorted(times)))
 
-    async def _repeat(self, kind: str, times: Sequence[float]) -> None:
-        kill = {FRONTEND: self._frontend, WORKER: self._worker, POSTGRES: self._database}[kind]
-        for at in times:
+    async def _inject(self, times: Sequence[tuple[float, str]]) -> None:
+        kills = {
+            FRONTEND: self._frontend,
+            WORKER: self._worker,
+            POSTGRES: self._database,
+            BOTH: self._both,
+        }
+        for at, kind in times:
             while self._turns() < at:
                 await asyncio.sleep(_POLL_SECONDS)
             before = self._turns()
-            await kill()
+            await kills[kind]()
             self.done[kind] += 1
             self.meanwhile[kind] += self._turns() - before
 
     async def _frontend(self) -> None:
-        name = self._draw.choice(sorted(self._ready))
-        await self._restart(name)
-        self._ready.add(name)
+        await self._restart(self._draw.choice(sorted(self._ready)))
 
     async def _worker(self) -> None:
         await self._restart(self._draw.choice(self._fleet.of("decode")).id)
 
     async def _restart(self, name: str) -> None:
-        self._fleet.kill(name)  # clients that know it learn it from their connections
+        """Kill a process, unless it is dead, and start it again."""
+        member = self._fleet[name]
+        if member.pid:
+            self._fleet.kill(name)  # clients that know it learn it from their connections
         await self._fleet.wait_ended(name)
         self._ready.discard(name)
         await asyncio.sleep(self._draw.uniform(0, 1))
         await self._fleet.start(name)
         await self._fleet.wait_ready(name)
+        if member in self._fleet.frontends:
+            self._ready.add(name)
 
     async def _database(self) -> None:
         await self._postgres.kill()
         await asyncio.sleep(self._draw.uniform(*AWAY_SECONDS))
         await self._postgres.start()
+
+    async def _both(self) -> None:
+        """Kill a frontend that keeps turns for Postgres, which is back before it is."""
+        await self._postgres.kill()
+        async with asyncio.timeout(HIT_SECONDS):
+            while not (keeps := await self._keeping()):
+                await asyncio.sleep(_POLL_SECONDS)
+        name = self._draw.choice(keeps)
+        self._fleet.kill(name)
+        await self._postgres.start()
+        await self._restart(name)
+
+    async def _keeping(self) -> list[str]:
+        """Return the frontends that keep turns on disk."""
+        keeps = []
+        for name in sorted(self._ready):
+            with suppress(OSError):
+                if total(await self._fleet[name].metrics(), KEEPS):
+                    keeps.append(name)
+        return keeps

@@ -12,7 +12,9 @@ import httpx
 from baton.conversations.records import StateScope
 
 RETRY_SECONDS = 0.1
-_MAX_OUTPUT_TOKENS = 6
+_MAX_OUTPUT_TOKENS = 16
+_AT_ONCE_TOKENS = 128
+"""Turns at once last longer than it takes to send them."""
 _RETRIED = (409, 503)
 """What a client may be answered while something is away, or another turn runs."""
 
@@ -83,7 +85,8 @@ class TurnClient:
         self._url = url
         self._model = model
         self._stream = stream
-        self._headers = {"authorization": f"Bearer {secret}"} if secret else {}
+        self.headers = {"authorization": f"Bearer {secret}"} if secret else {}
+        """Of each of its requests."""
 
     async def begin(self, http: httpx.AsyncClient) -> None:
         """Create its conversation, if it names one."""
@@ -127,9 +130,9 @@ class TurnClient:
 
         async def attempt(number: int) -> int:
             request = f"{self.name}-at-once-{number}"
-            body = self._body(request) | {"stream": False}
+            body = self._body(request) | {"stream": False, "max_output_tokens": _AT_ONCE_TOKENS}
             url = f"{self._url()}/v1/responses"
-            headers = self._headers | {"x-request-id": request}
+            headers = self.headers | {"x-request-id": request}
             return (await http.post(url, json=body, headers=headers)).status_code
 
         return list(await asyncio.gather(*map(attempt, range(count))))
@@ -144,7 +147,7 @@ class TurnClient:
         self, http: httpx.AsyncClient, path: str, body: dict[str, Any], request: str = ""
     ) -> dict[str, Any] | None:
         """Return what a frontend responded in the end; None: something else was received."""
-        headers = self._headers | ({"x-request-id": request} if request else {})
+        headers = self.headers | ({"x-request-id": request} if request else {})
         try:
             async with http.stream(
                 "POST", f"{self._url()}{path}", json=body, headers=headers
@@ -157,6 +160,10 @@ class TurnClient:
                     return found
                 return await self._last_event(answer)
         except httpx.TransportError:
+            self.errors.cut += 1
+        except AttributeError as error:
+            if "getpeername" not in str(error):  # anyio's, of a connection that broke at once
+                raise
             self.errors.cut += 1
         return None
 

@@ -1,21 +1,19 @@
 """Faults of frontends, Postgres and the broker during the load."""
 
 import asyncio
-import os
 import random
-import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from pathlib import Path
 
 from baton.postgres.local.server import LocalPostgres
 from bench.faults.links import Rule
 from bench.harness.broker import Broker
 from bench.harness.child import Helper
 from bench.harness.fleet import Fleet, total
+from bench.harness.signals import frozen_family
 
 FRONTEND, AGAIN = "frontend killed", "frontend killed as it starts"
 POSTGRES, POSTGRES_FROZEN = "Postgres killed", "Postgres frozen"
@@ -157,16 +155,10 @@ class Faults:
             await self._postgres.start()
         elif kind == POSTGRES_FROZEN:
             # Longer than a statement may take: it completes later, without a response.
-            pids = family(self._postgres.pid or 0)
             failed = await self._failures("postgres")
-            signal_all(pids, signal.SIGSTOP)
-            try:
+            # The statement completes before it can be cancelled.
+            async with frozen_family(self._postgres.pid or 0, STATEMENT_SECONDS):
                 await self._until_hit(0, partial(self._has_failed, "postgres", failed))
-            finally:
-                # The statement completes before it can be cancelled.
-                signal_all(pids[1:], signal.SIGCONT)
-                await asyncio.sleep(STATEMENT_SECONDS)
-                signal_all(pids[:1], signal.SIGCONT)
         elif kind == FROZEN:
             failed = await self._failures(KAFKA)
             self._broker.freeze()
@@ -208,21 +200,3 @@ class Faults:
                 name = "baton_usage_sink_failures_total"
                 found[one.id, one.starts] = total(shown, name, f'"{sink}"')
         return found
-
-
-def family(pid: int) -> list[int]:
-    """Return a process, and then its children."""
-    found = [pid]
-    for path in Path("/proc").iterdir():
-        with suppress(OSError, ValueError):
-            stat = (path / "stat").read_text().rsplit(")", 1)[1].split()
-            if int(stat[1]) == pid:
-                found.append(int(path.name))
-    return found
-
-
-def signal_all(pids: list[int], number: int) -> None:
-    """Send a signal to processes, ignoring those that ended."""
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)

@@ -15,6 +15,7 @@ from baton.conversations.completions.records import StoredCompletion, completion
 from baton.conversations.ids import CONVERSATION, RESPONSE, draw_block, text_of
 from baton.conversations.opening import open_conversations
 from baton.conversations.partitions import maintain
+from baton.conversations.pending.notices import PendingNotices
 from baton.conversations.records import StateScope, StoredPath, Turn
 from baton.conversations.store import ConversationStore
 from baton.errors import BatonError, Reason
@@ -29,10 +30,13 @@ OURS = StateScope("acme", "proj_1")
 
 
 @asynccontextmanager
-async def opened(url: str, spool: Path, **fields: object) -> AsyncIterator[ConversationStore]:
+async def opened(
+    url: str, spool: Path, notices: PendingNotices | None = None, **fields: object
+) -> AsyncIterator[ConversationStore]:
     state = state_settings(url, connect_seconds=0.5)
     given = {"enabled": True, "statement_seconds": 3.0, "spool_path": spool, **fields}
-    async with open_conversations(state, ConversationSettings.model_validate(given)) as store:
+    settings = ConversationSettings.model_validate(given)
+    async with open_conversations(state, settings, notices) as store:
         assert store is not None
         yield store
 

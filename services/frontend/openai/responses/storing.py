@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from baton.conversations.compactions.records import StoredCompaction
-from baton.conversations.ids import CONVERSATION, draw_block, item_text, nth, parse_id, text_of
+from baton.conversations.ids import CONVERSATION, draw_block, item_text, nth, text_of
 from baton.conversations.managed.conversations import check_room
 from baton.conversations.records import StateScope, StoredPath, Turn
 from baton.conversations.store import ConversationStore
@@ -94,8 +94,6 @@ async def read_context(
             )
         if not stored:
             raise unsupported("store", why="turns of conversations are stored; omit it")
-        if store.pending is not None:
-            await store.pending.wait(parse_id(CONVERSATION, conversation))
         path = (await store.managed.get(scope, conversation)).end
     elif previous:
         path = await store.path(scope, previous)
