@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from baton.conversations.month_reads import KEEP_PLANS
 from baton.conversations.pending.metrics import SPOOL
 from baton.conversations.pending.notices import PendingNotices
 from baton.conversations.pending.pending import PendingWrites
@@ -65,8 +66,9 @@ async def open_conversations(
             "statement_seconds": settings.statement_seconds,
         }
     )
+    session = KEEP_PLANS if own.prepared_statements else ""
     async with (
-        Database(own, "conversations", CONVERSATIONS) as database,
+        Database(own, "conversations", CONVERSATIONS, session) as database,
         AsyncExitStack() as stack,
     ):
         store = ConversationStore(database, settings)

@@ -93,12 +93,12 @@ async def maintain(
             await connection.execute(_PATIENCE)
             existing = {row["relname"] for row in await connection.fetch(_EXISTING, table)}
             for month in wanted:
-                if _name(table, month) not in existing:
+                if partition_name(table, month) not in existing:
                     await connection.execute(_create(table, month), timeout=SECONDS)
                     made += 1
         if oldest is not None:
             for name in sorted(existing):
-                if name < _name(table, oldest):
+                if name < partition_name(table, oldest):
                     async with connection.transaction():  # by itself, for a short lock
                         await connection.execute(_PATIENCE)
                         drop = f'drop table if exists "{name}"'
@@ -113,12 +113,13 @@ async def maintain(
     return made, dropped
 
 
-def _name(table: str, month: date) -> str:
-    return f"{table}_{month:%Y%m}"
+def partition_name(table: str, day: date) -> str:
+    """Return the name of the partition that has the rows of a day's month."""
+    return f"{table}_{day:%Y%m}"
 
 
 def _create(table: str, month: date) -> str:
-    name = _name(table, month)
+    name = partition_name(table, month)
     low, high = first_id(month), first_id(month_after(month))
     hashes = "".join(
         f"create table {name}_{part} partition of {name} "

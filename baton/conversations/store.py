@@ -14,6 +14,7 @@ from baton.conversations.completions.store import CompletionStore
 from baton.conversations.failures import failures, missing
 from baton.conversations.ids import RESPONSE, block_of, ids_after, milliseconds_of, nth, parse_id
 from baton.conversations.managed.conversations import ManagedConversations
+from baton.conversations.month_reads import fetch_between
 from baton.conversations.partitions import maintain, with_months
 from baton.conversations.pending.pending import PendingWrites
 from baton.conversations.records import (
@@ -91,20 +92,19 @@ class ConversationStore:
         first = min(conversations)
         if len(conversations) == 1:
             return await self.items_between(scope, path.conversation, first, path.last_item)
-        values = scope.tenant, conversations, last, first, max(last)
-        with failures():
-            rows = await self.database.fetch(statements.ITEMS_OF_PARTS, *values)
-        return [StoredItem(row["id"], row["body"]) for row in rows]
+        bounds = first, max(last)
+        return await self._items_of(
+            statements.ITEMS_OF_PARTS, bounds, scope.tenant, conversations, last, *bounds
+        )
 
     async def items_between(
         self, scope: StateScope, conversation: UUID, first: UUID, last: UUID
     ) -> list[StoredItem]:
         """Return the items of a conversation between two ids, inclusive, in order."""
-        with failures():
-            rows = await self.database.fetch(
-                statements.ITEMS_BETWEEN, scope.tenant, conversation, first, last
-            )
-        return [StoredItem(row["id"], row["body"]) for row in rows]
+        bounds = first, last
+        return await self._items_of(
+            statements.ITEMS_BETWEEN, bounds, scope.tenant, conversation, *bounds
+        )
 
     async def named_items(self, scope: StateScope, ids: Sequence[UUID]) -> dict[UUID, str]:
         """Return the bodies of items of stored responses, by their ids; others are left out."""
@@ -245,15 +245,30 @@ class ConversationStore:
             return ()
         if self.pending is not None:
             await self.pending.wait(ident)
-        rows = await self._fetch(statement, scope, ident)
+        rows = await self._fetch_response(statement, scope, ident)
         age = time.time() - milliseconds_of(ident) / 1000
         if self.pending is None or rows or not 0 <= age < YOUNG_SECONDS:
             return rows
         for seconds in _POLLS:
             await asyncio.sleep(seconds)
-            if rows := await self._fetch(statement, scope, ident):
+            if rows := await self._fetch_response(statement, scope, ident):
                 break
         return rows
+
+    async def _fetch_response(
+        self, statement: str, scope: StateScope, ident: UUID
+    ) -> Sequence[Any]:
+        with failures():
+            return await fetch_between(
+                self.database, statement, "responses", ident, ident, *scope, ident
+            )
+
+    async def _items_of(
+        self, statement: str, bounds: tuple[UUID, UUID], *values: Any
+    ) -> list[StoredItem]:
+        with failures():
+            rows = await fetch_between(self.database, statement, "items", *bounds, *values)
+        return list(map(StoredItem._make, rows))
 
     async def _fetch(self, statement: str, scope: StateScope, *values: Any) -> Sequence[Any]:
         with failures():

@@ -41,6 +41,10 @@ class DuplicateError(RefusedError):
     """A row with this key is there."""
 
 
+class MissingTableError(StateError):
+    """A table does not exist."""
+
+
 class NoPartitionError(RefusedError):
     """A row has no partition yet."""
 
@@ -114,6 +118,8 @@ def errors_of(settings: StateSettings) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or _text(error, settings)
         raise DatabaseUnavailableError(f"{place(settings)} is unreachable: {reason}") from None
+    except asyncpg.UndefinedTableError as error:
+        raise MissingTableError(f"{place(settings)}: {_text(error, settings)}") from None
     except asyncpg.PostgresError as error:
         gone = (error.sqlstate or "").startswith(_UNAVAILABLE)
         kind = DatabaseUnavailableError if gone else StateError

@@ -52,17 +52,24 @@ class Database:
         settings: with a URL.
         pool: its name in metrics.
         needs: the oldest revision of the schema that it can use.
+        session: a statement that each connection runs before others do; empty: none.
 
     Raises:
         StartupError: asyncpg is not installed.
     """
 
-    def __init__(self, settings: StateSettings, pool: str = "usage", needs: str = USAGE) -> None:
+    def __init__(
+        self,
+        settings: StateSettings,
+        pool: str = "usage",
+        needs: str = USAGE,
+        session: str = "",
+    ) -> None:
         self._settings = settings
         self._name = pool
         self._needs = needs
         self._asyncpg = driver()
-        self._pool = DatabasePool(settings)
+        self._pool = DatabasePool(settings, session)
         self._problem = f"{place(settings)} is not connected yet"
         self._told = ""
         """Last state that was logged."""

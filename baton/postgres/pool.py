@@ -28,12 +28,14 @@ class DatabasePool:
 
     Args:
         settings: of the database.
+        session: a statement that each connection runs before others do; empty: none.
     """
 
-    def __init__(self, settings: StateSettings) -> None:
+    def __init__(self, settings: StateSettings, session: str = "") -> None:
         self._settings = settings
         self._connect = driver().connect
         self._options = options(settings)
+        self._session = session
         self._idle: deque[tuple[asyncpg.Connection, float]] = deque()
         """With the time of the last use; the last one was used last."""
         self._opened: set[asyncpg.Connection] = set()
@@ -67,7 +69,7 @@ class DatabasePool:
         elif (connection := await self._wait_turn()) is not None:
             return connection
         try:
-            connection = await self._connect(**self._options)
+            connection = await self._open()
         except BaseException:
             self._opening -= 1
             self._invite()
@@ -123,6 +125,19 @@ class DatabasePool:
     def _full(self) -> bool:
         return len(self._opened) + self._opening >= self._settings.connections
 
+    async def _open(self) -> "asyncpg.Connection":
+        connection = await self._connect(**self._options)
+        try:
+            await self._begin(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    async def _begin(self, connection: "asyncpg.Connection") -> None:
+        if self._session:
+            await connection.execute(self._session)
+
     async def _wait_turn(self) -> "asyncpg.Connection | None":
         if len(self._waiting) >= self._settings.max_waiting:
             raise StateError(
@@ -168,6 +183,7 @@ class DatabasePool:
             with errors_of(self._settings):
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await connection.reset()
+                    await self._begin(connection)
         except StateError as error:
             log.debug("state.connection.dropped", error=str(error))
             self._discard(connection)

