@@ -21,4 +21,4 @@ class Frontends:
     """Of the database."""
     http: tuple[httpx.AsyncClient, ...]
     clients: "tuple[openai.AsyncOpenAI, ...]"
-    grpc: tuple[AsyncClient, ...]
+    grpc: tuple[AsyncClient, ...] = ()
