@@ -105,6 +105,8 @@ class NewLine(NamedTuple):
     """From 1, as editors count."""
     custom_id: str
     body: str
+    prefix: bytes = b""
+    """Digests of what its prompt begins with: lines run in the order of theirs."""
 
 
 class ClaimedLine(NamedTuple):

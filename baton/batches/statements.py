@@ -100,7 +100,7 @@ CLAIM_LINES = """
 with picked as materialized (
     select number from batch_lines
     where tenant = $1 and batch = $2 and state = 0 and lease_until < now()
-    order by number limit $5 for update skip locked
+    order by prefix, number limit $5 for update skip locked
 )
 update batch_lines set owner = $3, attempt = attempt + 1,
     failures = failures + (owner <> '')::int, lease_until = now() + $4 * interval '1 second'

@@ -22,7 +22,7 @@ BATCHES = "batches are unavailable", "send the requests one by one"
 """What is unavailable, and what a client may do."""
 LONG_SECONDS = 60.0
 """Time for statements on all lines of a batch."""
-_LINE_COLUMNS = "tenant", "batch", "number", "custom_id", "body"
+_LINE_COLUMNS = "tenant", "batch", "number", "custom_id", "body", "prefix"
 
 
 class BatchStore:

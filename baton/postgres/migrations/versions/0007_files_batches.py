@@ -79,7 +79,8 @@ _TABLES = (
     "create index batches_running on batches (expires_at) where ended_at is null",
     # `state`: 0 until it has a result, then 1 (a response) or 2 (an error). `attempt` counts
     # claims: what an earlier owner writes is not taken. `usage`: its usage record, until that is
-    # in a spool. Bodies are text: jsonb is parsed at each insert.
+    # in a spool. `prefix`: digests of what the prompt begins with, by which lines run. Bodies are
+    # text: jsonb is parsed at each insert.
     """
     create table batch_lines (
         tenant text not null,
@@ -87,6 +88,7 @@ _TABLES = (
         number integer not null,
         custom_id text not null,
         body text not null,
+        prefix bytea not null default '',
         state smallint not null default 0,
         owner text not null default '',
         attempt integer not null default 0,
@@ -97,7 +99,7 @@ _TABLES = (
         primary key (tenant, batch, number)
     )
     """,
-    "create index batch_lines_open on batch_lines (tenant, batch, number) where state = 0",
+    "create index batch_lines_open on batch_lines (tenant, batch, prefix, number) where state = 0",
 )
 
 

@@ -9,6 +9,7 @@ from baton.batches.records import NewLine
 from baton.errors import BatonError, invalid_field
 from services.frontend.http.json_body import decode_body
 from services.frontend.http.values import check_values
+from services.frontend.openai.batches.checking.prefix import prompt_prefix
 from services.frontend.openai.batches.checking.splitting import LineSplitter
 from services.frontend.openai.batches.endpoints import ENDPOINTS
 
@@ -152,7 +153,8 @@ class LineChecker:
             raise BatonError(error.reason, error.message, field=field) from error
         if not model:
             raise invalid_field("body.model", "is required; /v1/models lists the models")
-        return CheckedLine(NewLine(self._number, name, body.decode()), model)
+        line = NewLine(self._number, name, body.decode(), prompt_prefix(body))
+        return CheckedLine(line, model)
 
     def _fail(self, code: str, message: str) -> None:
         self.refuse(InputError(code, message))
