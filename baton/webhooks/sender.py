@@ -11,6 +11,7 @@ import aiohttp
 from baton import __version__
 from baton.host.networks import NOT_ALLOWED, AllowedNetworks
 from baton.webhooks.records import SendResult
+from baton.webhooks.resolver import ReceiverResolver
 
 MAX_ANSWER_BYTES = 64 * 1024
 _ANSWER_SECONDS = 1.0
@@ -43,11 +44,13 @@ class WebhookSender:
     ) -> None:
         self._networks = networks
         self._seconds = seconds
+        self._resolver = ReceiverResolver()
         self._sessions = {
             scheme: aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
                     limit=connections,
                     keepalive_timeout=_KEEP_ALIVE_SECONDS,
+                    resolver=self._resolver,
                     ssl=tls or True,
                     socket_factory=partial(networks.make_socket, encrypted=scheme == "https"),
                 ),
@@ -77,6 +80,7 @@ class WebhookSender:
         """Close all connections."""
         for session in self._sessions.values():
             await session.close()
+        await self._resolver.close()
 
     async def _send(self, url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, str]:
         session = self._sessions["https" if url.startswith("https://") else "http"]
@@ -99,7 +103,9 @@ class WebhookSender:
                     f"not connected: its address is not in {self._networks.setting}, or public "
                     "without TLS"
                 )
-            return 0, f"cannot connect: {_line(error.strerror)}"
+            return 0, f"cannot connect: {_line(error.strerror or 'it closed the connection')}"
+        except aiohttp.InvalidURL:
+            return 0, "its URL has no host that can be connected to"
         except (aiohttp.ClientError, OSError, ValueError):
             return 0, "it broke the connection, or does not speak HTTP"
         try:
