@@ -3,7 +3,10 @@
 A client sends all of a conversation with each turn to `/v1/responses`, on the simulated engine with
 a context of 4,096 tokens: 256 tokens of instructions and turns of 150, of which every second one
 calls a tool. With `truncation` `auto` the frontend leaves out the oldest turns, down to three
-quarters of the context. Next to it, a client that leaves out as few turns as it must, one by one.
+quarters of the context. Next to it, a client that leaves out as few turns as it must, one by one;
+and one that sends only what is new of a stored conversation, with `context_management`: after
+answers, the model writes summaries of the oldest turns. This one goes on once a summary is written,
+as users read answers first; "at once" it does not.
 
 Prints, from the first turn that does not fit on, the share of prompt tokens whose KV was found, and
 how often the cut moved. Then the CPU time of finding a cut in the whole history, with sizes of
@@ -11,7 +14,9 @@ messages that are known and that are not, and of tokenizing that history.
 """
 
 import argparse
+import asyncio
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -33,12 +38,19 @@ CONTEXT = 4096
 """The model's own."""
 INSTRUCTIONS, TURN, OUTPUT, CALLED = 256, 150, 24, 40
 """Tokens."""
-OPTIONS = ("--engine", "sim", "--prefill", "0", "--decode", "0", "--combined", "1")
+OPTIONS = (
+    *("--engine", "sim", "--prefill", "0", "--decode", "0", "--combined", "1"),
+    "--conversations",
+)
 WORDS = __doc__.split() if __doc__ else []
 MOST_MESSAGES = 100_000
 WHOLE_TURNS = 90
 """60 of them beyond the context."""
 LEAST_FOUND = 0.8
+THRESHOLD = (CONTEXT - OUTPUT) * 15 // 16 + 1
+"""Tokens beyond which a summary is due if the request does not say."""
+SUMMARY_SECONDS, POLL_SECONDS = 120.0, 0.2
+SETTINGS = {"BATON_PUBLIC_METRICS": "true"}
 Items = list[dict[str, Any]]
 
 
@@ -88,6 +100,8 @@ class Client:
         model: its name.
         conversation: what is said.
         sizes: of messages, for a client that leaves out turns itself; None: the frontend does.
+        summaries: whether it continues what is stored, with summaries.
+        waits: whether it goes on only once a summary is written that is due.
     """
 
     def __init__(
@@ -96,13 +110,19 @@ class Client:
         model: str,
         conversation: Conversation,
         sizes: MessageSizes | None = None,
+        *,
+        summaries: bool = False,
+        waits: bool = False,
     ) -> None:
         self._http = http
         self._model = model
         self._conversation = conversation
         self._sizes = sizes
+        self._summaries = summaries
+        self._waits = waits
         self._turns: list[Items] = []
         self._first = 0
+        self._last: str | None = None
         self.prompts: list[tuple[int, int, str]] = []
         """Of each answer beyond the context: its prompt's tokens, how many of them were found, and
         what was left out."""
@@ -117,25 +137,45 @@ class Client:
             "truncation": "disabled" if self._sizes else "auto",
             "stop_token_ids": [],
             "ignore_eos": True,
-            "store": False,
+            **self._sent(items),
         }
-        while self._sizes and self._tokens(self._sizes) > CONTEXT - OUTPUT - CONTEXT // 32:
-            self._first += 1
-        sent = [item for turn in self._turns[self._first :] for item in turn]
-        response = await self._http.post("/v1/responses", json=body | {"input": sent})
+        written = await self._written() if self._waits else 0
+        response = await self._http.post("/v1/responses", json=body)
         if response.status_code != 200:
             raise SystemExit(f"{response.status_code}: {response.text}")
         answer = response.json()
+        self._last = answer["id"]
         items += answer["output"]
         usage = answer["usage"]
         cut = response.headers.get("x-baton-truncated", "") or str(self._first or "")
         if cut:
             found = usage["input_tokens_details"]["cached_tokens"]
             self.prompts.append((usage["input_tokens"], found, cut))
+        if self._waits and usage["total_tokens"] > THRESHOLD:
+            async with asyncio.timeout(SUMMARY_SECONDS):
+                while await self._written() == written:
+                    await asyncio.sleep(POLL_SECONDS)
+
+    async def _written(self) -> int:
+        """Return how many summaries were written."""
+        text = (await self._http.get("/metrics")).text
+        found = re.search(r'^baton_frontend_summaries_total\{reason="ok"\} (\S+)', text, re.M)
+        return int(float(found[1])) if found else 0
 
     def history(self) -> Items:
         """Return all items so far."""
         return [item for turn in self._turns for item in turn]
+
+    def _sent(self, items: Items) -> dict[str, Any]:
+        """Return the input of a turn, and what says how it is shortened."""
+        if self._summaries:
+            management = [{"type": "compaction"}]
+            sent = {"input": list(items), "context_management": management}
+            return sent | {"previous_response_id": self._last}
+        while self._sizes and self._tokens(self._sizes) > CONTEXT - OUTPUT - CONTEXT // 32:
+            self._first += 1
+        kept = [item for turn in self._turns[self._first :] for item in turn]
+        return {"input": kept, "store": False}
 
     def _tokens(self, sizes: MessageSizes) -> int:
         sent = [item for turn in self._turns[self._first :] for item in turn]
@@ -144,7 +184,8 @@ class Client:
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure all of it; exit with an error if `auto` finds less than 80 % of its prompts."""
+    """Measure all of it; exit with an error if one of the frontend's finds less than 80 % of its
+    prompts."""
     tokenizer = Tokenizer.load(TokenizerFiles.read(bundled_model()))
     table = Table(
         ("left out by", "<12"),
@@ -156,19 +197,27 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     )
     results: dict[str, Any] = {}
     history: Items = []
-    async with cluster(*OPTIONS) as one, httpx.AsyncClient(base_url=f"http://{one.http}") as http:
-        for seed, (name, sizes) in enumerate(
-            (("auto", None), ("the client", MessageSizes(tokenizer)))
-        ):
+    async with (
+        cluster(*OPTIONS, settings=SETTINGS) as one,
+        httpx.AsyncClient(base_url=f"http://{one.http}") as http,
+    ):
+        rows: tuple[tuple[str, dict[str, Any]], ...] = (
+            ("auto", {}),
+            ("the client", {"sizes": MessageSizes(tokenizer)}),
+            ("summaries", {"summaries": True, "waits": True}),
+            ("at once", {"summaries": True}),
+        )
+        for seed, (name, how) in enumerate(rows):
             conversation = Conversation(tokenizer, seed)
-            client = Client(http, one.model, conversation, sizes)
+            client = Client(http, one.model, conversation, **how)
             for items in conversation.turns(options.turns):
                 await client.say(items)
             history = client.history()
             results[name] = _row(table, name, client.prompts)
     results["ms"] = _counting(tokenizer, history)
-    if options.turns >= WHOLE_TURNS and results["auto"]["found"] < LEAST_FOUND:
-        raise SystemExit(f"auto finds less than {LEAST_FOUND:.0%} of its prompts' tokens")
+    for name in ("auto", "summaries"):
+        if options.turns >= WHOLE_TURNS and results[name]["found"] < LEAST_FOUND:
+            raise SystemExit(f"{name} finds less than {LEAST_FOUND:.0%} of its prompts' tokens")
     return results
 
 

@@ -3,6 +3,7 @@
 from functools import partial
 
 from baton.conversations.store import ConversationStore
+from baton.errors import BatonError, Reason
 from baton.settings import FrontendLimits, HttpSettings
 from services.frontend.generation.inference import Inference
 from services.frontend.http.asgi import Receive, Scope, Send
@@ -76,6 +77,20 @@ class ResponsesHandlers:
             ClientGoneError: the client disconnected.
         """
         prepared = await self._read(scope, data)
+        try:
+            await self._serve(scope, send, data, prepared)
+        except BatonError as error:
+            if error.reason is not Reason.CONTEXT_LENGTH_EXCEEDED or self._compactor is None:
+                raise
+            async with WhileConnected(connection_of(scope)):
+                shorter = await self._compactor.wait(prepared)
+            if not shorter:
+                raise
+            await self._serve(scope, send, data, await self._read(scope, data))
+
+    async def _serve(
+        self, scope: Scope, send: Send, data: bytes, prepared: PreparedResponse
+    ) -> None:
         with one_turn(prepared):
             if prepared.body.background and self._background is not None:
                 headers = partial(_headers, prepared.asked)

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from baton.postgres.connecting import connected
+from tests.support.engine import pace
 from tests.support.engine.model import MODEL
 from tests.support.engine.pace import paced
 from tests.support.state.databases import state_settings
@@ -172,3 +173,29 @@ async def test_summaries_are_of_stored_responses(frontends: Frontends) -> None:
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, "context_management")
     assert "/v1/responses/compact" in error["message"]
+
+
+async def test_a_request_that_does_not_fit_waits_for_a_summary(
+    frontends: Frontends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "STEP_SECONDS", 0.1)  # a summary takes long
+    managed: Any = [{"type": "compaction", "compact_threshold": 3000}]
+    talk = Talk(frontends, context_management=None)
+    while talk.responses[-1:] == [] or talk.responses[-1]["usage"]["total_tokens"] < 3000:
+        await talk.say(input=WORDS * 40)
+    with paced():
+        last = await talk.say(context_management=managed)
+        fields = {"input": WORDS * 60, "previous_response_id": last["id"]}
+        waiting = asyncio.create_task(talk.say(context_management=managed, **fields))
+        await eventually(lambda: _claimed(frontends))
+        body = FEW | fields
+        refused = await frontends.http[0].post("/v1/responses", json=body)
+        assert refused.json()["error"]["code"] == "context_length_exceeded"
+        assert not waiting.done()
+    told = (await waiting)["input_transformations"]
+    assert [one["summary"] for one in told] == [True]
+
+
+async def _claimed(frontends: Frontends) -> bool:
+    async with rows(frontends) as connection:
+        return bool(await connection.fetch("select 1 from compactions"))

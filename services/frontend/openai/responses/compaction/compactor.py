@@ -45,14 +45,15 @@ LEASE_SECONDS = 120.0
 _MARGIN_SECONDS = 10.0
 RETRY_SECONDS = 60.0
 """After a failure, until another one is tried."""
+_WAIT_SECONDS, _POLL_SECONDS = 60.0, 0.5
 _MOST = 32
 """Summaries at once at a frontend; more are left to later answers."""
 _OUTPUT = 8
 """Part of the context that is kept for an output of any length, as for `truncation`."""
 _EARLY = 16
 """Part of the remaining context by which the default threshold is below its end."""
-_SUMMARY = 8
-"""Part of the threshold that a summary may have."""
+_SUMMARY, _LEAST_SUMMARY = 16, 64
+"""Part of the threshold that a summary may have, and tokens that it may have in any case."""
 
 log = get_logger(__name__)
 
@@ -102,6 +103,27 @@ class Compactor:
         task = start_background(work, "a summary")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def wait(self, prepared: PreparedResponse) -> bool:
+        """Wait for a summary that is being written of what a request continues; return whether it
+        is there: then the request may fit.
+
+        Raises:
+            BatonError: UNAVAILABLE.
+        """
+        context, body = prepared.context, prepared.body
+        if context.path is None or threshold_of(body.context_management) is None:
+            return False
+        had, now = context.note.last_item, asyncio.get_running_loop().time
+        end = now() + min(_WAIT_SECONDS, body.timeout_seconds or _WAIT_SECONDS)
+        while True:
+            await asyncio.sleep(_POLL_SECONDS)  # it may be about to begin
+            found = await self._store.compactions.latest(context.scope, context.path)
+            later = [one for one in found if had is None or one.last_item > had]
+            if any(one.body is not None for one in later):
+                return True
+            if now() > end or not any(one.running for one in later):
+                return False
 
     async def idle(self) -> None:
         """Return once none is being written."""
@@ -173,7 +195,7 @@ class Compactor:
         asked = await self._preparer.request(body, RequestNames(response), who, history)
         prompt = asked.generation.prompt
         assert isinstance(prompt, ChatPrompt), "responses are conversations"
-        longest = min(MOST_TOKENS, limit // _SUMMARY)
+        longest = min(MOST_TOKENS, max(_LEAST_SUMMARY, limit // _SUMMARY))
         start, tokens = await self._inference.truncation.first_turns(
             resolved.model,
             prompt,
