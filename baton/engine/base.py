@@ -29,7 +29,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from baton.engine.events import CachedBlock, Event
 from baton.engine.lora.adapter import Adapter
@@ -91,6 +91,19 @@ class SequenceRequest:
     """
 
 
+class ClassLoad(NamedTuple):
+    """The sequences of one class among `EngineStats`."""
+
+    priority_class: int
+    """Its rank, as of `WorkOrder`."""
+    running: int = 0
+    waiting: int = 0
+    pending_prompt_tokens: int = 0
+    pending_cached_tokens: int = 0
+    pages: int = 0
+    """Pages of its running sequences; shared ones are counted for each."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineStats:
     """A snapshot between two steps; rates are moving averages, 0 while unknown."""
@@ -119,6 +132,8 @@ class EngineStats:
     """Those of `waiting` that began, and gave their places in the batch to higher classes."""
     outranked_total: int = 0
     """Number of times since start that a sequence did so."""
+    classes: tuple[ClassLoad, ...] = ()
+    """Running and waiting sequences by class, the highest first; those without any are left out."""
 
 
 class ContextLimit(Enum):

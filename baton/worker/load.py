@@ -60,6 +60,7 @@ def load_report(core: WorkerCore, instance_id: str, incarnation: str) -> worker_
         resident_adapters=core.resident.digests,
         adapter_slots=core.resident.slots,
         adapter_load_seconds=core.resident.load_seconds,
+        classes=[worker_pb2.ClassLoad(**each._asdict()) for each in stats.classes],
     )
 
 

@@ -20,6 +20,7 @@ from baton.engine.events import (
     PromptScored,
 )
 from baton.engine.lora.adapter import Adapter, read_files
+from baton.engine.paged.class_loads import class_loads
 from baton.engine.paged.copies import BlockCopier
 from baton.engine.paged.group_pages import GroupPages
 from baton.engine.paged.guided import leave_out
@@ -172,6 +173,7 @@ class PagedEngine(Engine):
             paused_pages=scheduler.paused_pages,
             outranked=scheduler.outranked_now,
             outranked_total=scheduler.outranked,
+            classes=class_loads(scheduler.sequences()),
         )
 
     def load_adapter(self, adapter: Adapter) -> Any:

@@ -18,7 +18,9 @@ goes through the line again.
 """
 
 from bisect import insort
+from collections.abc import Iterator
 from enum import Enum, auto
+from itertools import chain
 
 from baton.engine.base import QueueFullError
 from baton.engine.paged.group_pages import FoundPages, GroupPages
@@ -105,6 +107,10 @@ class Scheduler:
     def pending_cached_tokens(self) -> int:
         """Return the prompt tokens of waiting sequences that are expected to be found."""
         return sum(sequence.expected_cached_tokens for sequence in self._waiting)
+
+    def sequences(self) -> Iterator[LiveSequence]:
+        """Yield the sequences that wait or run."""
+        return chain(self._waiting, self._admitted.values(), self._running)
 
     def add(self, sequence: LiveSequence, now: float) -> None:
         """Queue a sequence.

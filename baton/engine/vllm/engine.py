@@ -14,6 +14,7 @@ from baton.engine.base import (
 from baton.engine.events import CachedBlock, Event
 from baton.engine.local import run_local
 from baton.engine.lora.adapter import Adapter
+from baton.engine.paged.class_loads import class_loads
 from baton.engine.paged.copies import BlockCopier
 from baton.engine.paged.rates import EngineRates
 from baton.engine.paged.reports import admitted
@@ -236,6 +237,7 @@ class VllmEngine(Engine):
             pending_cached_tokens=held.pending_cached_tokens(),
             paused=held.paused,
             outranked_total=held.outranked,
+            classes=class_loads(held.sequences()),
         )
 
     # Adapters.

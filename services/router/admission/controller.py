@@ -199,11 +199,12 @@ class AdmissionController:
             full = known is not None and known.queue.is_full_for(newcomer)
             wait = self._turns[name].ready_in(now) + self.queued_work(name).prefill_seconds
             return QueueOutlook(True, full, wait)
-        queues = self._placements.queue_seconds(name, now)
+        rank = newcomer.rank[1]
+        queues = self._placements.queue_seconds(name, now, rank)
         if not queues:
             return QueueOutlook()
         idle = min(queues.values()) <= self._settings.gate
-        if not self.waiting(name) and idle and self._placements.any_room(name, {}):
+        if not self.waiting(name) and idle and self._placements.any_room(name, {}, rank):
             return QueueOutlook()
         work = self.queued_work(name).prefill_seconds
         full = known is not None and known.queue.is_full_for(newcomer)
@@ -246,7 +247,7 @@ class AdmissionController:
         if may_wait and model is not None and len(model.queue):
             self._wait(model, waiting, now)  # planned once it is known to be in time
             return None
-        plan = placements.plan(request, now)
+        plan = placements.plan(request, now, rank=waiting.rank[1])
         model = self._model(request.model)
         queue = model.queue
         if may_wait:

@@ -41,7 +41,7 @@ def check_in_time(
         BatonError: OVERLOADED, with the missing seconds as the time to retry after, also if it
             would be placed after its `place_by`; or what planning raises.
     """
-    queues = planner.queue_seconds(now)
+    queues = planner.queue_seconds(now, newcomer.rank[1])
     if not queues:
         return
     forecast, left = Forecast(queues.values()), newcomer.due - now

@@ -77,6 +77,10 @@ class Lines:
         """Return the classes of waiting requests."""
         return {priority_class for _, priority_class in self._lines}
 
+    def class_ranks(self) -> set[int]:
+        """Return the ranks of the classes of waiting requests."""
+        return {rank for (_, rank), _ in self._lines}
+
     def section(self, priority_class: int) -> Section:
         """Return the section of a class that has waiting requests."""
         return self._classes.held(priority_class), not self._classes.owed(priority_class)

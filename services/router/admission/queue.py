@@ -134,7 +134,9 @@ class AdmissionQueue:
         """
         if not self._waiting:
             return math.inf
-        turn = min(self.next_bound, planner.next_turn(self._settings.gate, now))
+        gate = self._settings.gate
+        turns = [planner.next_turn(gate, now, rank) for rank in self._lines.class_ranks()]
+        turn = min(self.next_bound, *turns)
         if self._classes.limited:
             turn = min(turn, self._classes.next_turn(self._lines.priority_classes(), now))
         return turn
@@ -256,22 +258,37 @@ class AdmissionQueue:
             self._classes.fill(now, planner.tokens_per_second())
         gate = self._settings.gate
         planned: dict[str, float] = {}
-        queues = planner.queue_seconds(now)
+        if not self._waiting:
+            return
+        highest = min(self._lines.class_ranks())
+        queues = planner.queue_seconds(now, highest)
         if queues and min(queues.values()) > gate:
             return
         planner.hold_nothing()
-        if not planner.any_room():
+        if not planner.any_room(highest):
             return
         self._refresh(planner, now)  # when no request can go, the order makes no difference
         if queues and len(self._tenants) > 1:
             self._shares.tokens_per_second = planner.tokens_per_second() / len(queues)
         least = self._shares.least_active()
         first = list(islice(self._lines.in_order(held=False), self._settings.window))
+        known = {highest: queues}
+        busy: float = math.inf
+        """Rank from which on all workers have enough to do, or no room."""
         for _, number, _ in first:
-            if queues and min(queues.values()) > gate:
-                return
             waiting = self._waiting.get(number)
             if waiting is None or self._classes.held(waiting.priority_class):
+                continue
+            rank = waiting.rank[1]
+            if rank >= busy:
+                continue
+            if rank not in known:
+                known[rank] = planner.queue_seconds(now, rank)
+            queues = known[rank]
+            if queues and min(queues.values()) > gate:
+                busy = rank
+                if rank == highest:
+                    return
                 continue
             try:
                 plan = planner.plan(waiting, planned, now)
@@ -285,18 +302,20 @@ class AdmissionQueue:
                 continue
             if not plan.has_room:
                 planner.hold(plan)
-                if not planner.any_room():
-                    return
+                if not planner.any_room(rank):
+                    busy = rank
+                    if rank == highest:
+                        return
                 continue
             if now + plan.ttft_seconds > waiting.deadline:
                 self.remove(number)
                 yield Due(waiting, too_late(plan.ttft_seconds, waiting.deadline - now), None)
                 continue
-            lead, rank = self._shares.lead(waiting.tenant, least), self.rank(waiting)
+            lead, ranks = self._shares.lead(waiting.tenant, least), self.rank(waiting)
             self._take(number)
             charge = self.charges.begin(waiting, plan.uncached_tokens)
-            yield Due(waiting, plan, charge, lead, rank)
-            queues = planner.queue_seconds(now)
+            yield Due(waiting, plan, charge, lead, ranks)
+            known = {}
 
     def order(self) -> Iterator[int]:
         """Yield the numbers of all waiting requests, in order; the queue must not change meanwhile.

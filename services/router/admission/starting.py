@@ -38,11 +38,15 @@ class StartingPlanner:
         """Return the seconds that a prompt takes to compute, with nothing of it cached."""
         return (request.prompt_tokens + request.output_tokens) * self._token_seconds
 
-    def queue_seconds(self, now: float) -> Mapping[str, float]:
+    def queue_seconds(
+        self,
+        now: float,
+        rank: int = 0,  # noqa: ARG002  # as Planner has it
+    ) -> Mapping[str, float]:
         """Return the seconds until the worker serves."""
         return {_WORKER: self._turn.ready_in(now)}
 
-    def next_turn(self, gate: float, now: float) -> float:  # noqa: ARG002  # as Planner has it
+    def next_turn(self, gate: float, now: float, rank: int = 0) -> float:  # noqa: ARG002  # as Planner has it
         """Return infinity: an event says when workers serve."""
         return float("inf")
 
@@ -56,7 +60,7 @@ class StartingPlanner:
     def hold(self, plan: StartingPlan) -> None:
         """Hold no space."""
 
-    def any_room(self) -> bool:
+    def any_room(self, rank: int = 0) -> bool:  # noqa: ARG002  # as Planner has it
         """Return whether a request could be placed: none can."""
         return False
 

@@ -142,19 +142,21 @@ class Planner(Protocol[P]):
             BatonError: no worker can run it, and waiting will not help.
         """
 
-    def queue_seconds(self, now: float) -> Mapping[str, float]:
+    def queue_seconds(self, now: float, rank: int) -> Mapping[str, float]:
         """Return the seconds of queued computation of each worker that takes prompts.
 
         Args:
             now: a monotonic clock, in seconds.
+            rank: of a class; work of lower classes gives way to it, and is left out.
         """
 
-    def next_turn(self, gate: float, now: float) -> float:
+    def next_turn(self, gate: float, now: float, rank: int) -> float:
         """Return when the next of these workers has at most `gate` seconds left to compute.
 
         Args:
             gate: in seconds.
             now: a monotonic clock, in seconds.
+            rank: as for `queue_seconds`.
 
         Returns:
             A time of that clock, after now; infinite: not before a worker reports.
@@ -166,8 +168,12 @@ class Planner(Protocol[P]):
     def hold(self, plan: P) -> None:
         """Hold space for a request that goes first and does not fit yet, against later ones."""
 
-    def any_room(self) -> bool:
-        """Return whether some worker has space for one more sequence besides what is held."""
+    def any_room(self, rank: int) -> bool:
+        """Return whether some worker has space for one more sequence besides what is held.
+
+        Args:
+            rank: as for `queue_seconds`.
+        """
 
     def tokens_per_second(self) -> float:
         """Return the prompt tokens per second of all workers that take prompts."""

@@ -13,13 +13,14 @@ _SLACK_SECONDS = 1e-3
 class WorkerLines:
     """Prompts that were placed and have not begun, by worker. Owned by one event loop.
 
-    A worker computes the lowest key first, to its end. No report says when a prompt begins: once a
-    worker has less left to compute than its line, the first one of the line has begun.
+    A worker computes the highest class first, and of it the lowest key, to its end. No report says
+    when a prompt begins: once a worker has less left to compute than its line, the first one of the
+    line has begun.
     """
 
     def __init__(self) -> None:
-        self._lines: dict[str, list[tuple[float, float]]] = {}
-        """(key, seconds) by worker, in order."""
+        self._lines: dict[str, list[tuple[tuple[int, float], float]]] = {}
+        """(class and key, seconds) by worker, in order."""
 
     def __len__(self) -> int:
         """Return the number of prompts that have not begun."""
@@ -29,9 +30,9 @@ class WorkerLines:
         """Return the workers with waiting prompts."""
         return list(self._lines)
 
-    def add(self, worker_id: str, key: float, seconds: float) -> None:
-        """Record that a prompt was placed."""
-        insort(self._lines.setdefault(worker_id, []), (key, seconds))
+    def add(self, worker_id: str, key: float, seconds: float, rank: int = 0) -> None:
+        """Record that a prompt was placed, with its key and the rank of its class."""
+        insort(self._lines.setdefault(worker_id, []), ((rank, key), seconds))
 
     def observe(self, queue_seconds: Mapping[str, float]) -> None:
         """Remove prompts that have begun, and workers that left.
@@ -51,18 +52,21 @@ class WorkerLines:
             else:
                 del line[:begun]
 
-    def turn(self, worker_id: str, key: float, planned: float) -> PromptTurn:
+    def turn(self, worker_id: str, key: float, planned: float, rank: int = 0) -> PromptTurn:
         """Return when a prompt's turn would come at a worker.
 
         Args:
             worker_id: the worker.
             key: of the prompt.
             planned: seconds of prompts ahead of it that are not placed yet.
+            rank: of its class. Prompts of lower ones are no part of what the worker has to compute
+                before it.
         """
         later = [
             seconds
-            for _, seconds in takewhile(
-                lambda one: one[0] > key, reversed(self._lines.get(worker_id, ()))
+            for (of, _), seconds in takewhile(
+                lambda one: one[0] > (rank, key), reversed(self._lines.get(worker_id, ()))
             )
+            if of == rank
         ]
         return PromptTurn(planned - sum(later), len(later))

@@ -28,6 +28,7 @@ from services.router.policy.scores import Scorer
 from services.router.state.adapters import AdapterLoads
 from services.router.state.columns import Booleans, Integers, WorkerColumns
 from services.router.state.fleet import Fleet
+from services.router.state.instances import LOWEST
 from services.router.state.stream_targets import StreamPlacement
 from services.router.state.tickets import InFlightLoad
 
@@ -72,6 +73,8 @@ class PlacementPlan(NamedTuple):
     request: PlacementRequest
     query: PlacementQuery
     chosen: Chosen
+    rank: int = 0
+    """Of its class."""
 
     @property
     def has_room(self) -> bool:
@@ -164,6 +167,7 @@ class PlacementService:
         now: float,
         turns: Mapping[str, PromptTurn] | None = None,
         held: Mapping[str, Held] | None = None,
+        rank: int = LOWEST,
     ) -> PlacementPlan:
         """Choose a placement without opening a ticket.
 
@@ -172,14 +176,15 @@ class PlacementService:
             now: a monotonic clock, in seconds.
             turns: when its turn would come, by worker; None: it is last everywhere.
             held: by decode worker, space held for requests that go before.
+            rank: of its class; work of lower classes gives way to it.
 
         Raises:
             BatonError: INVALID_FIELD, MODEL_NOT_FOUND, or what `policy.placement.choose` raises.
         """
-        columns, fit = self._asked(request)
+        columns, fit = self._asked(request, rank)
         query = self._query(request, now, turns, held)
         return PlacementPlan(
-            request, query, choose(query, columns, self._policy, fit, self._scorer)
+            request, query, choose(query, columns, self._policy, fit, self._scorer), rank
         )
 
     def explain(
@@ -249,7 +254,8 @@ class PlacementService:
             streams = StreamPlacement(decision.decode_worker.id, plan.request.n, itl_target)
         if plan.request.adapter is not None:
             self._adapter_loads.placed(loads, plan.request.adapter[1], now)
-        ticket = self.fleet.issue(session, now, loads, streams)
+        rank = 0 if plan.rank == LOWEST else plan.rank
+        ticket = self.fleet.issue(session, now, loads, streams, rank)
         return PlacedRequest(ticket, decision, plan)
 
     def remaining_seconds(self, request: PlacementRequest) -> float:
@@ -270,7 +276,7 @@ class PlacementService:
             uncached = float(prefill.values[UNCACHED, rows].min())
         return uncached * float(columns.token_seconds[rows].min())
 
-    def queue_seconds(self, model: str, now: float) -> dict[str, float]:
+    def queue_seconds(self, model: str, now: float, rank: int = LOWEST) -> dict[str, float]:
         """Return the seconds of queued computation of each worker of a model that takes prompts.
 
         If pools are always used, workers that only decode are left out.
@@ -278,40 +284,43 @@ class PlacementService:
         Args:
             model: the model.
             now: a monotonic clock, in seconds.
+            rank: of a class; work of lower classes is left out.
         """
-        columns = self.fleet.columns(model)
+        columns = self.fleet.columns(model, rank)
         rows = self._computing(columns, None)
         seconds = columns.queue_seconds(now)[rows].tolist()
         return dict(zip([columns.ids[row] for row in rows.tolist()], seconds, strict=True))
 
-    def next_turn(self, model: str, gate: float, now: float) -> float:
+    def next_turn(self, model: str, gate: float, now: float, rank: int = LOWEST) -> float:
         """Return when the next of these workers has at most `gate` seconds left to compute.
 
         Args:
             model: the model.
             gate: in seconds.
             now: a monotonic clock, in seconds.
+            rank: as for `queue_seconds`.
 
         Returns:
             A time of that clock, after now; infinite: none that has more now is assumed to have
             less
                 later, without a report.
         """
-        columns = self.fleet.columns(model)
+        columns = self.fleet.columns(model, rank)
         rows = self._computing(columns, None)
         turns = columns.dry_at[rows] - gate
         more = columns.queue_seconds(now)[rows] > gate
         turns = turns[more & (turns <= columns.computes_until[rows])]
         return float(turns.min()) if len(turns) else math.inf
 
-    def any_room(self, model: str, held: Mapping[str, Held]) -> bool:
+    def any_room(self, model: str, held: Mapping[str, Held], rank: int = LOWEST) -> bool:
         """Return whether a worker of a model has space for one more sequence that decodes.
 
         Args:
             model: the model.
             held: by decode worker, space held for requests that go before.
+            rank: as for `queue_seconds`.
         """
-        columns = self.fleet.columns(model)
+        columns = self.fleet.columns(model, rank)
         rows = (columns.active & columns.can_decode).nonzero()[0]
         return not len(rows) or bool(columns.have_room(rows, 1, 1, held).any())
 
@@ -408,7 +417,9 @@ class PlacementService:
                 usable = prefilling
         return usable.nonzero()[0]
 
-    def _asked(self, request: PlacementRequest) -> tuple[WorkerColumns, Booleans | None]:
+    def _asked(
+        self, request: PlacementRequest, rank: int = LOWEST
+    ) -> tuple[WorkerColumns, Booleans | None]:
         """Return the workers of the model, and which have the tokenizer and adapter; None: all."""
         _check(request)
         if not self.fleet.knows_model(request.model):
@@ -417,7 +428,7 @@ class PlacementService:
                 f"no worker serves model {request.model!r}",
                 field="model",
             )
-        columns = self.fleet.columns(request.model)
+        columns = self.fleet.columns(request.model, rank)
         fit = None
         if request.tokenizer_digest:
             fit = columns.with_tokenizer(request.tokenizer_digest)

@@ -15,8 +15,9 @@ from baton.kv.cuts import CutRules
 from services.router.prefix_index.index import PrefixIndex
 from services.router.prefix_index.match import Match
 from services.router.state.backlog import Backlog
+from services.router.state.class_views import ClassView, lower_load
 from services.router.state.columns import WorkerColumns
-from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
+from services.router.state.instances import LOWEST, InstanceState, LoadReport, ModelLayout, Role
 from services.router.state.rates import (
     DEFAULT_BANDWIDTHS,
     Bandwidths,
@@ -75,8 +76,8 @@ class Fleet:
         self._reported_at: OrderedDict[str, float] = OrderedDict()
         """Time of the last report of each worker that is not stale, the oldest first."""
         self._stale: set[str] = set()
-        self._ended: dict[str, int] = {}
-        """By worker, sequences in its last report whose tickets were returned since."""
+        self._ended: dict[str, Counter[int]] = {}
+        """By worker and class, sequences in its last report whose tickets were returned since."""
         self._layouts: dict[tuple[str, bytes], ModelLayout] = {}
         """By model and layout."""
         self._rules: dict[bytes, CutRules] = {}
@@ -85,13 +86,13 @@ class Fleet:
         """Ids of workers, in order."""
         self._by_store: dict[str, set[str]] = {}
         """Ids of the workers of each store, whether or not the store is alive."""
-        self._workers: dict[str, Worker] = {}
+        self._all = ClassView(LOWEST)
+        self._views: dict[int, ClassView] = {LOWEST: self._all}
+        """By rank of a class."""
+        self._last_rank = 0
+        """Rank of the lowest class of which there was any work."""
         self._registered: dict[str, RegisteredWorker] = {}
         """Cache of registrations since an instance or layout was added, removed or changed."""
-        self._columns: dict[str, WorkerColumns] = {}
-        """Columns by model; replaced when a worker is added, removed or registered again."""
-        self._changed: dict[str, set[str]] = {}
-        """By model, workers whose rows are to be rewritten."""
         self._model_names: dict[str, None] = {}
 
     def put(self, instance: InstanceState) -> None:
@@ -176,8 +177,9 @@ class Fleet:
             self._backlogs[worker_id] = Backlog(tokens, now, self._silence_seconds)
         else:
             backlog.report(tokens, acknowledged.prompt_tokens, now)
-        self._workers.pop(worker_id, None)
-        self._changed.setdefault(instance.model, set()).add(worker_id)
+        if report.classes:
+            self._last_rank = max(self._last_rank, report.classes[-1].rank)
+        self._invalidate(worker_id)
 
     def mark_stale(self, worker_id: str) -> None:
         """Use a worker only if no other is left: its load stream broke."""
@@ -191,6 +193,7 @@ class Fleet:
         now: float,
         loads: dict[str, InFlightLoad],
         placement: StreamPlacement | None = None,
+        rank: int = 0,
     ) -> str:
         """Open a ticket for a placement and return its id.
 
@@ -199,12 +202,14 @@ class Fleet:
             now: a monotonic clock, in seconds.
             loads: by worker.
             placement: of its streams; None: it has none.
+            rank: of its class.
         """
         for worker_id in loads:
-            worker = self._workers.get(worker_id) or self._build(worker_id)
+            worker = self.worker(worker_id)
             if worker is not None:
                 self._backlogs[worker_id].add(worker.pending_seconds, now)
-        ticket, changed = self.tickets.issue(session, now, loads, placement)
+        self._last_rank = max(self._last_rank, rank)
+        ticket, changed = self.tickets.issue(session, now, loads, placement, rank)
         self._invalidate(*loads, *changed)
         return ticket
 
@@ -219,7 +224,8 @@ class Fleet:
             for worker_id in tickets.acknowledged_by(session, ticket_id):
                 sequences = self._reported_sequences(worker_id, ticket_id)
                 if sequences:
-                    self._ended[worker_id] = self._ended.get(worker_id, 0) + sequences
+                    rank = tickets.rank_of(ticket_id)
+                    self._ended.setdefault(worker_id, Counter())[rank] += sequences
                     ended.add(worker_id)
         self._invalidate(*tickets.return_tickets(session, ticket_ids), *ended)
 
@@ -263,13 +269,7 @@ class Fleet:
 
     def workers(self, model: str) -> list[Worker]:
         """Return the workers of a model that have reported, in a stable order."""
-        built = self._workers
-        workers = []
-        for worker_id in self._by_model.get(model, ()):
-            worker = built.get(worker_id) or self._build(worker_id)
-            if worker is not None:
-                workers.append(worker)
-        return workers
+        return self._workers_of(model, self._all)
 
     def registered(self, model: str) -> list[InstanceState]:
         """Return the workers of a model, whether or not they have reported, in a stable order."""
@@ -277,7 +277,7 @@ class Fleet:
 
     def worker(self, worker_id: str) -> Worker | None:
         """Return a worker; None: it has not reported, or its layout is not known."""
-        return self._workers.get(worker_id) or self._build(worker_id)
+        return self._all.workers.get(worker_id) or self._build(worker_id, self._all)
 
     def report(self, worker_id: str) -> LoadReport | None:
         """Return the last report of a worker; None: it has not reported."""
@@ -292,20 +292,25 @@ class Fleet:
         """Names of the models that have or had workers, or have a card."""
         return self._model_names
 
-    def columns(self, model: str) -> WorkerColumns:
+    def columns(self, model: str, rank: int = LOWEST) -> WorkerColumns:
         """Return the workers of a model that have reported, as up-to-date columns.
 
         They change when a worker reports.
+
+        Args:
+            model: the model.
+            rank: of a class; work of lower classes, which gives way to it, is left out.
         """
-        columns = self._columns.get(model)
-        changed = self._changed.pop(model, ())
+        view = self._view(rank)
+        columns = view.columns.get(model)
+        changed = view.changed.pop(model, ())
         if columns is not None and changed:
-            built = [self._workers.get(one) or self._build(one) for one in changed]
+            built = [view.workers.get(one) or self._build(one, view) for one in changed]
             workers = [one for one in built if one is not None]
             if not columns.update(workers):
                 columns = None  # a worker's first report
         if columns is None:
-            columns = self._columns[model] = WorkerColumns(self.workers(model))
+            columns = view.columns[model] = WorkerColumns(self._workers_of(model, view))
         return columns
 
     def knows_model(self, model: str) -> bool:
@@ -334,24 +339,45 @@ class Fleet:
         """Return the number of live workers and stores by role."""
         return Counter(i.role for i in self._instances.values())
 
-    def _build(self, worker_id: str) -> Worker | None:
+    def _view(self, rank: int) -> ClassView:
+        if rank >= self._last_rank:
+            return self._all
+        view = self._views.get(rank)
+        if view is None:
+            view = self._views[rank] = ClassView(rank)
+        return view
+
+    def _workers_of(self, model: str, view: ClassView) -> list[Worker]:
+        built = [
+            view.workers.get(worker_id) or self._build(worker_id, view)
+            for worker_id in self._by_model.get(model, ())
+        ]
+        return [worker for worker in built if worker is not None]
+
+    def _build(self, worker_id: str, view: ClassView) -> Worker | None:
         report = self._reports.get(worker_id)
         registered = self._registered.get(worker_id) or self._register(worker_id)
         if report is None or registered is None:
             return None
-        tickets, backlog = self.tickets.in_flight(worker_id), self._backlogs[worker_id]
-        running = report.running + tickets.sequences
-        sequences = running + report.waiting - self._ended.get(worker_id, 0)
-        free_pages = report.free_pages - report.reserved_pages - tickets.pages
+        rank, lower = view.rank, lower_load(report, view.rank)
+        tickets, backlog = self.tickets.in_flight(worker_id, rank), self._backlogs[worker_id]
+        # Those of lower classes take part in steps, and are avoided where there is a choice.
+        running = report.running + self.tickets.in_flight(worker_id).sequences
+        waiting = report.waiting - lower.waiting
+        sequences = report.running - lower.running + tickets.sequences + waiting
+        ended = sum(n for of, n in self._ended.get(worker_id, {}).items() if of <= rank)
+        free_pages = report.free_pages + lower.pages
+        room_pages = free_pages - report.reserved_pages - tickets.pages
         targets = self.tickets.stream_targets(worker_id)
         strictest = targets.strictest if targets is not None else math.inf
-        worker = self._workers[worker_id] = Worker(
+        worker = view.workers[worker_id] = Worker(
             registered,
             self._rates.rates(worker_id, registered.layout_id),
             running,
-            report.waiting,
-            report.pending_prompt_tokens + tickets.prompt_tokens,
-            free_pages,
+            waiting,
+            max(0, report.pending_prompt_tokens - lower.pending_prompt_tokens)
+            + tickets.prompt_tokens,
+            room_pages,
             report.total_pages,
             _decode_chunk(report),
             registered.draining or report.draining,
@@ -362,7 +388,7 @@ class Fleet:
             strictest,
             targets is not None and strictest < math.inf and targets.cover(running),
             report.max_sequences or math.inf,
-            room(report.max_running, report.max_sequences, sequences, free_pages),
+            room(report.max_running, report.max_sequences, sequences - ended, room_pages),
         )
         return worker
 
@@ -405,18 +431,18 @@ class Fleet:
 
     def _forget_registrations(self) -> None:
         self._registered.clear()
-        self._columns.clear()
+        for view in self._views.values():
+            view.columns.clear()
 
     def _invalidate(self, *worker_ids: str) -> None:
         for worker_id in worker_ids:
-            self._workers.pop(worker_id, None)
             instance = self._instances.get(worker_id)
-            if instance is None or not instance.role.is_worker:
-                continue
-            changed = self._changed.get(instance.model)
-            if changed is None:
-                changed = self._changed[instance.model] = set()
-            changed.add(worker_id)
+            if instance is None:
+                for view in self._views.values():
+                    view.workers.pop(worker_id, None)
+            elif instance.role.is_worker:
+                for view in self._views.values():
+                    view.invalidate(worker_id, instance.model)
 
     def _remember(self, model: str) -> None:
         """Keep a model's name once its last worker left; beyond the limit drop the oldest."""

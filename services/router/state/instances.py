@@ -64,6 +64,22 @@ class ModelLayout:
     """Groups of layers; empty: one of full attention."""
 
 
+LOWEST = 2**31 - 1
+"""Rank below those of all classes: for it, all work counts."""
+
+
+class ReportedClassLoad(NamedTuple):
+    """The part of one class in a worker's load."""
+
+    rank: int
+    """Of the class; the lowest is the highest class."""
+    running: int = 0
+    waiting: int = 0
+    pending_prompt_tokens: int = 0
+    pages: int = 0
+    """Pages that it holds; shared ones are counted for each of its sequences."""
+
+
 class LoadReport(NamedTuple):
     """A worker's load, and its recent rates."""
 
@@ -103,3 +119,5 @@ class LoadReport(NamedTuple):
     """Most of them at once; 0: it loads none."""
     adapter_load_seconds: float = 0.0
     """0: not known yet."""
+    classes: Sequence[ReportedClassLoad] = ()
+    """By class; empty: not known."""

@@ -15,6 +15,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from services.router.state.instances import LOWEST
 from services.router.state.stream_targets import StreamPlacement, StreamTargets
 
 
@@ -67,11 +68,15 @@ class _Ticket:
     placement: StreamPlacement | None
     targets: StreamTargets | None
     """The targets that its streams are counted in; None, like the one before: it has none."""
+    rank: int = 0
+    """Of its class."""
 
 
 @dataclass(slots=True)
 class _WorkerLoad:
     total: InFlightLoad = NOTHING
+    by_rank: dict[int, InFlightLoad] = field(default_factory=dict)
+    """Its parts by class."""
     tickets: set[str] = field(default_factory=set)
     """Ids of tickets that the worker has not acknowledged."""
 
@@ -104,10 +109,23 @@ class TicketTable:
         """Return the number of open tickets."""
         return len(self._tickets)
 
-    def in_flight(self, worker_id: str) -> InFlightLoad:
-        """Return the work in flight to a worker that its reports do not contain."""
+    def in_flight(self, worker_id: str, rank: int = LOWEST) -> InFlightLoad:
+        """Return the work in flight to a worker that its reports do not contain.
+
+        Args:
+            worker_id: the worker.
+            rank: of a class; work of lower classes is left out.
+        """
         worker = self._workers.get(worker_id)
-        return worker.total if worker is not None else NOTHING
+        if worker is None:
+            return NOTHING
+        if rank == LOWEST:
+            return worker.total
+        return sum((load for of, load in worker.by_rank.items() if of <= rank), NOTHING)
+
+    def rank_of(self, ticket_id: str) -> int:
+        """Return the rank of an open ticket's class."""
+        return self._tickets[ticket_id].rank
 
     def stream_targets(self, worker_id: str) -> StreamTargets | None:
         """Return the targets of streams on a worker; None: no ticket has any there."""
@@ -119,6 +137,7 @@ class TicketTable:
         now: float,
         loads: dict[str, InFlightLoad],
         placement: StreamPlacement | None = None,
+        rank: int = 0,
     ) -> IssuedTicket:
         """Open a ticket for a placement.
 
@@ -127,6 +146,7 @@ class TicketTable:
             now: a monotonic clock, in seconds.
             loads: by worker.
             placement: of its streams; None: it has none.
+            rank: of its class.
         """
         full = len(self._tickets) >= self._limit
         changed = self._end(next(iter(self._tickets))) if full else _NOBODY
@@ -138,13 +158,16 @@ class TicketTable:
             if targets is None:
                 targets = self._targets[placement.worker_id] = StreamTargets()
             targets.add(placement.itl_target, placement.streams)
-        self._tickets[ticket_id] = _Ticket(session, tuple(loads), dict(loads), placement, targets)
+        self._tickets[ticket_id] = _Ticket(
+            session, tuple(loads), dict(loads), placement, targets, rank
+        )
         if loads:
             self._issued_at[ticket_id] = now
         self._sessions.setdefault(session, set()).add(ticket_id)
         for worker_id, load in loads.items():
             worker = self._workers.setdefault(worker_id, _WorkerLoad())
             worker.total += load
+            worker.by_rank[rank] = worker.by_rank.get(rank, NOTHING) + load
             worker.tickets.add(ticket_id)
         return IssuedTicket(ticket_id, changed)
 
@@ -240,7 +263,9 @@ class TicketTable:
     def _release(self, ticket_id: str, worker_id: str) -> None:
         ticket = self._tickets[ticket_id]
         worker = self._workers[worker_id]
-        worker.total -= ticket.unacknowledged.pop(worker_id)
+        load = ticket.unacknowledged.pop(worker_id)
+        worker.total -= load
+        worker.by_rank[ticket.rank] -= load
         worker.tickets.discard(ticket_id)
         if not worker.tickets:
             del self._workers[worker_id]

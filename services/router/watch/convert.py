@@ -3,7 +3,13 @@
 from baton.internal.v1 import cluster_pb2, worker_pb2
 from baton.kv.wire.groups import groups_of
 from baton.telemetry.logs import get_logger
-from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
+from services.router.state.instances import (
+    InstanceState,
+    LoadReport,
+    ModelLayout,
+    ReportedClassLoad,
+    Role,
+)
 
 log = get_logger(__name__)
 
@@ -74,4 +80,14 @@ def report_from_proto(report: worker_pb2.LoadReport) -> LoadReport:
         report.resident_adapters,
         report.adapter_slots,
         report.adapter_load_seconds,
+        tuple(
+            ReportedClassLoad(
+                one.priority_class,
+                one.running,
+                one.waiting,
+                max(0, one.pending_prompt_tokens - one.pending_cached_tokens),
+                one.pages,
+            )
+            for one in report.classes
+        ),
     )

@@ -42,10 +42,10 @@ class Workers:
     def remaining_seconds(self, request: PlacementRequest) -> float:
         return max(1, request.prompt_tokens - self.held.get(request.seed, 0)) / 100
 
-    def queue_seconds(self, now: float) -> Mapping[str, float]:
+    def queue_seconds(self, now: float, rank: int) -> Mapping[str, float]:
         return self.queues
 
-    def next_turn(self, gate: float, now: float) -> float:
+    def next_turn(self, gate: float, now: float, rank: int) -> float:
         """As for workers that compute while time passes, which the workers of this test do not."""
         return min(
             (now + one - gate for one in self.queues.values() if one > gate), default=math.inf
@@ -57,7 +57,7 @@ class Workers:
     def hold(self, plan: Plan) -> None:
         self.kept += plan.choices
 
-    def any_room(self) -> bool:
+    def any_room(self, rank: int) -> bool:
         return self.places - self.kept >= 1
 
     def tokens_per_second(self) -> float:

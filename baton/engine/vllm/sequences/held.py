@@ -96,6 +96,11 @@ class HeldSequences:
             if held.sequence.state is SequenceState.WAITING:
                 yield held
 
+    def sequences(self) -> Iterator[LiveSequence]:
+        """Yield the sequences that wait or hold pages, and have not ended."""
+        states = (SequenceState.WAITING, *_HOLDING)
+        return (each.sequence for each in self._by_name.values() if each.sequence.state in states)
+
     def pending_prompt_tokens(self) -> int:
         """Return the prompt tokens that are not computed, as of `EngineStats`."""
         pending = 0

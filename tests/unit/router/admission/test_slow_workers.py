@@ -30,7 +30,7 @@ class SlowWorkers(Workers):
         self._slow = slow
         self._draw = draw
 
-    def queue_seconds(self, now: float) -> Mapping[str, float]:
+    def queue_seconds(self, now: float, rank: int) -> Mapping[str, float]:
         for worker, end in self.ends.items():
             self.queues[worker] = max(0.0, end - now) / self._slow
         return self.queues

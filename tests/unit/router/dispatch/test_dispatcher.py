@@ -18,6 +18,7 @@ from tests.unit.router.dispatch.conftest import World
 Make = Callable[..., World]
 
 BATCH, PREMIUM = common_pb2.PRIORITY_CLASS_BATCH, common_pb2.PRIORITY_CLASS_PREMIUM
+INTERACTIVE = common_pb2.PRIORITY_CLASS_INTERACTIVE
 
 
 def claim(execution: int, *, take_over: bool = False) -> dict[str, Any]:
@@ -44,14 +45,14 @@ def test_streams_keep_the_target_that_their_class_had_when_they_were_placed(made
         return sorted(limits)
 
     def set_target(target: float) -> None:
-        world.dispatcher.set_policy(AdmissionPolicy({PREMIUM: ClassAdmission(itl_target=target)}))
+        policy = AdmissionPolicy({INTERACTIVE: ClassAdmission(itl_target=target)})
+        world.dispatcher.set_policy(policy)
 
     set_target(0.0)
     world.done(world.ask())
     assert not world.fleet.tickets.stream_targets("w0"), "none that would have to be counted"
     set_target(0.02)
-    premium = {"context": {"priority": PREMIUM}}
-    first, _, late = world.ask(**premium), world.ask(), world.ask(**premium)
+    first, _, late = world.ask(), world.ask(context={"priority": PREMIUM}), world.ask()
     assert limits() == [0.02, 0.05]
     set_target(0.01)
     assert limits() == [0.02, 0.05]
