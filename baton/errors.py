@@ -141,7 +141,8 @@ class Reason(Enum):
     """The request's maximum cost exceeds this month's remaining budget of the API key, its project
     or its tenant, which the error names. With `retry-after`, running requests may release enough
     budget when they end. Without, request fewer tokens, raise the budget, or wait for the next
-    month."""
+    month. Or the tenant has stored as many conversations or bytes as it may: delete some, or raise
+    the limit."""
     NO_CAPACITY = Code.RESOURCE_EXHAUSTED, "rate_limit_error", "no_capacity"
     """Memory, KV pages or slots are exhausted. Retry later, or add capacity."""
     BODY_TOO_LARGE = Code.RESOURCE_EXHAUSTED, "invalid_request_error", "body_too_large", 413
@@ -210,7 +211,7 @@ class QuotaViolation:
     """Whose it is: `key:key_0123456789abcdef`, `project:…`, `tenant:acme`."""
     metric: str
     """What it counts: `requests_per_minute`, `tokens_per_minute`, `requests_at_once`,
-    `budget_nanodollars_per_month`."""
+    `budget_nanodollars_per_month`, `stored_conversations`, `stored_bytes`."""
     value: int
     """How much is allowed."""
 

@@ -36,6 +36,8 @@ delete from conversations where (tenant, id) in (
 )
 """
 """Conversations whose items are all dropped."""
+_FORGET_MONTHS = "delete from tenant_storage where month > 0 and month < $1"
+"""What tenants had stored in months that are dropped."""
 _EXISTING = """
 select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
 where i.inhparent = $1::text::regclass
@@ -105,6 +107,9 @@ async def maintain(
                         await connection.execute(drop, timeout=SECONDS)
                     dropped += 1
     if oldest is not None:
+        if await connection.fetchval("select to_regclass('tenant_storage') is not null"):
+            first = oldest.year * 100 + oldest.month
+            await connection.execute(_FORGET_MONTHS, first, timeout=SECONDS)
         bound = first_id(oldest.replace(day=1))
         while await connection.execute(_DELETE_OLD, bound, timeout=SECONDS) != "DELETE 0":
             pass

@@ -26,6 +26,7 @@ from baton.conversations.records import (
     Turn,
     bytes_of,
 )
+from baton.conversations.storage.storage import TenantStorage
 from baton.errors import BatonError, Reason
 from baton.postgres.connecting import DuplicateError
 from baton.postgres.database import Database
@@ -57,9 +58,14 @@ class ConversationStore:
         self.settings = settings
         self.compactions = CompactionStore(database)
         """Summaries."""
-        self.managed = ManagedConversations(database, settings, self.maintain, self.compactions)
+        self.storage = TenantStorage(database)
+        """What tenants have stored."""
+        self.managed = ManagedConversations(
+            database, settings, self.maintain, self.compactions, self.storage
+        )
         """Those that clients manage, with their items."""
-        self.completions = CompletionStore(database, settings.retention_days, self.maintain)
+        days = settings.retention_days
+        self.completions = CompletionStore(database, days, self.maintain, self.storage)
         self.pending: PendingWrites | None = None
         """What waits for the database; None: nothing may."""
 

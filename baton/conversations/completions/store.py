@@ -21,6 +21,7 @@ from baton.conversations.failures import COMPLETIONS, failures, missing
 from baton.conversations.partitions import with_months
 from baton.conversations.pending.pending import PendingWrites
 from baton.conversations.records import StateScope
+from baton.conversations.storage.storage import TenantStorage
 from baton.errors import BatonError, Reason
 from baton.postgres.database import Database
 
@@ -37,11 +38,17 @@ class CompletionStore:
         database: of stored conversations.
         retention_days: rows may be older only if this is 0.
         maintain: makes months.
+        storage: limits of tenants.
     """
 
     def __init__(
-        self, database: Database, retention_days: int, maintain: Callable[[], Awaitable[object]]
+        self,
+        database: Database,
+        retention_days: int,
+        maintain: Callable[[], Awaitable[object]],
+        storage: TenantStorage,
     ) -> None:
+        self.storage = storage
         self._database = database
         self._retention_days = retention_days
         self._maintain = maintain

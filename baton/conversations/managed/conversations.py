@@ -23,6 +23,12 @@ from baton.conversations.managed.records import ManagedConversation
 from baton.conversations.partitions import with_months
 from baton.conversations.pending.pending import PendingWrites
 from baton.conversations.records import StateScope, StoredItem, StoredPath, bytes_of
+from baton.conversations.storage.records import (
+    UNLIMITED,
+    StorageLimits,
+    too_many_conversations,
+)
+from baton.conversations.storage.storage import TenantStorage
 from baton.errors import BatonError, Reason, invalid_field
 from baton.postgres.database import Database
 from baton.settings import ConversationSettings
@@ -51,6 +57,7 @@ class ManagedConversations:
         settings: limits.
         maintain: makes the months.
         compactions: summaries of them.
+        storage: limits of tenants.
     """
 
     def __init__(
@@ -59,7 +66,9 @@ class ManagedConversations:
         settings: ConversationSettings,
         maintain: Callable[[], Awaitable[object]],
         compactions: CompactionStore,
+        storage: TenantStorage,
     ) -> None:
+        self._storage = storage
         self._database = database
         self._settings = settings
         self._maintain = maintain
@@ -68,7 +77,13 @@ class ManagedConversations:
         """What waits for the database; None: nothing may."""
 
     async def create(
-        self, scope: StateScope, metadata: str, bodies: Bodies, count: int, now_ms: int
+        self,
+        scope: StateScope,
+        metadata: str,
+        bodies: Bodies,
+        count: int,
+        now_ms: int,
+        limits: StorageLimits = UNLIMITED,
     ) -> ManagedConversation:
         """Create a conversation.
 
@@ -78,13 +93,24 @@ class ManagedConversations:
             bodies: of its first items.
             count: how many these are.
             now_ms: milliseconds since the Unix epoch.
+            limits: of the tenant. Of conversations that are created at once, as many may exceed
+                them as there are connections to the database.
+
+        Raises:
+            BatonError: INSUFFICIENT_QUOTA.
         """
+        await self._storage.check_bytes(scope.tenant, limits)
         ident = draw_block(now_ms)
         written = bodies(ident)
         size = bytes_of(written)
         last = nth(ident, count)
         values = ident, last, ids_after(ident, count), written, size, metadata
-        await self._write(statements.CREATE, *scope, *values)
+        most = limits.conversations
+        if most and await self._storage.counts():
+            if not await self._write(statements.CREATE_WITHIN, *scope, *values, most):
+                raise too_many_conversations(scope.tenant, most)
+        else:
+            await self._write(statements.CREATE, *scope, *values)
         return ManagedConversation(ident, 1, last, count, size, metadata)
 
     async def get(self, scope: StateScope, conversation: str) -> ManagedConversation:
@@ -106,7 +132,13 @@ class ManagedConversations:
         return await self._one(scope, conversation, statements.UPDATE, metadata)
 
     async def add(
-        self, scope: StateScope, conversation: str, bodies: Bodies, count: int, now_ms: int
+        self,
+        scope: StateScope,
+        conversation: str,
+        bodies: Bodies,
+        count: int,
+        now_ms: int,
+        limits: StorageLimits = UNLIMITED,
     ) -> UUID:
         """Add items after all others, and return the block of their ids. Several statements.
 
@@ -115,8 +147,10 @@ class ManagedConversations:
 
         Raises:
             BatonError: INVALID_FIELD: the conversation would have too many items or bytes;
-                CONVERSATION_LOCKED: it moved on again and again.
+                CONVERSATION_LOCKED: it moved on again and again; INSUFFICIENT_QUOTA: the tenant has
+                stored as many bytes as it may.
         """
+        await self._storage.check_bytes(scope.tenant, limits)
         for _ in range(_TRIES):
             found = await self.get(scope, conversation)
             block = draw_block(now_ms, found.last_item)

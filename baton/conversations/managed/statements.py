@@ -16,6 +16,14 @@ select id from made
 """Values: tenant, project, conversation, last item, items' ids, items' bodies, their bytes,
 metadata."""
 
+CREATE_WITHIN = CREATE.replace(
+    "values ($1, $2, $3, false, $4, cardinality($5::uuid[]), $7, $8)",
+    """select $1, $2, $3, false, $4, cardinality($5::uuid[]), $7, $8
+    where (select coalesce(sum(conversations), 0) from tenant_storage
+        where tenant = $1 and month = 0) < $9""",
+)
+"""As CREATE, while the tenant has fewer conversations than the further value."""
+
 CONVERSATION = """
 select id, version, last_item, total_items, total_bytes, metadata from conversations
 where tenant = $1 and project = $2 and id = $3 and not hidden

@@ -100,6 +100,10 @@ class Tenant(Limited, omit_defaults=True, kw_only=True, gc=False):
     created_seconds: int = 0
     kv_bytes: int = 0
     """Most bytes that it may hold in each tier of each store; 0: only its share limits it."""
+    stored_conversations: int = 0
+    """Most conversations that it may have stored; 0: no limit."""
+    stored_bytes: int = 0
+    """Most bytes of items, responses and chat completions that it may have stored; 0: no limit."""
     weight: int = 0
     """Its weight when sharing worker compute with other waiting tenants; 0: one."""
     disabled_seconds: int = 0
@@ -288,7 +292,8 @@ def check(record: Record) -> None:
     match record:
         case Tenant():
             check_name("id", record.id)
-            _at_least(record, "kv_bytes")
+            for field in ("kv_bytes", "stored_conversations", "stored_bytes"):
+                _at_least(record, field)
             check_weight(record.weight)
             _at_least(record, "disabled_seconds")
         case Project():

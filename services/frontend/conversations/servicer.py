@@ -4,6 +4,7 @@ from baton.conversations.records import StateScope
 from baton.rpc.request_id import REQUEST_ID_KEY
 from baton.rpc.server.call import ServerCall
 from baton.telemetry.context import request_id
+from baton.tenancy.directory.principal import Principal
 from baton.tenancy.records.tenants import Scope
 from baton.v1 import conversations_pb2, conversations_pb2_grpc
 from services.frontend.access.authenticator import Authenticator
@@ -59,7 +60,7 @@ class ConversationServicer(conversations_pb2_grpc.ConversationServiceServicer):
     async def CreateConversation(  # type: ignore[override]  # noqa: N802
         self, request: conversations_pb2.CreateConversationRequest, context: ServerCall
     ) -> conversations_pb2.CreateConversationResponse:
-        who = self._begin("CreateConversation", context, _WRITE)
+        who = self._caller("CreateConversation", context, _WRITE)
         items = items_of(request.items, self._max_values)
         body = checked_conversation(CreateConversation(items, dict(request.metadata)))
         found = await self._operations.create(who, body)
@@ -94,7 +95,7 @@ class ConversationServicer(conversations_pb2_grpc.ConversationServiceServicer):
     async def AddItems(  # type: ignore[override]  # noqa: N802
         self, request: conversations_pb2.AddItemsRequest, context: ServerCall
     ) -> conversations_pb2.AddItemsResponse:
-        who = self._begin("AddItems", context, _WRITE)
+        who = self._caller("AddItems", context, _WRITE)
         items = items_of(request.items, self._max_values)
         added = await self._operations.add(who, request.conversation_id, checked_items(items))
         return conversations_pb2.AddItemsResponse(items=map(item_message, added))
@@ -160,9 +161,13 @@ class ConversationServicer(conversations_pb2_grpc.ConversationServiceServicer):
         Raises:
             BatonError: the call is rejected.
         """
+        return scope_of(self._caller(method, context, scope))
+
+    def _caller(self, method: str, context: ServerCall, scope: Scope) -> Principal:
+        """Return who calls; errors as of `_begin`."""
         record = self._record(method, context, scope)
         context.send_head(((REQUEST_ID_KEY, identify(request_id.get())),))
-        return scope_of(record.principal)
+        return record.principal
 
     def _record(self, method: str, context: ServerCall, scope: Scope) -> RequestRecord:
         """Return the record of a call, with its principal, who has a scope."""

@@ -88,7 +88,7 @@ class Handlers:
         data = await self._read(scope, receive)
         body = read_chat(data, unknown=self._unknown)
         requests = [chat_request(body, names_of(scope), self._limits.max_messages)]
-        kept = kept_completion(self._completions, body, record.current().principal)
+        kept = await kept_completion(self._completions, body, record.current().principal)
         with nullcontext() if kept is None else kept.room(len(data)):
             await self._complete(body, requests, scope, send, kept)
 

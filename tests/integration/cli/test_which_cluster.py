@@ -83,6 +83,7 @@ READS = {
     "backup": ("OUT", "--passphrase-file", "PASSPHRASE"),
     "restore": ("BACKUP", "--passphrase-file", "PASSPHRASE"),
     "tenants ls": (),
+    "tenants show": ("TENANT",),
     "projects ls": (),
     "keys ls": (),
     "aliases ls": (),

@@ -5,14 +5,44 @@ from typing import Annotated, Literal
 
 import typer
 
+from baton.cli.admin.db.app import StateUrl
 from baton.cli.admin.output import Json, console
-from baton.cli.shared.options import ChangeOptions, EtcdOptions, expand_options, list_command
+from baton.cli.shared.options import (
+    ChangeOptions,
+    ConfigFile,
+    EtcdOptions,
+    expand_options,
+    list_command,
+)
 
 TenantName = Annotated[str, typer.Argument(help="Tenant name.")]
 TierName = Literal["free", "pro", "enterprise"]
 _WEIGHT = (
     "Weight of the tenant's share of the workers when several tenants have queued requests. 0: 1."
 )
+
+
+_STORED = "Most bytes of stored items, responses and completions, for example 10GiB. 0: no limit."
+_CONVERSATIONS = "Most stored conversations. 0: no limit."
+
+
+@dataclass(frozen=True)
+class StorageOptions:
+    """Limits of what a tenant stores."""
+
+    stored_conversations: Annotated[int | None, typer.Option(help=_CONVERSATIONS)] = None
+    stored_bytes: Annotated[str | None, typer.Option(help=_STORED)] = None
+
+    def given(self) -> dict[str, int]:
+        """Return the given options, by the names of records' fields."""
+        found: dict[str, int] = {}
+        if self.stored_conversations is not None:
+            found["stored_conversations"] = self.stored_conversations
+        if self.stored_bytes is not None:
+            from baton.cli.admin.tenancy.commands import read_bytes
+
+            found["stored_bytes"] = read_bytes(self.stored_bytes, "--stored-bytes")
+        return found
 
 
 @dataclass(frozen=True)
@@ -61,6 +91,7 @@ audit_app = typer.Typer(help="Show the audit log.", no_args_is_help=True)
 def tenants_create(
     options: ChangeOptions,
     limits: LimitOptions,
+    storage: StorageOptions,
     name: TenantName,
     tier: Annotated[TierName, typer.Option(help="Service tier.")] = "pro",
     kv_bytes: Annotated[
@@ -77,7 +108,8 @@ def tenants_create(
     from baton.cli.admin.tenancy import commands
 
     target = reach(options, console(), json)
-    commands.create_tenant(target, name, tier, kv_bytes, weight, limits.given())
+    given = limits.given() | storage.given()
+    commands.create_tenant(target, name, tier, kv_bytes, weight, given)
 
 
 @tenants_app.command("set")
@@ -85,6 +117,7 @@ def tenants_create(
 def tenants_set(
     options: ChangeOptions,
     limits: LimitOptions,
+    storage: StorageOptions,
     name: TenantName,
     tier: Annotated[TierName | None, typer.Option(help="Service tier.")] = None,
     kv_bytes: Annotated[
@@ -101,7 +134,8 @@ def tenants_set(
     from baton.cli.admin.tenancy import commands
 
     target = reach(options, console(), json)
-    commands.set_tenant(target, name, tier, kv_bytes, weight, limits.given())
+    given = limits.given() | storage.given()
+    commands.set_tenant(target, name, tier, kv_bytes, weight, given)
 
 
 @tenants_app.command("disable")
@@ -122,6 +156,23 @@ def tenants_enable(options: ChangeOptions, name: TenantName, json: Json = False)
     from baton.cli.admin.tenancy import commands
 
     commands.disable_tenant(reach(options, console(), json), name, disabled=False)
+
+
+@tenants_app.command("show")
+@expand_options
+def tenants_show(
+    options: EtcdOptions,
+    name: TenantName,
+    state_url: StateUrl = "",
+    config: ConfigFile = None,
+    json: Json = False,
+) -> None:
+    """Show a tenant, its limits, and what it has stored."""
+    from baton.cli.admin.target import reach
+    from baton.cli.admin.tenancy import showing
+
+    target = reach(options, console(), json)
+    showing.show_tenant(target, name, state_url, config)
 
 
 @list_command(tenants_app)

@@ -81,7 +81,7 @@ def list_tenants(target: Target) -> None:
         state = "disabled" if one.disabled_seconds else "ok"
         budget = budget_of(one, spending)
         weight = str(one.weight or 1)
-        table.add(one.id, one.tier.value, weight, quota, _limits(one), budget, state)
+        table.add(one.id, one.tier.value, weight, quota, limits_text(one), budget, state)
     target.list(table, [shown_with(one, spending) for one in tenants])
 
 
@@ -115,7 +115,7 @@ def list_projects(target: Target, tenant: str) -> None:
     for one in projects:
         state = "archived" if one.archived_seconds else "ok"
         budget = budget_of(one, spending)
-        table.add(one.name, one.tenant, one.id, _limits(one), budget, state)
+        table.add(one.name, one.tenant, one.id, limits_text(one), budget, state)
     target.list(table, [shown_with(one, spending) for one in projects])
 
 
@@ -206,7 +206,7 @@ def list_keys(target: Target, tenant: str) -> None:
             one.name,
             ", ".join(one.scopes),
             ", ".join(one.models) or "all",
-            _limits(one),
+            limits_text(one),
             budget_of(one, spending),
             minute(uses[one.id]) if one.id in uses else "never",
             _state(one),
@@ -222,8 +222,8 @@ def list_keys(target: Target, tenant: str) -> None:
     target.list(table, rows)
 
 
-def read_bytes(text: str) -> int:
-    """Return a number of bytes.
+def read_bytes(text: str, flag: str = "--kv-bytes") -> int:
+    """Return the number of bytes of an option.
 
     Raises:
         CommandError: the text is not a size.
@@ -231,9 +231,7 @@ def read_bytes(text: str) -> int:
     try:
         return _bytes.validate_python(text)
     except ValidationError:
-        raise CommandError(
-            f"--kv-bytes {text!r} is not a size in bytes, for example 1GiB."
-        ) from None
+        raise CommandError(f"{flag} {text!r} is not a size in bytes, for example 1GiB.") from None
 
 
 def read_seconds(flag: str, text: str) -> int:
@@ -265,7 +263,7 @@ def _require_limits(limits: dict[str, int]) -> None:
         raise CommandError(f"Nothing to change: set at least one of {flags}.")
 
 
-def _limits(record: Tenant | Project | Key) -> str:
+def limits_text(record: Tenant | Project | Key) -> str:
     """Return the limits of a record, as text."""
     found = ((getattr(record, name), name.replace("_", " ")) for name in AMOUNTS)
     return ", ".join(f"{amount} {name}" for amount, name in found if amount) or "none"

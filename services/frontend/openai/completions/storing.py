@@ -19,7 +19,7 @@ from baton.tenancy.records.tenants import Scope as KeyScope
 from services.frontend.openai.metadata import check_metadata
 from services.frontend.openai.request.schema import ChatBody, MessageBody
 from services.frontend.openai.response.encoder import WholeEncoder
-from services.frontend.openai.responses.storing import NOTHING_STORED, scope_of
+from services.frontend.openai.responses.storing import NOTHING_STORED, limits_of, scope_of
 from services.frontend.openai.stream import EventEncoder
 from services.frontend.requests.refusals import unsupported
 
@@ -109,20 +109,22 @@ class KeptChunks:
         return self._chunks.failed(error)
 
 
-def kept_completion(
+async def kept_completion(
     store: CompletionStore | None, body: ChatBody, who: Principal
 ) -> KeptCompletion | None:
     """Return what is stored of a chat completion; None: it is not to be stored.
 
     Raises:
         BatonError: UNSUPPORTED_PARAMETER: nothing can be stored; PERMISSION_DENIED: the key may not
-            store; INVALID_FIELD: of its metadata.
+            store; INVALID_FIELD: of its metadata; INSUFFICIENT_QUOTA: the tenant has stored as
+            much as it may; UNAVAILABLE.
     """
     if not body.store:
         return None
     if store is None:
         raise unsupported("store", why=f"{NOTHING_STORED}; send false, or omit it")
     who.require(KeyScope.STATE_WRITE)
+    await store.storage.check_bytes(who.tenant.id, limits_of(who))
     return KeptCompletion(store, scope_of(who), body)
 
 

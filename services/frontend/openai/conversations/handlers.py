@@ -53,7 +53,8 @@ class ConversationHandlers:
         """Create a conversation, with up to 20 items."""
         operations = self._enabled()
         body = read_conversation(await self._body(scope, receive))
-        await send_json(send, conversation_object(await operations.create(_who(), body)))
+        found = await operations.create(record.current().principal, body)
+        await send_json(send, conversation_object(found))
 
     async def retrieve(self, scope: Scope, _: Receive, send: Send) -> None:
         """Return a conversation."""
@@ -79,7 +80,7 @@ class ConversationHandlers:
         (ident,) = scope["path_params"]
         operations, given = self._enabled(), read_items(await self._body(scope, receive))
         QueryString(scope["query_string"], ("include",))
-        added = await operations.add(_who(), ident, given)
+        added = await operations.add(record.current().principal, ident, given)
         await send_json(send, item_list(added, more=False))
 
     async def list_items(self, scope: Scope, _: Receive, send: Send) -> None:

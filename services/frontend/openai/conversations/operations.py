@@ -12,7 +12,9 @@ from baton.conversations.managed.records import ManagedConversation
 from baton.conversations.records import StateScope
 from baton.conversations.store import ConversationStore
 from baton.errors import invalid_field
+from baton.tenancy.directory.principal import Principal
 from services.frontend.openai.conversations.bodies import CreateConversation, bodies_of
+from services.frontend.openai.responses.storing import limits_of, scope_of
 
 
 class ConversationOperations:
@@ -40,19 +42,25 @@ class ConversationOperations:
         if self._store is None:
             raise not_enabled("conversations")
 
-    async def create(self, scope: StateScope, body: CreateConversation) -> ManagedConversation:
-        """Create a conversation."""
-        items, metadata = body.items or [], msgspec.json.encode(body.metadata or {}).decode()
-        return await self.managed.create(scope, metadata, bodies_of(items), len(items), _now_ms())
+    async def create(self, who: Principal, body: CreateConversation) -> ManagedConversation:
+        """Create a conversation.
 
-    async def add(self, scope: StateScope, ident: str, items: list[Any]) -> list[str]:
+        Raises:
+            BatonError: INSUFFICIENT_QUOTA.
+        """
+        items, metadata = body.items or [], msgspec.json.encode(body.metadata or {}).decode()
+        counted = bodies_of(items), len(items), _now_ms()
+        return await self.managed.create(scope_of(who), metadata, *counted, limits_of(who))
+
+    async def add(self, who: Principal, ident: str, items: list[Any]) -> list[str]:
         """Add items to a conversation, and return their bodies.
 
         Raises:
-            BatonError: INVALID_FIELD: there are too many; CONVERSATION_LOCKED.
+            BatonError: INVALID_FIELD: there are too many; CONVERSATION_LOCKED; INSUFFICIENT_QUOTA.
         """
         bodies = bodies_of(items)
-        block = await self.managed.add(scope, ident, bodies, len(items), _now_ms())
+        counted = bodies, len(items), _now_ms()
+        block = await self.managed.add(scope_of(who), ident, *counted, limits_of(who))
         return list(bodies(block))
 
     async def page(

@@ -13,6 +13,7 @@ from baton.conversations.compactions.records import StoredCompaction
 from baton.conversations.ids import CONVERSATION, draw_block, item_text, nth, text_of
 from baton.conversations.managed.conversations import check_room
 from baton.conversations.records import StateScope, StoredPath, Turn
+from baton.conversations.storage.records import StorageLimits
 from baton.conversations.store import ConversationStore
 from baton.tenancy.directory.principal import Principal
 from baton.tenancy.records.tenants import Scope as KeyScope
@@ -63,16 +64,22 @@ def scope_of(who: Principal) -> StateScope:
     return StateScope(who.tenant.id, who.project.id)
 
 
+def limits_of(who: Principal) -> StorageLimits:
+    """Return what a caller's tenant may store."""
+    return StorageLimits(who.tenant.stored_conversations, who.tenant.stored_bytes)
+
+
 async def read_context(
     store: ConversationStore | None, body: ResponseBody, who: Principal
 ) -> TurnContext:
     """Return what a body continues. Two reads by key if it names a response or a conversation,
-    otherwise none; one more for items that its input names, which take their places there.
+    otherwise none; one more for items that its input names, which take their places there, and one
+    for a response to store where the tenant has a limit.
 
     Raises:
         BatonError: UNSUPPORTED_PARAMETER: it needs a store, and there is none, or names both;
             PERMISSION_DENIED: the key lacks a scope; NOT_FOUND; INVALID_FIELD: the conversation has
-            too many items; UNAVAILABLE.
+            too many items; INSUFFICIENT_QUOTA; UNAVAILABLE.
     """
     scope, previous, conversation = scope_of(who), body.previous_response_id, body.conversation_id
     if store is None:
@@ -87,6 +94,8 @@ async def read_context(
     if previous or conversation:
         who.require(KeyScope.STATE_READ)
     stored = body.store is not False and who.has(KeyScope.STATE_WRITE)
+    if stored:
+        await store.storage.check_bytes(scope.tenant, limits_of(who))
     if conversation:
         if previous:
             raise unsupported(

@@ -1,0 +1,1 @@
+"""What tenants have stored, and their limits of it."""
