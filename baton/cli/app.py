@@ -12,6 +12,7 @@ from baton.cli.admin.adapters.app import adapters_app
 from baton.cli.admin.aliases.app import aliases_app
 from baton.cli.admin.auto.app import auto_app
 from baton.cli.admin.backup.options import RestoreOptions, SealedOptions
+from baton.cli.admin.batches.app import batches_app
 from baton.cli.admin.classes.app import classes_app
 from baton.cli.admin.conversations.app import conversations_app
 from baton.cli.admin.db.app import db_app
@@ -63,6 +64,7 @@ app.add_typer(policies_app, name="policies")
 app.add_typer(audit_app, name="audit")
 app.add_typer(db_app, name="db")
 app.add_typer(conversations_app, name="conversations")
+app.add_typer(batches_app, name="batches")
 
 
 def _print_version(wanted: bool) -> None:

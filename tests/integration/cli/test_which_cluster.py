@@ -76,6 +76,9 @@ DATABASE = {
     "conversations ls": (),
     "conversations show": ("conv_" + "0" * 32,),
     "conversations rm": ("conv_" + "0" * 32,),
+    "batches ls": (),
+    "batches show": ("batch_" + "0" * 32,),
+    "batches cancel": ("batch_" + "0" * 32,),
 }
 USAGE = {"usage": ()}
 READS = {

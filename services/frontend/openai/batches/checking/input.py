@@ -23,6 +23,8 @@ from services.frontend.openai.batches.checking.lines import (
 _LATER = frozenset({Reason.NO_WORKER, Reason.MODEL_LOADING})
 """The model exists, and will be there."""
 _LINES_AT_ONCE = 500
+_MOST_ATTEMPTS = 20
+"""An input that stops its frontends is given up."""
 
 
 class InputCheck:
@@ -60,6 +62,8 @@ class InputCheck:
         checker = LineChecker(batch.endpoint, self._limits)
         models: dict[str, BatonError | None] = {}
         try:
+            if lease.attempt > _MOST_ATTEMPTS:
+                raise BatonError(Reason.INTERNAL, "the input could not be checked")
             principal = self._authenticator.recall(batch.key)
             await self._read(lease, checker, principal, models)
         except BatonError as error:

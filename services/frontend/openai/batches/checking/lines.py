@@ -7,7 +7,7 @@ import msgspec
 
 from baton.batches.records import NewLine
 from baton.errors import BatonError, invalid_field
-from services.frontend.http.json_body import decode_body
+from services.frontend.http.json_body import decode_body, not_json
 from services.frontend.http.values import check_values
 from services.frontend.openai.batches.checking.prefix import prompt_prefix
 from services.frontend.openai.batches.checking.splitting import LineSplitter
@@ -145,15 +145,17 @@ class LineChecker:
             raise invalid_field("method", "must be POST")
         if read.url != self._endpoint:
             raise invalid_field("url", f"must be the batch's endpoint, {self._endpoint}")
-        body = bytes(read.body)
         try:
-            model = ENDPOINTS[self._endpoint](body, limits.unknown_fields)
+            text = str(read.body, "utf-8")
+            model = ENDPOINTS[self._endpoint](text.encode(), limits.unknown_fields)
+        except UnicodeDecodeError as error:
+            raise not_json(error) from error
         except BatonError as error:
             field = f"body.{error.field}" if error.field else "body"
             raise BatonError(error.reason, error.message, field=field) from error
         if not model:
             raise invalid_field("body.model", "is required; /v1/models lists the models")
-        line = NewLine(self._number, name, body.decode(), prompt_prefix(body))
+        line = NewLine(self._number, name, text, prompt_prefix(text.encode()))
         return CheckedLine(line, model)
 
     def _fail(self, code: str, message: str) -> None:

@@ -92,9 +92,9 @@ class BatchRunner:
         lines = [line for line, _ in self._running.values()]
         leases = [lease for lease, _ in self._held.values()]
         await self.close()
+        for line in lines:
+            await self._give_back(line)
         try:
-            for line in lines:
-                await self._lines.release(line, failed=False)
             for lease in leases:
                 await self._batches.release(lease)
         except BatonError as error:  # the leases end by themselves
@@ -165,7 +165,7 @@ class BatchRunner:
             log.warning("batches.runner.failed", error=error.message)
         except asyncio.CancelledError:
             if not self._draining:
-                await self._lines.release(line, failed=False)
+                await self._give_back(line)
             raise
         finally:
             known = self._running.get(key)
@@ -173,6 +173,12 @@ class BatchRunner:
                 del self._running[key]
             LINES_RUNNING.set(len(self._running))
             self._woken.set()
+
+    async def _give_back(self, line: ClaimedLine) -> None:
+        try:
+            await self._lines.release(line, failed=False)
+        except BatonError as error:  # the lease ends by itself
+            log.warning("batches.runner.failed", error=error.message)
 
     async def _work(self, lease: BatchLease, work: Awaitable[None]) -> None:
         """Check or end a batch."""

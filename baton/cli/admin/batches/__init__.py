@@ -1,0 +1,1 @@
+"""`baton batches`: list, show and cancel batches."""

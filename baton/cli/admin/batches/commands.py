@@ -1,0 +1,138 @@
+"""Implementation of `baton batches …`: over Postgres, as `baton conversations`."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, TypeVar
+
+from rich.console import Console
+
+from baton.batches.records import StoredBatch
+from baton.batches.store import BatchStore
+from baton.cli.shared.errors import EXIT_FAILED, EXIT_USAGE, CommandError
+from baton.cli.shared.table import TextTable, show
+from baton.conversations.records import StateScope
+from baton.errors import BatonError, Reason
+from baton.files.records import file_text
+from baton.postgres.connecting import StateError
+from baton.postgres.database import Database
+from baton.postgres.revisions import BATCHES
+from baton.settings import StateSettings
+from baton.telemetry import logs
+
+_MOMENTS = (
+    *("created_at", "in_progress_at", "finalizing_at", "cancelling_at", "ended_at"),
+    "expires_at",
+)
+_NO_LEASES = 1.0
+"""Seconds of leases, of which commands take none."""
+R = TypeVar("R")
+
+
+def list_batches(
+    settings: StateSettings,
+    tenant: str,
+    project: str,
+    limit: int,
+    console: Console,
+    *,
+    as_json: bool,
+) -> None:
+    """Print a project's newest batches.
+
+    Raises:
+        CommandError: the database is away.
+    """
+    scope = StateScope(tenant, project)
+    found = _run(settings, lambda store: store.recent(scope, limit, None))
+    if as_json:
+        console.print_json(json.dumps([_shown(one) for one in found]))
+        return
+    table = TextTable(
+        ("batch", "status", "endpoint", "lines", "ended", "failed", "created", "expires"),
+        right=frozenset({"lines", "ended", "failed"}),
+    )
+    for one in found:
+        ended = str(one.completed + one.failed)
+        times = _time(one.created_at), _time(one.expires_at)
+        table.add(
+            one.text, one.status, one.endpoint, str(one.total), ended, str(one.failed), *times
+        )
+    show(console, table)
+
+
+def show_batch(
+    settings: StateSettings,
+    tenant: str,
+    project: str,
+    batch: str,
+    console: Console,
+    *,
+    as_json: bool,
+) -> None:
+    """Print a batch.
+
+    Raises:
+        CommandError: it does not exist, or the database is away.
+    """
+    found = _shown(_run(settings, lambda store: store.get(StateScope(tenant, project), batch)))
+    if as_json:
+        console.print_json(json.dumps(found))
+        return
+    table = TextTable(("field", "value"))
+    for name, value in found.items():
+        if value not in (None, "", []):
+            table.add(name, value if isinstance(value, str) else json.dumps(value))
+    show(console, table)
+
+
+def cancel_batch(settings: StateSettings, tenant: str, project: str, batch: str) -> str:
+    """Cancel a batch, and return its status; errors as of `show_batch`, and if it has ended."""
+    scope = StateScope(tenant, project)
+    return _run(settings, lambda store: store.cancel(scope, batch)).status
+
+
+def _run(settings: StateSettings, what: Callable[[BatchStore], Awaitable[R]]) -> R:
+    async def run() -> R:
+        async with Database(settings, "batches", BATCHES) as database:
+            await database.wait_available(settings.connect_seconds)
+            return await what(BatchStore(database, "", _NO_LEASES))
+
+    logs.configure("batches", "batches", level="error")
+    try:
+        return asyncio.run(run())
+    except StateError as error:
+        raise CommandError(f"{error}.", EXIT_FAILED) from error
+    except BatonError as error:
+        code = EXIT_FAILED if error.reason is Reason.UNAVAILABLE else EXIT_USAGE
+        raise CommandError(f"{error}.", code) from error
+
+
+def _shown(one: StoredBatch) -> dict[str, Any]:
+    """Return what operators see of a batch. Prompt tokens are found in the cache or computed."""
+    moments = {name: getattr(one, name) for name in _MOMENTS}
+    return {
+        "id": one.text,
+        "status": one.status,
+        "key": one.key,
+        "endpoint": one.endpoint,
+        "model": one.model,
+        "input_file": file_text(one.input_file),
+        "output_file": file_text(one.output_file) if one.output_file else None,
+        "error_file": file_text(one.error_file) if one.error_file else None,
+        "lines": one.total,
+        "completed": one.completed,
+        "failed": one.failed,
+        "prompt_tokens": one.prompt_tokens,
+        "found_tokens": one.cached_tokens,
+        "computed_tokens": one.prompt_tokens - one.cached_tokens,
+        "output_tokens": one.output_tokens,
+        **{name: _time(moment) for name, moment in moments.items() if moment is not None},
+        "metadata": json.loads(one.metadata) or None,
+        "errors": json.loads(one.errors) if one.errors else [],
+    }
+
+
+def _time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M:%S")
