@@ -59,10 +59,12 @@ FAIL_BATCH = """
 with failed as (
     update batches set status = 'failed', ended_at = now(), total = $5, errors = $6, owner = ''
     where tenant = $1 and id = $2 and owner = $3 and attempt = $4 and status = 'validating'
-    returning tenant, id
+    returning tenant, id, status
+), emptied as (
+    delete from batch_lines line using failed
+    where line.tenant = failed.tenant and line.batch = failed.id
 )
-delete from batch_lines line using failed
-where line.tenant = failed.tenant and line.batch = failed.id
+select status from failed
 """
 CLOSE_LINES = """
 with closed as (
@@ -76,7 +78,8 @@ END_BATCH = """
 with ended as (
     update batches set status = outcome, ended_at = now(), output_file = $5, error_file = $6,
         owner = ''
-    where tenant = $1 and id = $2 and owner = $3 and attempt = $4 returning tenant, id
+    where tenant = $1 and id = $2 and owner = $3 and attempt = $4
+    returning tenant, id, status
 ), shown as (
     update files set ready = true from ended
     where files.tenant = ended.tenant and files.id in ($5, $6)
@@ -84,7 +87,7 @@ with ended as (
     delete from batch_lines line using ended
     where line.tenant = ended.tenant and line.batch = ended.id
 )
-select id from ended
+select status from ended
 """
 LINES_WITH = """
 select number, custom_id, state, result, usage from batch_lines

@@ -17,6 +17,7 @@ from baton.conversations.failures import failures, missing
 from baton.conversations.records import StateScope
 from baton.errors import BatonError, Reason
 from baton.postgres.database import Database
+from baton.webhooks.outbox import EventOutbox
 
 BATCHES = "batches are unavailable", "send the requests one by one"
 """What is unavailable, and what a client may do."""
@@ -39,6 +40,7 @@ class BatchStore:
 
     def __init__(self, database: Database, owner: str, lease_seconds: float) -> None:
         self._database = database
+        self._outbox = EventOutbox()
         self._owner = owner
         self._seconds = lease_seconds
 
@@ -128,8 +130,7 @@ class BatchStore:
 
     async def fail(self, lease: BatchLease, total: int, errors: str) -> None:
         """End a batch whose input has errors, unless it was cancelled."""
-        held = self._held(lease)
-        await self._fetch(statements.FAIL_BATCH, *held, total, errors, seconds=LONG_SECONDS)
+        await self._end(statements.FAIL_BATCH, lease, total, errors)
 
     async def close_lines(self, lease: BatchLease) -> None:
         """Let no line have a result any more that has none."""
@@ -150,8 +151,20 @@ class BatchStore:
         Returns:
             Whether the claim still held; nothing has changed otherwise.
         """
-        values = *self._held(lease), output, errors
-        return bool(await self._fetch(statements.END_BATCH, *values, seconds=LONG_SECONDS))
+        return await self._end(statements.END_BATCH, lease, output, errors)
+
+    async def _end(self, statement: str, lease: BatchLease, *values: object) -> bool:
+        """End a batch, and tell it to the project's webhook endpoints, in one transaction."""
+        with failures(BATCHES):
+            async with (
+                self._database.connection(LONG_SECONDS) as connection,
+                connection.transaction(),
+            ):
+                rows = await connection.fetch(statement, *self._held(lease), *values)
+                if rows:
+                    kind, batch = f"batch.{rows[0]['status']}", lease.batch
+                    await self._outbox.add(connection, batch.scope, kind, batch.text)
+        return bool(rows)
 
     def _held(self, lease: BatchLease) -> tuple[object, ...]:
         return lease.batch.tenant, lease.batch.id, self._owner, lease.attempt
