@@ -1,5 +1,6 @@
 """OpenAI's client compacts what it keeps itself, and what is stored."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -83,3 +84,17 @@ async def test_bad_input(frontends: Frontends) -> None:
         answer = await frontends.http[0].post("/v1/responses/compact", json=body)
         said = answer.status_code, answer.json()["error"]["param"]
         assert said == (status, param), answer.text
+
+
+async def test_the_synchronous_client_does_the_same(frontends: Frontends) -> None:
+    import openai
+
+    def use() -> None:
+        url = f"{frontends.http[0].base_url}/v1"
+        with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
+            managed: Any = [{"type": "compaction", "compact_threshold": 1000}]
+            first = client.responses.create(input="Hello", context_management=managed, **FEW)
+            compacted = client.responses.compact(model=MODEL, previous_response_id=first.id)
+            assert [item.type for item in compacted.output] == ["message", "compaction"]
+
+    await asyncio.to_thread(use)

@@ -79,7 +79,10 @@ class ResponsePreparer:
             BatonError: the body is invalid, or what it continues does not exist.
         """
         body = read_response(data, unknown=self._unknown)
-        return await self.of_body(data, body, names, who)
+        prepared = await self.of_body(data, body, names, who)
+        if threshold_of(body.context_management) is not None and not prepared.context.stored:
+            raise unsupported("context_management", why=_STATELESS)
+        return prepared
 
     async def of_body(
         self, data: bytes, body: ResponseBody, names: RequestNames, who: Principal
@@ -88,8 +91,6 @@ class ResponsePreparer:
         context = await self._with_summary(await read_context(self._store, body, who), who)
         if body.background and not context.stored:
             raise unsupported("background", why="the response must be stored: set `store` to true")
-        if threshold_of(body.context_management) is not None and not context.stored:
-            raise unsupported("context_management", why=_STATELESS)
         if not names.execution_id:
             names = names._replace(execution_id=context.execution_id)
         asked = await self.request(body, names, who, context)
