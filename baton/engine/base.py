@@ -76,6 +76,10 @@ class SequenceRequest:
     """
     order: WorkOrder = BY_ARRIVAL
     """Order among waiting sequences: the lowest is computed first, and the first among equals."""
+    step_seconds: float = 0.0
+    """Duration up to which work of lower classes is taken into steps with this sequence, where the
+    engine can leave sequences out of steps; 0: no limit.
+    """
     expected_cached_tokens: int = 0
     """Leading prompt tokens whose KV is expected to be found; used only for `EngineStats`."""
     runs: tuple[PlaceholderRun, ...] = ()
@@ -132,6 +136,10 @@ class EngineStats:
     """Those of `waiting` that began, and gave their places in the batch to higher classes."""
     outranked_total: int = 0
     """Number of times since start that a sequence did so."""
+    idle_room_offered: int = 0
+    """Sequences of lower classes that could decode in steps with higher ones, since start."""
+    idle_room_used: int = 0
+    """Those that did."""
     classes: tuple[ClassLoad, ...] = ()
     """Running and waiting sequences by class, the highest first; those without any are left out."""
 

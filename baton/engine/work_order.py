@@ -23,5 +23,8 @@ class WorkOrder(NamedTuple):
     """
 
 
+INTERRUPTED_OFTEN = 2
+"""Rank of a class from which on prompts are cut so that a step takes no longer than
+`SequenceRequest.step_seconds`, also while nothing else runs: whoever comes waits for one step."""
 BY_ARRIVAL = WorkOrder()
 """Order of work that is served in order of arrival."""

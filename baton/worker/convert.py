@@ -117,6 +117,7 @@ def sequence_request(
         prompt_logprobs=start.prompt_logprobs if start.HasField("prompt_logprobs") else None,
         adapter=adapter,
         order=order,
+        step_seconds=start.order.step_seconds,
         expected_cached_tokens=start.expected_cached_tokens,
         runs=_picture_runs(start, info),
     )
@@ -170,7 +171,7 @@ def work_order(start: worker_pb2.Start, tokens_per_second: float, now: float) ->
         left = max(1, len(start.prompt_token_ids) - start.expected_cached_tokens)
         seconds = left / tokens_per_second if tokens_per_second > 0 else 0.0
         return WorkOrder(0, rank, 0.0, seconds + AGE * now)
-    for name in ("tier", "priority_class", "tenant_lead"):
+    for name in ("tier", "priority_class", "tenant_lead", "step_seconds"):
         value = getattr(order, name)
         if not 0 <= value < math.inf:
             raise invalid_field(f"order.{name}", f"{value} is out of range: at least 0, finite")

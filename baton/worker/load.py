@@ -134,7 +134,7 @@ class LoadReporter:
         self._running = metrics.RUNNING.labels(core.model)
         self._waiting = metrics.WAITING.labels(core.model)
         self._kv_usage = metrics.KV_USAGE.labels(core.model)
-        self._counted = (0, 0, 0, 0)
+        self._counted = (0, 0, 0, 0, 0, 0)
         """Totals of the engine that its counters have."""
         self._set_gauges()
         core.on_load_changed = self.changed
@@ -192,12 +192,16 @@ class LoadReporter:
             stats.computed_tokens,
             stats.cached_tokens,
             stats.outranked_total,
+            stats.idle_room_offered,
+            stats.idle_room_used,
         )
         counters = (
             metrics.LATE_MASKS,
             metrics.COMPUTED_TOKENS,
             metrics.CACHED_TOKENS,
             metrics.OUTRANKED,
+            metrics.IDLE_ROOM_OFFERED,
+            metrics.IDLE_ROOM_USED,
         )
         for counter, total, before in zip(counters, totals, self._counted, strict=True):
             counter.inc(max(0, total - before))  # a restarted engine counts from 0

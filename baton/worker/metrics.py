@@ -40,6 +40,13 @@ OUTRANKED = Counter(
     "baton_worker_outranked_total",
     "Times that a running sequence gave its place or pages to a higher class.",
 )
+IDLE_ROOM_OFFERED = Counter(
+    "baton_worker_idle_room_offered_total",
+    "Tokens of lower classes for which steps with higher classes had time.",
+)
+IDLE_ROOM_USED = Counter(
+    "baton_worker_idle_room_used_total", "Of these, tokens that sequences of lower classes got."
+)
 ADAPTERS = Gauge("baton_worker_adapters", "Registered LoRA adapters in the engine's memory.")
 ADAPTER_LOADS = Counter("baton_worker_adapter_loads_total", "LoRA adapters loaded into memory.")
 ADAPTER_LOAD_SECONDS = Counter(

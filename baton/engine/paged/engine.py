@@ -149,6 +149,7 @@ class PagedEngine(Engine):
                     prompt += count
                 self._computed(chunk, sampled, now, events)
             self._rates.observe(prompt, decoding, now - began)
+            self._scheduler.costs.observe(prompt, decoding, now - began)
         return events
 
     def has_work(self) -> bool:
@@ -173,6 +174,8 @@ class PagedEngine(Engine):
             paused_pages=scheduler.paused_pages,
             outranked=scheduler.outranked_now,
             outranked_total=scheduler.outranked,
+            idle_room_offered=scheduler.idle_room_offered,
+            idle_room_used=scheduler.idle_room_used,
             classes=class_loads(scheduler.sequences()),
         )
 

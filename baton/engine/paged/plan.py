@@ -70,3 +70,13 @@ class StepPlan:
     """
     preempted: list[LiveSequence] = field(default_factory=list)
     """Sequences that lost their pages since the last plan."""
+
+    @property
+    def decoding(self) -> list[ScheduledChunk]:
+        """Return the chunks of one token."""
+        return [chunk for chunk in self.chunks if chunk.end - chunk.start == 1]
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Return the tokens of the other chunks."""
+        return sum(each.end - each.start for each in self.chunks if each.end - each.start > 1)

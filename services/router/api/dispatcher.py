@@ -353,6 +353,7 @@ class QueryDispatcher:
         since_epoch = time.time() - time.monotonic()
         rank, lead = admitted.rank, admitted.tenant_lead
         fill_order(answer.order, waiting, rank, lead, self._age, since_epoch)
+        answer.order.step_seconds = answer.itl_target_seconds or self.placements.itl_target
         replaced = self._claims.begin(pending, placed.ticket)
         if replaced is not None and replaced[0] in self._sessions:
             self._sessions[replaced[0]].tell_superseded(replaced[1])

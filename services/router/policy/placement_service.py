@@ -148,6 +148,11 @@ class PlacementService:
         self._scorer = scorer
         self._adapter_loads = AdapterLoads()
 
+    @property
+    def itl_target(self) -> float:
+        """Seconds between tokens of streams whose class sets no target."""
+        return self._policy.itl_target
+
     def place(self, request: PlacementRequest, session: int, now: float) -> PlacedRequest:
         """Choose a placement and open its ticket.
 

@@ -96,10 +96,11 @@ def test_what_an_engine_needs_to_know_of_a_request_reaches_it(info: EngineInfo) 
 
 
 def test_work_goes_by_its_router_s_order_or_else_by_class_and_seconds(info: EngineInfo) -> None:
-    order = WorkOrder(tier=1, priority_class=2, tenant_lead=3.5, key=-4.5)
+    order = WorkOrder(tier=1, priority_class=2, tenant_lead=3.5, key=-4.5, step_seconds=0.05)
     given = work_order(_start(order=order), 1000.0, 0.0)
     assert given == (1, 2, 3.5, -4.5)
-    assert sequence_request(_start(), 1, b"root", info, given).order == given
+    request = sequence_request(_start(order=order), 1, b"root", info, given)
+    assert (request.order, request.step_seconds) == (given, 0.05)
     prompt = list(range(1000))
     long, later, short, batch = (
         work_order(_start(prompt_token_ids=prompt, **fields), 100.0, now)
@@ -123,6 +124,8 @@ def test_work_goes_by_its_router_s_order_or_else_by_class_and_seconds(info: Engi
         ("priority_class", -1),
         ("tenant_lead", -1.0),
         ("tenant_lead", float("nan")),
+        ("step_seconds", -1.0),
+        ("step_seconds", float("inf")),
         ("key", float("inf")),
         ("key", float("nan")),
     ],

@@ -129,6 +129,7 @@ def test_classes_at_random_change_no_token(tight_engine: Engine, seed: int) -> N
             prompt(2 * block + 5, seed=number // 2),
             sampling=params(temperature=1.0, seed=seed + number % 2, max_tokens=block + 7),
             order=WorkOrder(priority_class=draw.randrange(3)),
+            step_seconds=draw.choice([0.0, 1e-6, 1.0]),
         )
         for number in range(10)
     ]

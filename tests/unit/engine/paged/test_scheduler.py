@@ -60,6 +60,7 @@ class Bench:
         expected_cached_tokens: int = 0,
         output: tuple[int, ...] = (),
         order: WorkOrder = BY_ARRIVAL,
+        step_seconds: float = 0.0,
     ) -> LiveSequence:
         number = len(self.open)
         request = SequenceRequest(
@@ -71,6 +72,7 @@ class Bench:
             expected_cached_tokens=expected_cached_tokens,
             output=output,
             order=order,
+            step_seconds=step_seconds,
         )
         info = engine_info(BLOCK, context_tokens=self.pages * BLOCK, vocab_tokens=1000)
         sequence = open_sequence(request, number, NOW, info)
@@ -500,6 +502,73 @@ def test_a_prefill_is_not_outranked() -> None:
     bench.step()
     assert prefill.running
     assert urgent.state is SequenceState.WAITING
+
+
+def learn(bench: Bench) -> None:
+    """Steps of 10 ms, 1 ms per sequence and 0.5 ms per prompt token."""
+    for prompt, decoding in ((0, 1), (0, 9), (64, 0), (32, 4), (16, 8), (0, 3), (8, 2), (40, 5)):
+        seconds = 0.01 + 0.001 * decoding + 0.0005 * prompt
+        bench.scheduler.costs.observe(prompt, decoding, seconds)
+
+
+def test_lower_classes_take_what_is_left_of_a_step() -> None:
+    bench = Bench(pages=256, chunk_tokens=64)
+    lines = [bench.add([number], order=BATCH) for number in range(12)]
+    bench.step()
+    urgent = bench.add([99], step_seconds=0.0165)
+    bench.step()
+    learn(bench)
+    bench.add([1] * 30, order=BATCH)
+    chunks = bench.step().chunks
+    assert [chunk.sequence for chunk in chunks] == [urgent, *lines[:5]], "and no prompt"
+    scheduler = bench.scheduler
+    assert (scheduler.idle_room_offered, scheduler.idle_room_used) == (5, 5)
+    assert scheduler.running == 14, "they keep their places"
+    bench.close(urgent)
+    assert len(bench.step().chunks) == 13, "alone they have it all"
+
+
+def test_prompts_of_lower_classes_take_whole_blocks_of_what_is_left() -> None:
+    bench = Bench(pages=256, chunk_tokens=64)
+    urgent = bench.add([99], step_seconds=0.018)
+    bench.step()
+    learn(bench)
+    long = bench.add([1] * 60, order=BATCH)
+    chunks = [(chunk.sequence, chunk.end - chunk.start) for chunk in bench.step().chunks]
+    assert chunks == [(urgent, 1), (long, 12)], "14 tokens would fit"
+
+
+def test_a_step_with_a_prompt_that_takes_longer_has_nothing_else() -> None:
+    bench = Bench(pages=256, chunk_tokens=64)
+    bench.add([1], order=BATCH)
+    bench.step()
+    learn(bench)
+    urgent = bench.add([2] * 64, step_seconds=0.02)
+    assert [chunk.sequence for chunk in bench.step().chunks] == [urgent]
+
+
+def test_lines_wait_for_a_step_for_one_that_was_admitted() -> None:
+    """It starts after this step, which should therefore be short."""
+    bench = Bench(pages=256)
+    other = bench.add([5], step_seconds=0.05)
+    bench.add([1], order=BATCH)
+    bench.step()
+    learn(bench)
+    urgent = bench.add([2], step_seconds=0.05)
+    assert bench.admit(start=False) == [urgent.id]
+    assert [chunk.sequence for chunk in bench.scheduler.plan(NOW).chunks] == [other]
+
+
+def test_a_prompt_of_class_batch_keeps_a_step_short_also_alone() -> None:
+    bench = Bench(pages=256, chunk_tokens=64)
+    learn(bench)
+    line = bench.add([1] * 60, order=BATCH, step_seconds=0.02)
+    (chunk,) = bench.step().chunks
+    assert (chunk.start, chunk.end) == (0, 20)
+    bench.close(line)
+    bench.add([2] * 60, order=WorkOrder(priority_class=1), step_seconds=0.02)
+    (chunk,) = bench.step().chunks
+    assert (chunk.start, chunk.end) == (0, 60), "interactive is as it was"
 
 
 def test_paused_sequences_keep_a_share_of_the_pages() -> None:

@@ -63,6 +63,15 @@ def test_streams_keep_the_target_that_their_class_had_when_they_were_placed(made
     assert limits() == [0.05, 0.05]
 
 
+def test_orders_tell_how_long_steps_next_to_a_stream_may_take(made: Make) -> None:
+    world = made(workers=2)
+    world.dispatcher.set_policy(AdmissionPolicy({PREMIUM: ClassAdmission(itl_target=0.02)}))
+    world.ask()
+    world.ask(context={"priority": PREMIUM})
+    orders = [one.placement.order for one in world.session().sent if one.HasField("placement")]
+    assert [order.step_seconds for order in orders] == [0.05, 0.02]
+
+
 def test_answers_come_in_the_order_of_the_queue_and_not_of_the_queries(made: Make) -> None:
     world = made()
     first, long, short = world.ask(), world.ask(5_000), world.ask(100)
