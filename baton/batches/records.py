@@ -57,6 +57,8 @@ class StoredBatch(NamedTuple):
     finalizing_at: datetime | None
     cancelling_at: datetime | None
     ended_at: datetime | None
+    callback_url: str
+    """Told when the batch ends; empty: none is."""
 
     @property
     def text(self) -> str:
@@ -80,6 +82,7 @@ class NewBatch(NamedTuple):
     window_seconds: int
     output_expires_seconds: int | None
     metadata: str
+    callback_url: str = ""
 
 
 class BatchLease(NamedTuple):

@@ -6,8 +6,8 @@ COLUMNS = ", ".join(StoredBatch._fields)
 
 CREATE = f"""
 insert into batches (tenant, project, id, key, status, endpoint, input_file, completion_window,
-    expires_at, output_expires_seconds, metadata)
-values ($1, $2, $3, $4, 'validating', $5, $6, $7, now() + $8 * interval '1 second', $9, $10)
+    expires_at, output_expires_seconds, metadata, callback_url)
+values ($1, $2, $3, $4, 'validating', $5, $6, $7, now() + $8 * interval '1 second', $9, $10, $11)
 returning {COLUMNS}
 """
 GET = f"select {COLUMNS} from batches where tenant = $1 and project = $2 and id = $3"
@@ -19,6 +19,11 @@ CANCEL = f"""
 update batches set status = 'cancelling', outcome = 'cancelled', cancelling_at = now()
 where tenant = $1 and project = $2 and id = $3 and status in ('validating', 'in_progress')
 returning {COLUMNS}
+"""
+
+WORK = """
+select tenant, id, total - completed - failed, completed + failed from batches
+where ended_at is null and status = 'in_progress' order by expires_at limit 1000
 """
 
 EXPIRE = """

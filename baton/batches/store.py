@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from baton.batches import statements
+from baton.batches.line_rate import BatchWork
 from baton.batches.records import (
     BatchLease,
     NewBatch,
@@ -154,7 +155,7 @@ class BatchStore:
         return await self._end(statements.END_BATCH, lease, output, errors)
 
     async def _end(self, statement: str, lease: BatchLease, *values: object) -> bool:
-        """End a batch, and tell it to the project's webhook endpoints, in one transaction."""
+        """End a batch, and tell it to webhook endpoints and its callback, in one transaction."""
         with failures(BATCHES):
             async with (
                 self._database.connection(LONG_SECONDS) as connection,
@@ -163,8 +164,13 @@ class BatchStore:
                 rows = await connection.fetch(statement, *self._held(lease), *values)
                 if rows:
                     kind, batch = f"batch.{rows[0]['status']}", lease.batch
-                    await self._outbox.add(connection, batch.scope, kind, batch.text)
+                    url = batch.callback_url
+                    await self._outbox.add(connection, batch.scope, kind, batch.text, url)
         return bool(rows)
+
+    async def work(self) -> list[BatchWork]:
+        """Return what the batches that run have done, those first that expire first."""
+        return [BatchWork(*row) for row in await self._fetch(statements.WORK)]
 
     def _held(self, lease: BatchLease) -> tuple[object, ...]:
         return lease.batch.tenant, lease.batch.id, self._owner, lease.attempt

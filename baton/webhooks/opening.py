@@ -29,6 +29,7 @@ class Webhooks(NamedTuple):
     delivery: WebhookDelivery
     sender: "WebhookSender"
     networks: AllowedNetworks
+    secrets: WebhookSecrets
 
 
 @asynccontextmanager
@@ -70,6 +71,7 @@ async def open_webhooks(
                 WebhookDelivery(store, sender, secrets, policy),
                 sender,
                 networks,
+                secrets,
             )
         finally:
             await sender.close()

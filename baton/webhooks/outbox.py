@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
+from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
@@ -32,14 +33,23 @@ class EventOutbox:
         self._exists = False
         """Whether the schema is known to have the table: it may be that of an earlier release."""
 
-    async def add(self, runs: RunsStatements, scope: StateScope, kind: str, subject: str) -> None:
-        """Write an event: a delivery for each endpoint of the project that receives its type.
+    async def add(
+        self,
+        runs: RunsStatements,
+        scope: StateScope,
+        kind: str,
+        subject: str,
+        callback_url: str = "",
+    ) -> None:
+        """Write an event: a delivery for each endpoint of the project that receives its type, and
+        one for a URL.
 
         Args:
             runs: the transaction that causes the event; its errors are the caller's.
             scope: whose event it is.
             kind: one of `events.EVENT_TYPES`.
             subject: id of what it is about, as clients have it.
+            callback_url: whoever caused it wants to be told there too; empty: nowhere.
         """
         if not self._exists:
             rows = await runs.fetch(deliveries.EXISTS)
@@ -52,3 +62,7 @@ class EventOutbox:
         due = datetime.fromtimestamp(now, UTC)
         values = parse_id(EVENT, event.id), kind, body, due
         await runs.fetch(deliveries.ADD, *scope, *values)
+        if callback_url:
+            # Receivers are told apart by their endpoints: one that hangs delays no other one.
+            receiver = uuid5(NAMESPACE_URL, callback_url)
+            await runs.fetch(deliveries.ADD_CALLBACK, *scope, *values, receiver, callback_url)

@@ -44,6 +44,7 @@ from services.frontend.models.registry import Registry
 from services.frontend.openai.batches.handlers import BatchHandlers
 from services.frontend.openai.completions.stored import StoredCompletions
 from services.frontend.openai.conversations.handlers import ConversationHandlers
+from services.frontend.openai.conversations.operations import ConversationOperations
 from services.frontend.openai.files.handlers import FileHandlers
 from services.frontend.openai.handlers import Handlers
 from services.frontend.openai.responses.compaction.handler import CompactHandler
@@ -169,7 +170,9 @@ class Frontend:
         most = settings.limits.max_messages
         preparer = ResponsePreparer(ItemSeals(salts), None, most, unknown=False)
         responses = ResponsesHandlers(inference, settings.http, settings.limits, preparer)
-        managed = ConversationHandlers(None, responses, settings.http, settings.limits)
+        managed = ConversationHandlers(
+            ConversationOperations(None), responses, settings.http, settings.limits
+        )
         completions = StoredCompletions(None, settings.http, settings.limits)
         stored = StoredResponses(None)
         compact = CompactHandler(inference, settings.http, settings.limits, preparer)
@@ -182,7 +185,7 @@ class Frontend:
             managed,
             completions,
             FileHandlers(None),
-            BatchHandlers(None, None, lambda: None, settings.http, settings.limits),
+            BatchHandlers(None, None, settings.http, settings.limits),
             hooks,
             organization,
             metrics=False,

@@ -289,9 +289,6 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         CONVERSATIONS,
     )
     completions = None if conversations is None else conversations.completions
-    files, store, wake = None, None, lambda: None
-    if batches is not None:
-        files, store, wake = batches.files, batches.store, batches.wake
     table = route_table(
         Handlers(inference, settings.http, limits, completions),
         responses,
@@ -299,8 +296,8 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         stored,
         ConversationHandlers(operations, responses, settings.http, limits),
         StoredCompletions(completions, settings.http, limits),
-        FileHandlers(files),
-        BatchHandlers(store, files, wake, settings.http, limits),
+        FileHandlers(None if batches is None else batches.files),
+        BatchHandlers(batches, webhooks, settings.http, limits),
         WebhookHandlers(webhooks, settings.http, limits),
         OrganizationRoutes(organizations, settings.http),
         metrics=settings.public.metrics,
@@ -355,6 +352,8 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
 
     if background is not None:
         process.spawn(background.runs.run(), "responses in the background")
+    if batches is not None:
+        process.spawn(batches.estimates.run(), "estimates of batches")
     if batches is not None and batches.runner is not None:
         process.spawn(batches.results.run(), "results of batches")
         process.spawn(batches.runner.run(), "batches")

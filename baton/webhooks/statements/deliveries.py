@@ -9,6 +9,12 @@ where tenant = $1 and project = $2 and $4 = any(event_types)
 """
 """Values: tenant, project, event, type, body, time."""
 
+ADD_CALLBACK = """
+insert into webhook_deliveries (tenant, project, event, type, body, due, endpoint, url)
+values ($1, $2, $3, $4, $5, $6, $7, $8)
+"""
+"""Values: as of ADD, and what tells the receiver apart, and its URL."""
+
 CLAIM = """
 with recursive receiver(id) as (
     (select endpoint from webhook_deliveries order by endpoint limit 1)

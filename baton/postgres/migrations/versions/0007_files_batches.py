@@ -57,6 +57,7 @@ _TABLES = (
         completion_window text not null,
         output_expires_seconds integer,
         metadata text not null,
+        callback_url text not null default '',
         errors text not null default '',
         total integer not null default 0,
         completed integer not null default 0,

@@ -53,17 +53,26 @@ def read_batch(data: bytes) -> CreateBatch:
         BatonError: it is malformed, or a field has another value than is supported.
     """
     body = decode_body(_create, data)
+    check_batch(body)
+    return body
+
+
+def check_batch(body: CreateBatch) -> None:
+    """Check the values of a new batch.
+
+    Raises:
+        BatonError: a field has another value than is supported.
+    """
     if body.endpoint not in ENDPOINTS:
         raise invalid_field("endpoint", f"must be one of {', '.join(ENDPOINTS)}")
     if body.completion_window not in _WINDOWS:
         raise invalid_field("completion_window", f"must be one of {', '.join(_WINDOWS)}")
     check_metadata(body.metadata)
     _ = body.output_seconds
-    return body
 
 
-def batch_object(batch: StoredBatch) -> dict[str, Any]:
-    """Return a batch in OpenAI's form."""
+def batch_object(batch: StoredBatch, estimated: int | None) -> dict[str, Any]:
+    """Return a batch in OpenAI's form, and when it will be complete; None: that is not known."""
     errors = None
     if batch.errors:
         errors = {"object": "list", "data": msgspec.Raw(batch.errors.encode())}
@@ -81,6 +90,7 @@ def batch_object(batch: StoredBatch) -> dict[str, Any]:
         "created_at": seconds_of(batch.created_at),
         "in_progress_at": seconds_of(batch.in_progress_at),
         "expires_at": seconds_of(batch.expires_at),
+        "estimated_completion": estimated,
         "finalizing_at": seconds_of(batch.finalizing_at),
         "completed_at": _ended(batch, "completed"),
         "failed_at": _ended(batch, "failed"),

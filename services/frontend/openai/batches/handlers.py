@@ -1,23 +1,26 @@
-"""Handlers of `/v1/batches`."""
+"""Handlers of `/v1/batches` and `/v1/batch`."""
 
 import time
-from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
-from baton.batches.records import NewBatch, parse_batch
-from baton.batches.store import BatchStore
+from baton.batches.records import NewBatch, StoredBatch, parse_batch
 from baton.conversations.ids import draw_block
+from baton.conversations.records import StateScope
 from baton.errors import invalid_field
-from baton.files.store import FileStore
+from baton.files.records import FileDetails, StoredFile
 from baton.settings import FrontendLimits, HttpSettings
 from baton.tenancy.records.tenants import Scope as KeyScope
+from baton.webhooks.opening import Webhooks
 from services.frontend.http.asgi import Receive, Scope, Send
 from services.frontend.http.pages import page
 from services.frontend.http.query import QueryString
 from services.frontend.http.responses import send_json
 from services.frontend.http.routes import Route
-from services.frontend.openai.batches.bodies import batch_object, read_batch
+from services.frontend.openai.batches.bodies import CreateBatch, batch_object, read_batch
+from services.frontend.openai.batches.opening import Batches
+from services.frontend.openai.batches.requests import FILE_NAME, read_requests
 from services.frontend.openai.body import read_body
 from services.frontend.openai.files.handlers import no_files
 from services.frontend.openai.responses.storing import scope_of
@@ -30,83 +33,107 @@ class BatchHandlers:
     """Serve batches. One object per frontend, on the loop's thread.
 
     Args:
-        store: None: there are none.
-        files: with their input.
-        created: called when there is something to do.
+        batches: of this frontend; None: there are none.
+        webhooks: for callbacks; None: there are none.
         settings: bounds of bodies.
         limits: of requests.
     """
 
     def __init__(
         self,
-        store: BatchStore | None,
-        files: FileStore | None,
-        created: Callable[[], None],
+        batches: Batches | None,
+        webhooks: Webhooks | None,
         settings: HttpSettings,
         limits: FrontendLimits,
     ) -> None:
-        self._store = store
-        self._files = files
-        self._created = created
+        self._batches = batches
+        self._webhooks = webhooks
         self._settings = settings
         self._limits = limits
 
     async def create(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Create a batch of the requests in a file."""
-        store, files = self._asked(), self._files
-        assert files is not None
-        principal = record.current().principal
-        principal.require(KeyScope.INFERENCE)
-        principal.require(KeyScope.STATE_READ)
-        who = scope_of(principal)
+        batches = self._asked()
+        who = _creator()
         body = read_batch(await read_body(scope, receive, self._settings, self._limits))
-        file = await files.get(who, body.input_file_id)
+        file = await batches.files.get(who, body.input_file_id)
         if file.purpose != BATCH_PURPOSE:
             raise invalid_field(
                 "input_file_id", f"the file's purpose is {file.purpose!r}, not {BATCH_PURPOSE!r}"
             )
-        batch = await store.create(
+        batch = await self._create(batches, who, file, body)
+        await send_json(send, batch_object(batch, None))
+
+    async def create_of_requests(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Create a batch of the requests in the body, and say when it will be complete."""
+        batches = self._asked()
+        who = _creator()
+        data = await read_body(scope, receive, self._settings, self._limits)
+        webhooks = self._webhooks
+        networks = None if webhooks is None else webhooks.networks
+        body = read_requests(data, batches.max_lines, networks)
+        details = FileDetails(BATCH_PURPOSE, FILE_NAME)
+        most = batches.files.settings.max_file_bytes
+        file = await batches.files.write(who, body.lines(), lambda: details, most)
+        batch = await self._create(batches, who, file, body.batch_of(file.text), body.callback_url)
+        estimated = batches.estimates.completion_of_new(who.tenant, len(body.requests))
+        answer = {"batch_id": batch.text, **batch_object(batch, estimated)}
+        if body.callback_url and webhooks is not None:
+            answer["signing_secret"] = await webhooks.secrets.of_project(*who)
+        await send_json(send, answer)
+
+    async def _create(
+        self,
+        batches: Batches,
+        who: StateScope,
+        file: StoredFile,
+        body: CreateBatch,
+        callback_url: str = "",
+    ) -> StoredBatch:
+        batch = await batches.store.create(
             NewBatch(
                 who,
                 draw_block(int(time.time() * 1000)),
-                principal.key.id,
+                record.current().principal.key.id,
                 body.endpoint,
                 file.id,
                 body.completion_window,
                 body.window_seconds,
                 body.output_seconds,
                 msgspec.json.encode(body.metadata or {}).decode(),
+                callback_url,
             )
         )
-        self._created()
-        await send_json(send, batch_object(batch))
+        batches.wake()
+        return batch
 
     async def list_batches(self, scope: Scope, _: Receive, send: Send) -> None:
         """List the batches of the project, newest first."""
-        store, who = self._asked(), scope_of(record.current().principal)
+        batches, who = self._asked(), scope_of(record.current().principal)
         query = QueryString(scope["query_string"], ("after", "limit"))
         limit, after = query.limit(), query.text("after")
         last = parse_batch(after) if after else None
         if after and last is None:
             raise invalid_field("after", f"{after[:64]!r} is not the id of a batch")
-        found = await store.recent(who, limit + 1, last)
+        found = await batches.store.recent(who, limit + 1, last)
         shown = found[:limit]
         ids = [one.text for one in shown]
-        bodies = [batch_object(one) for one in shown]
+        bodies = [self._object(one) for one in shown]
         await send_json(send, page(bodies, ids, has_more=len(found) > limit))
 
     async def retrieve(self, scope: Scope, _: Receive, send: Send) -> None:
         """Describe a batch."""
         (ident,) = scope["path_params"]
-        found = await self._asked().get(scope_of(record.current().principal), ident)
-        await send_json(send, batch_object(found))
+        found = await self._asked().store.get(scope_of(record.current().principal), ident)
+        await send_json(send, self._object(found))
 
     async def cancel(self, scope: Scope, _: Receive, send: Send) -> None:
         """Cancel a batch: its lines that have ended are written out."""
         (ident,) = scope["path_params"]
-        found = await self._asked().cancel(scope_of(record.current().principal), ident)
-        self._created()
-        await send_json(send, batch_object(found))
+        batches = self._asked()
+        found = await batches.store.cancel(scope_of(record.current().principal), ident)
+        batches.wake()
+        await send_json(send, self._object(found))
 
     def routes(self) -> list[Route]:
         """Return the routes of these handlers."""
@@ -114,12 +141,28 @@ class BatchHandlers:
         read, write = (KeyScope.STATE_READ,), (KeyScope.STATE_WRITE,)
         return [
             Route("POST", all_, name, self.create, write),
+            Route("POST", "/v1/batch", name, self.create_of_requests, write),
             Route("GET", all_, name, self.list_batches, read),
             Route("GET", one, name, self.retrieve, read),
             Route("POST", f"{one}/cancel", name, self.cancel, write),
         ]
 
-    def _asked(self) -> BatchStore:
-        if self._store is None:
+    def _object(self, batch: StoredBatch) -> dict[str, Any]:
+        return batch_object(batch, self._asked().estimates.completion_of(batch))
+
+    def _asked(self) -> Batches:
+        if self._batches is None:
             raise no_files("batches")
-        return self._store
+        return self._batches
+
+
+def _creator() -> StateScope:
+    """Return for whom the caller creates a batch.
+
+    Raises:
+        BatonError: PERMISSION_DENIED: the key may not read files, or not run requests.
+    """
+    principal = record.current().principal
+    principal.require(KeyScope.INFERENCE)
+    principal.require(KeyScope.STATE_READ)
+    return scope_of(principal)

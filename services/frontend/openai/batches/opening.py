@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from baton.batches.estimates import CompletionEstimates
 from baton.batches.lines import LineStore
 from baton.batches.store import BatchStore
 from baton.files.opening import open_files
@@ -30,9 +31,12 @@ class Batches:
 
     files: FileStore
     store: BatchStore
+    estimates: CompletionEstimates
     runner: BatchRunner | None
     """None: other frontends run lines."""
     results: ResultWriter
+    max_lines: int
+    """Of a batch."""
 
     def wake(self) -> None:
         """Look for work at once."""
@@ -98,7 +102,7 @@ async def open_batches(
                 own.max_running,
             )
         try:
-            yield Batches(files, store, runner, results)
+            yield Batches(files, store, CompletionEstimates(store), runner, results, own.max_lines)
         finally:
             if runner is not None:
                 await runner.close()

@@ -104,7 +104,7 @@ def _check(
     if name is not None and not 1 <= len(name) <= _MAX_NAME:
         raise invalid_field("name", f"must have 1 to {_MAX_NAME} characters")
     if url is not None:
-        _check_url(url, networks)
+        check_url(url, networks)
     if types is not None:
         _check_types(types, "event_types")
 
@@ -120,24 +120,28 @@ def _check_types(types: Sequence[str], field: str) -> None:
         raise invalid_field(field, "names a type more than once")
 
 
-def _check_url(url: str, networks: AllowedNetworks) -> None:
-    """Check what can be known of a URL before it is connected to."""
+def check_url(url: str, networks: AllowedNetworks, field: str = "url") -> None:
+    """Check what can be known of a receiver's URL before it is connected to.
+
+    Raises:
+        BatonError: INVALID_ARGUMENT: it is no URL, or none that this cluster calls.
+    """
     if len(url) > _MAX_URL:
-        raise invalid_field("url", f"is longer than {_MAX_URL} characters")
+        raise invalid_field(field, f"is longer than {_MAX_URL} characters")
     parts = _split(url)
     if parts is None or not parts.hostname:
-        raise invalid_field("url", "is not a URL such as https://example.com/webhooks")
+        raise invalid_field(field, "is not a URL such as https://example.com/webhooks")
     if parts.scheme != "https" and not (parts.scheme == "http" and networks.has_own):
-        raise invalid_field("url", "must begin with https://")
+        raise invalid_field(field, "must begin with https://")
     if parts.username is not None or parts.password is not None or parts.fragment:
-        raise invalid_field("url", "must not have a user, a password or a fragment")
+        raise invalid_field(field, "must not have a user, a password or a fragment")
     try:
         ip_address(parts.hostname.partition("%")[0])
     except ValueError:
         return  # a name: its address is checked when it is connected to
     if not networks.allow(parts.hostname, encrypted=parts.scheme == "https"):
         raise invalid_field(
-            "url",
+            field,
             f"{parts.hostname[:64]} is not an address that this cluster calls "
             f"({networks.setting}): use a public one, with https",
         )

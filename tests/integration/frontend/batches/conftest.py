@@ -35,6 +35,8 @@ async def frontends(
             "state.url": SecretStr(url),
             "state.statement_seconds": 20.0,
             "files.url": (tmp_path / "files").as_uri(),
+            "webhooks.enabled": True,
+            "webhooks.allow": ("127.0.0.0/8",),
             "files.sweep_seconds": 0.1,
             "files.max_file_bytes": 4_000_000,
             "usage.spool_path": tmp_path / "usage",

@@ -1,0 +1,62 @@
+"""Estimates of when batches complete, from what the database says of them each second."""
+
+import asyncio
+import math
+import time
+from uuid import UUID
+
+from baton.batches.line_rate import BatchWork, LineRate, lines_until
+from baton.batches.records import IN_PROGRESS, StoredBatch
+from baton.batches.store import BatchStore
+from baton.errors import BatonError
+from baton.telemetry.logs import get_logger
+
+_LOOK_SECONDS = 1.0
+_NEW = UUID(int=0)
+
+log = get_logger(__name__)
+
+
+class CompletionEstimates:
+    """Estimates of one frontend, on the event loop; `run` keeps them up to date.
+
+    Every frontend measures the lines of all, so that any of them may be asked.
+
+    Args:
+        store: of batches.
+    """
+
+    def __init__(self, store: BatchStore) -> None:
+        self._store = store
+        self._rate = LineRate()
+        self._work: list[BatchWork] = []
+
+    async def run(self) -> None:
+        """Look at the batches that run, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if self._store.available:
+                try:
+                    self._work = await self._store.work()
+                    self._rate.observe(loop.time(), self._work)
+                except BatonError as error:
+                    log.warning("batches.estimates.failed", error=error.message)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def completion_of(self, batch: StoredBatch) -> int | None:
+        """Return when a batch completes, in seconds since the Unix epoch; None: it does not run, or
+        no rate is known."""
+        left = batch.total - batch.completed - batch.failed
+        if batch.status != IN_PROGRESS or not left:
+            return None
+        return self._at(BatchWork(batch.tenant, batch.id, left, 0))
+
+    def completion_of_new(self, tenant: str, lines: int) -> int | None:
+        """Return when a batch of so many lines would complete; None: no rate is known."""
+        return self._at(BatchWork(tenant, _NEW, lines, 0))
+
+    def _at(self, own: BatchWork) -> int | None:
+        rate = self._rate.per_second
+        if rate is None:
+            return None
+        return math.ceil(time.time() + lines_until(self._work, own) / rate)

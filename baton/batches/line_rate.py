@@ -1,0 +1,70 @@
+"""When batches complete: the rate at which lines end, and how tenants share it. Pure."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+_MEMORY_SECONDS = 120.0
+"""Time after which what was seen counts for 1/e: load changes, and single lines differ."""
+
+
+class BatchWork(NamedTuple):
+    """What a batch that runs has done and has left, in lines."""
+
+    tenant: str
+    id: UUID
+    left: int
+    done: int
+
+
+class LineRate:
+    """Lines of all batches that end per second, of the time in which there were any."""
+
+    def __init__(self) -> None:
+        self._lines = self._seconds = 0.0
+        self._done: dict[UUID, int] = {}
+        self._at = 0.0
+
+    def observe(self, now: float, batches: Sequence[BatchWork]) -> None:
+        """Take what all batches that run have done by now, in seconds of any clock."""
+        done = {batch.id: batch.done for batch in batches if batch.left}
+        if self._done:
+            seconds = now - self._at
+            ended = sum(
+                max(0, count - self._done[ident])
+                for ident, count in done.items()
+                if ident in self._done
+            )
+            kept = math.exp(-seconds / _MEMORY_SECONDS)
+            self._lines = self._lines * kept + ended
+            self._seconds = self._seconds * kept + seconds
+        self._at, self._done = now, done
+
+    @property
+    def per_second(self) -> float | None:
+        """Return the rate; None: no line has ended yet."""
+        return self._lines / self._seconds if self._lines else None
+
+
+def lines_until(batches: Sequence[BatchWork], own: BatchWork) -> int:
+    """Return how many lines of all batches end until the last one of a batch has.
+
+    Tenants share places equally: when a tenant has ended so many lines, each other tenant has ended
+    as many, or all of its own.
+
+    Args:
+        batches: those that run; of a tenant, in the order in which they run.
+        own: one of them, or one that comes after them.
+    """
+    ahead, others = 0, Counter[str]()
+    ours = True
+    for batch in batches:
+        if batch.tenant != own.tenant:
+            others[batch.tenant] += batch.left
+        elif ours:
+            ours = batch.id != own.id
+            ahead += batch.left if ours else 0
+    ahead += own.left
+    return ahead + sum(min(left, ahead) for left in others.values())
