@@ -36,6 +36,13 @@ baton_usage_damaged_bytes_total {grows}
 baton_usage_unrecorded_requests_total 0
 baton_usage_records_refused_total{{sink="postgres"}} {grows}
 baton_state_database_available 0
+baton_conversations_spool_oldest_timestamp_seconds{{sink="postgres"}} 100
+baton_conversations_spool_bytes 260
+baton_conversations_spool_capacity_bytes 300
+baton_conversations_spool_full 1
+baton_conversations_spool_stalled 1
+baton_conversations_spool_dropped_total {grows}
+baton_conversations_spool_damaged_bytes_total 0
 baton_frontend_limit_refusals_total{{limit="unanswered",subject=""}} {grows}
 baton_router_queue_oldest_seconds{{model="m"}} 100
 etcd_mvcc_db_total_size_in_bytes 90

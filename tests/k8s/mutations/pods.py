@@ -8,6 +8,7 @@ ROUTER = "Deployment/router"
 SERVER = f"{POD}.containers.frontend"
 USAGE = "components/usage"
 LOG = "components/request-log"
+STORED = "components/conversations"
 KEPT = "components/usage+components/spool-volume"
 _LIMITS = f"{POD}.containers.0.securityContext"
 
@@ -246,6 +247,27 @@ PODS = (
         f"{SERVER}.env.BATON_USAGE_SPOOL_BYTES.value",
         "400MiB",
         LOG,
+    ),
+    Mutation(
+        "spools_fit_their_volumes",
+        FRONTEND,
+        f"{SERVER}.env.BATON_CONVERSATIONS_SPOOL_PATH.value",
+        "/tmp/conversations",
+        STORED,
+    ),
+    Mutation(
+        "spools_fit_their_volumes",
+        FRONTEND,
+        f"{SERVER}.env.BATON_CONVERSATIONS_SPOOL_PATH",
+        GONE,
+        STORED,
+    ),
+    Mutation(
+        "spools_fit_their_volumes",
+        FRONTEND,
+        f"{SERVER}.env.BATON_CONVERSATIONS_SPOOL_BYTES.value",
+        "128MiB",
+        f"{STORED}+{USAGE}",
     ),
     Mutation(
         "spools_fit_their_volumes",

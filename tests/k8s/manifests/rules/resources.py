@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 
 from baton.settings import StartupError
 from tests.k8s.manifests.processes import settings_of
@@ -131,24 +132,33 @@ def spools_fit_their_volumes(rendered: Rendered) -> Iterator[str]:
             found = settings_of(container)
         except StartupError:
             continue  # another rule says so
-        usage = found.usage
-        if usage.spool_path is None:
-            continue
-        if not (usage.kafka.brokers or usage.jsonl_path or found.state.url.get_secret_value()):
+        usage, stored = found.usage, found.conversations
+        has_database = bool(found.state.url.get_secret_value())
+        if usage.spool_path and not (usage.kafka.brokers or usage.jsonl_path or has_database):
             yield f"{container.name} does not start: its records have no destination"
-        mounts = {m["mountPath"]: container.pod.volumes[m["name"]] for m in container.mounts}
-        above = [str(path) for path in (usage.spool_path, *usage.spool_path.parents)]
-        volume = next((mounts[path] for path in above if path in mounts), {})
-        temporary = volume.get("emptyDir", {})
-        if not {"emptyDir", "spec"} & set(volume) or volume.get("name") == "tmp":
-            yield f"{container.name} has its spool in {usage.spool_path}, where no volume is for it"
-        elif temporary.get("medium"):
-            yield f"{container.name} has its spool in memory"
-        else:
-            claimed = volume.get("spec", {}).get("resources", {}).get("requests", {})
-            try:
-                size = quantity(claimed.get("storage", temporary.get("sizeLimit")))
-            except ValueError:
-                continue  # another rule says so
-            if size < usage.spool_bytes * Decimal("1.5"):
-                yield f"{container.name} loses its volume before its spool is full"
+        if stored.enabled and not (has_database and stored.spool_path):
+            yield f"{container.name} has no database, or no spool, for what it stores"
+        spools = [one for one in (usage, stored) if one.spool_path]
+        needed = sum(one.spool_bytes for one in spools)
+        for one in spools:
+            yield from _spool_fits(container, one.spool_path, needed)
+
+
+def _spool_fits(container: Container, path: Path, needed: int) -> Iterator[str]:
+    """Check the volume of a spool, which has room for all of them."""
+    mounts = {m["mountPath"]: container.pod.volumes[m["name"]] for m in container.mounts}
+    above = [str(one) for one in (path, *path.parents)]
+    volume = next((mounts[one] for one in above if one in mounts), {})
+    temporary = volume.get("emptyDir", {})
+    if not {"emptyDir", "spec"} & set(volume) or volume.get("name") == "tmp":
+        yield f"{container.name} has its spool in {path}, where no volume is for it"
+    elif temporary.get("medium"):
+        yield f"{container.name} has its spool in memory"
+    else:
+        claimed = volume.get("spec", {}).get("resources", {}).get("requests", {})
+        try:
+            size = quantity(claimed.get("storage", temporary.get("sizeLimit")))
+        except ValueError:
+            return  # another rule says so
+        if size < needed * Decimal("1.5"):
+            yield f"{container.name} loses its volume before its spool is full"
