@@ -95,7 +95,7 @@ async def _open_spool(
     if notices is not None:
         await stack.enter_async_context(notices)
     spool = await stack.enter_async_context(Spool(path, limits, [ConversationSink.name], SPOOL))
-    pending = PendingWrites(spool, notices)
+    pending = PendingWrites(spool, lambda: database.available, notices)
     store.pending = store.completions.pending = store.managed.pending = pending
     sink = ConversationSink(store, database, pending)
     await stack.enter_async_context(Delivery(spool, sink, 0.0))

@@ -35,6 +35,7 @@ async def frozen_family(pid: int, children_seconds: float = 0.0) -> AsyncIterato
         children_seconds: the children run for this time before the process does: a server of
             theirs completes what it was told before, and not what it is told now.
     """
+    signal_all([pid], signal.SIGSTOP)  # it makes no more children
     pids = family(pid)
     signal_all(pids, signal.SIGSTOP)
     try:

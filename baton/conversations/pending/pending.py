@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from uuid import UUID
 
@@ -26,11 +26,18 @@ class PendingWrites:
 
     Args:
         spool: where it is kept.
+        can_store: returns whether the database responds; nothing waits for what it cannot store.
         notices: what waits at other processes; None: that is not known.
     """
 
-    def __init__(self, spool: Spool, notices: PendingNotices | None = None) -> None:
+    def __init__(
+        self,
+        spool: Spool,
+        can_store: Callable[[], bool],
+        notices: PendingNotices | None = None,
+    ) -> None:
         self._spool = spool
+        self._can_store = can_store
         self._notices = notices
         self._waiting: dict[UUID, set[str]] = {}
         """Records that wait, by what a later request may need."""
@@ -60,7 +67,7 @@ class PendingWrites:
         await self._add(PendingRecord(completion.id.hex, _now(), *scope, completion=completion))
 
     async def wait(self, needed: UUID | None, *, completion: bool = False) -> None:
-        """Wait until nothing waits that has an id, at any process.
+        """Wait until nothing waits that has an id, at any process, unless the database is away.
 
         Args:
             needed: of a response, a conversation, or a completion.
@@ -72,7 +79,7 @@ class PendingWrites:
         if needed is None or not self._waits(needed):
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(WAIT_SECONDS):
+            async with asyncio.timeout(WAIT_SECONDS if self._can_store() else 0):
                 while needed in self._waiting:
                     await self._changed.wait()
                 while self._notices is not None and self._notices.knows(needed.hex):
