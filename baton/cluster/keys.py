@@ -148,6 +148,11 @@ def pending(cluster: str) -> str:
     return f"/baton/{cluster}/pending/"
 
 
+def forgotten(cluster: str) -> str:
+    """Return the prefix of deleted tenants; the tenant's ID follows."""
+    return f"/baton/{cluster}/forgotten/"
+
+
 def refused(cluster: str) -> str:
     """Return the prefix of rejected requests; the hexadecimal digest of one follows."""
     return f"/baton/{cluster}/refused/"
@@ -165,6 +170,7 @@ def lasting(cluster: str) -> tuple[str, ...]:
         f"/baton/{cluster}/audit/",
         spending(cluster),
         key_uses(cluster),
+        forgotten(cluster),
     )
 
 

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from baton.cluster.forgotten import ForgottenTenants
 from baton.conversations.month_reads import KEEP_PLANS
 from baton.conversations.pending.metrics import SPOOL
 from baton.conversations.pending.notices import PendingNotices
@@ -41,6 +42,7 @@ async def open_conversations(
     state: StateSettings,
     settings: ConversationSettings,
     notices: PendingNotices | None = None,
+    forgotten: ForgottenTenants | None = None,
 ) -> AsyncIterator[ConversationStore | None]:
     """Open a process's store until the block ends; None if none is enabled.
 
@@ -48,6 +50,7 @@ async def open_conversations(
         state: the database.
         settings: of the store.
         notices: tell other processes what waits here; not entered yet.
+        forgotten: tenants of which nothing that waits is stored; None: none.
 
     Raises:
         StartupError: asyncpg is not installed, or there is no database.
@@ -73,7 +76,8 @@ async def open_conversations(
     ):
         store = ConversationStore(database, settings)
         if settings.spool_path is not None:
-            await _open_spool(settings, settings.spool_path, store, database, notices, stack)
+            gone = ForgottenTenants() if forgotten is None else forgotten
+            await _open_spool(settings, settings.spool_path, store, notices, gone, stack)
         task = start_background(_keep_months(store, database), "conversations' months")
         try:
             yield store
@@ -86,18 +90,20 @@ async def _open_spool(
     settings: ConversationSettings,
     path: Path,
     store: ConversationStore,
-    database: Database,
     notices: PendingNotices | None,
+    forgotten: ForgottenTenants,
     stack: AsyncExitStack,
 ) -> None:
     """Let what ends while the database is away wait on disk."""
+    database = store.database
     limits = _SpoolLimits(settings.spool_bytes)
     if notices is not None:
         await stack.enter_async_context(notices)
     spool = await stack.enter_async_context(Spool(path, limits, [ConversationSink.name], SPOOL))
     pending = PendingWrites(spool, lambda: database.available, notices)
     store.pending = store.completions.pending = store.managed.pending = pending
-    sink = ConversationSink(store, database, pending)
+    sink = ConversationSink(store, database, pending, forgotten)
+    forgotten.on_change.append(spool.rotate)
     await stack.enter_async_context(Delivery(spool, sink, 0.0))
 
 

@@ -201,6 +201,11 @@ class Spool:
             self._waiting.append(on_written)
             self._write_soon()
 
+    def rotate(self) -> None:
+        """Start another segment, soon: earlier ones are removed once sinks have their records."""
+        if not self._closing:
+            self._write_thread.submit(self._rotate_on_thread)
+
     def freed(self, count: int) -> None:
         """Record that `count` bytes were removed."""
         self._bytes = max(0, self._bytes - count)
@@ -260,6 +265,19 @@ class Spool:
             return partial(self._failed, entries, error)
         ended = sum(kind == END for kind, _ in entries)
         return partial(self._written, self._writer.position, grown, ended)
+
+    def _rotate_on_thread(self) -> Callable[[], None]:
+        try:
+            self._writer.rotate()
+        except OSError as error:
+            why = error.strerror or str(error)
+            return partial(log.error, "spool.log.not_rotated", spool=self.kind.name, error=why)
+        return partial(self._rotated, self._writer.position)
+
+    def _rotated(self, position: Position) -> None:
+        self.position = position
+        self._sync.note_written(position)
+        self.grown.set()
 
     def _written(self, position: Position, grown: int, ended: int) -> None:
         self._writing = False

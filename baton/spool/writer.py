@@ -75,6 +75,15 @@ class SegmentWriter:
                 self._running.pop(ident, None)
         return len(data)
 
+    def rotate(self) -> None:
+        """Start another segment, unless the current one is empty.
+
+        Raises:
+            OSError: it cannot be created.
+        """
+        if self._file is not None and self._file.size:
+            self._next()
+
     def close(self) -> None:
         """Close the segment; the next write starts a new one."""
         if self._file is not None:

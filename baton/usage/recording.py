@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
+from baton.cluster.forgotten import ForgottenTenants
 from baton.postgres.database import Database
 from baton.settings import KafkaSettings, StartupError, UsageSettings
 from baton.spool.delivery import Delivery
@@ -19,13 +20,16 @@ Sinks = dict[str, Callable[[], Sink]]
 
 @asynccontextmanager
 async def recording(
-    settings: UsageSettings, database: Database | None = None
+    settings: UsageSettings,
+    database: Database | None = None,
+    forgotten: ForgottenTenants | None = None,
 ) -> AsyncIterator[Spool | None]:
     """Open the spool and deliver from it; None if usage is not recorded.
 
     Args:
         settings: settings of the spool and its sinks.
         database: also receives the records; None: there is none.
+        forgotten: tenants whose records the database does not receive; None: none.
 
     Raises:
         StartupError: a setting is missing or wrong, or the spool cannot be opened.
@@ -33,7 +37,7 @@ async def recording(
     if settings.spool_path is None:
         yield None
         return
-    sinks = _sinks(settings, database)
+    sinks = _sinks(settings, database, forgotten)
     if not sinks:
         raise StartupError(
             "usage.spool_path is set, and its records have no destination: set state.url "
@@ -47,14 +51,18 @@ async def recording(
         )
         for make in sinks.values():
             await stack.enter_async_context(Delivery(spool, make()))
+        if forgotten is not None:
+            forgotten.on_change.append(spool.rotate)
         yield spool
 
 
-def _sinks(settings: UsageSettings, database: Database | None) -> Sinks:
+def _sinks(
+    settings: UsageSettings, database: Database | None, forgotten: ForgottenTenants | None
+) -> Sinks:
     """Return the sinks that settings configure."""
     sinks: Sinks = {}
     if database is not None:
-        sinks[PostgresSink.name] = partial(PostgresSink, database)
+        sinks[PostgresSink.name] = partial(PostgresSink, database, forgotten)
     if settings.jsonl_path is not None:
         sinks[JsonlSink.name] = partial(JsonlSink, settings.jsonl_path, settings.jsonl_file_bytes)
     if settings.kafka.brokers:

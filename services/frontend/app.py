@@ -9,6 +9,7 @@ from baton.cluster import keys
 from baton.cluster.etcd.certificate import connect
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.follow import follow
+from baton.cluster.forgotten import ForgottenTenants
 from baton.cluster.members.discovery import Discovery
 from baton.cluster.members.registration import Registration
 from baton.cluster.refusals import SharedRefusals
@@ -178,11 +179,12 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     process.spawn(availability.follow(discovery), "follow-cluster")
     process.spawn(availability.keep_asking(), "ask for workers again")
     database = await stack.enter_async_context(open_database(settings.state))
-    notices = PendingNotices(etcd, cluster)
+    notices, forgotten = PendingNotices(etcd, cluster), ForgottenTenants()
+    process.spawn(follow(etcd, keys.forgotten(cluster), forgotten), "follow deleted tenants")
     conversations = await stack.enter_async_context(
-        open_conversations(settings.state, settings.conversations, notices)
+        open_conversations(settings.state, settings.conversations, notices, forgotten)
     )
-    spool = await stack.enter_async_context(recording(settings.usage, database))
+    spool = await stack.enter_async_context(recording(settings.usage, database, forgotten))
     cache_salts = CacheSalts(etcd, cluster)
     process.spawn(cache_salts.keep(discovery.etcd_recovered), "keep salts")
     process.spawn(follow(etcd, keys.salts(cluster), cache_salts), "follow salts")

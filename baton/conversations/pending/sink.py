@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from baton.cluster.forgotten import ForgottenTenants
 from baton.conversations.pending.metrics import DROPPED
 from baton.conversations.pending.pending import PendingWrites
 from baton.conversations.pending.record import PendingRecord, decode
@@ -18,17 +19,25 @@ log = get_logger(__name__)
 
 
 class ConversationSink:
-    """Writes turns and completions; one that is there already is left as it is."""
+    """Writes turns and completions; one that is there already is left as it is.
+
+    Those of tenants that were deleted since are dropped.
+    """
 
     name = "postgres"
     local = False
 
     def __init__(
-        self, store: ConversationStore, database: Database, pending: PendingWrites
+        self,
+        store: ConversationStore,
+        database: Database,
+        pending: PendingWrites,
+        forgotten: ForgottenTenants,
     ) -> None:
         self._store = store
         self._database = database
         self._pending = pending
+        self._forgotten = forgotten
 
     async def write(self, records: Sequence[bytes]) -> None:
         """Store records.
@@ -40,7 +49,8 @@ class ConversationSink:
             await self._database.wait_available(_WAIT_SECONDS)
             for each in records:
                 record = decode(each)
-                await self._store_one(record)
+                if not self._forgotten.has(record.tenant, record.began_ms):
+                    await self._store_one(record)
                 self._pending.done(record)
         except StateError as error:
             raise SinkError(str(error)) from error

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from baton.cluster.forgotten import ForgottenTenants
 from baton.postgres.connecting import RefusedError, StateError
 from baton.postgres.database import Database
 from baton.spool.sink import SinkError
@@ -54,18 +55,32 @@ _LITERALS: dict[object, str] = {"": "''", False: "false", (): "'{}'"}
 INSERT = _statement()
 
 
+class _Owner(msgspec.Struct):
+    tenant: str
+    began_ms: int
+
+
+_owner_of = msgspec.json.Decoder(_Owner).decode
+
+
 class PostgresSink:
     """Inserts records; those whose ID exists are skipped.
 
     A record that Postgres rejects, because of a value that its column cannot have, is logged as an
-    error in full, and counted: the others of its batch are inserted.
+    error in full, and counted: the others of its batch are inserted. Those of tenants that were
+    deleted since are dropped.
+
+    Args:
+        database: where they go.
+        forgotten: the deleted tenants; None: none.
     """
 
     name = "postgres"
     local = False
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, forgotten: ForgottenTenants | None = None) -> None:
         self._database = database
+        self._forgotten = ForgottenTenants() if forgotten is None else forgotten
 
     async def write(self, records: Sequence[bytes]) -> None:
         """Insert records; return once they are committed.
@@ -75,12 +90,19 @@ class PostgresSink:
         """
         try:
             await self._database.wait_available(WAIT_SECONDS)
-            await self._insert(records)
+            if len(self._forgotten):
+                records = [record for record in records if not self._is_forgotten(record)]
+            if records:
+                await self._insert(records)
         except StateError as error:
             raise SinkError(str(error)) from error
 
     async def close(self) -> None:
         """Do nothing: the connections belong to the database."""
+
+    def _is_forgotten(self, record: bytes) -> bool:
+        owner = _owner_of(record)
+        return self._forgotten.has(owner.tenant, owner.began_ms, usage=True)
 
     async def _insert(self, records: Sequence[bytes]) -> None:
         try:

@@ -1,6 +1,7 @@
 """Implementation of `baton db …`."""
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from baton.cli.cluster.local.files.local_clusters import find_local
 from baton.cli.shared.cluster_address import ask
 from baton.cli.shared.errors import EXIT_FAILED, CommandError
 from baton.cli.shared.options import EtcdOptions
+from baton.cluster.forgotten import ForgottenTenant, mark_forgotten
 from baton.cluster.tenants import CacheSalts
 from baton.conversations.forgetting import forget_tenant
 from baton.conversations.partitions import maintain
@@ -24,6 +26,8 @@ from baton.usage.retention import delete_before
 
 OPTIONAL_SECONDS = 60.0
 """Longest wait for an optional upgrade."""
+NOTICE_SECONDS = 1.0
+"""Time for frontends to learn that a tenant is deleted, and to end a statement."""
 R = TypeVar("R")
 
 
@@ -98,15 +102,22 @@ def forget(
 ) -> list[str]:
     """Delete a tenant's rows, and replace the salt of its KV; return the results as sentences.
 
+    Frontends drop what they have not stored of it: they learn it first.
+
     Raises:
         CommandError: no database is named, it cannot be reached, or etcd cannot.
     """
     settings = settings_of(url, config, options.cluster)
     keep = ("usage_records",) if keep_usage else ()
+    _run(schema.current(settings))  # frontends drop nothing for a database that is away
+    address = options.resolve()
+    mark = ForgottenTenant(int(time.time() * 1000), not keep_usage)
+    ask(address.endpoints, lambda etcd: mark_forgotten(etcd, address.name, tenant, mark))
+    time.sleep(NOTICE_SECONDS)
     deleted = _run(forget_tenant(settings, tenant, keep=keep, rewrite=rewrite))
     counts = ", ".join(f"{count} of {table}" for table, count in deleted.items())
-    said = [f"Deleted rows of tenant {tenant} from {place(settings)}: {counts}."]
-    address = options.resolve()
+    said = ["Frontends drop what they have not stored of it."]
+    said += [f"Deleted rows of tenant {tenant} from {place(settings)}: {counts}."]
     replaced = ask(address.endpoints, lambda etcd: CacheSalts(etcd, address.name).replace(tenant))
     what = "Replaced the salt of its KV" if replaced else "It has no salt of KV"
     return [*said, f"{what} (cluster {address.name})."]
