@@ -1,10 +1,11 @@
 """Cost of the path of requests and tokens: `python -m bench.serving.token_path --json FILE`.
 
 Starts a cluster with the simulated engine and sends it prompts of 128 tokens: 8 output tokens for
-64 concurrent clients, 256 tokens for 64, and 16 tokens for one. Prints, for HTTP and for gRPC,
-requests per second, the time to first token, and the CPU of frontend and router: per request with
-all its tokens, and per token with its share of the request. Clients, frontend, router, workers and
-store share the machine's cores.
+64 concurrent clients, 256 tokens for 64, and 16 tokens for one. Prints, for chat completions and
+responses over HTTP and for gRPC, in turns, requests per second, the time to first token, and the
+CPU of frontend and router: per request with all its tokens, and per token with its share of the
+request; then the CPU of one more token. Clients, frontend, router, workers and store share the
+machine's cores.
 """
 
 import argparse
@@ -32,7 +33,7 @@ LOADS = (
     ("256 to 64", 256, 64, 768),
     ("16 to 1", 16, 1, 400),
 )
-SURFACES = ("http", "grpc")
+SURFACES = ("http", "responses", "grpc")
 SETTINGS = {
     "BATON_ENGINE_MAX_RUNNING": "128",
     "BATON_ENGINE_KV_BYTES": "64MiB",
@@ -66,7 +67,7 @@ async def under(up: Cluster, load: Load, name: str) -> dict[str, Any]:
     done = max(1, len(seen.first))
     path = used["frontend-0"] + used["router-0"]
     return {
-        "load": f"{'grpc' if load.grpc else 'http'} {name}",
+        "load": f"{load.surface} {name}",
         **report(load, seen),
         "frontend_ms_per_request": used["frontend-0"] / done * 1e3,
         "router_ms_per_request": used["router-0"] / done * 1e3,
@@ -120,20 +121,22 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     settings = {**SETTINGS, "BATON_ENGINE_SIM_TIME_SCALE": str(options.time_scale)}
     results = []
     async with cluster("--engine=sim", f"--model={model}", *workers, settings=settings) as up:
-        for surface in options.surfaces:
-            base = Load(
+        loads = [
+            Load(
                 model=up.model,
                 prompts=texts,
                 http=up.http,
                 grpc=up.grpc if surface == "grpc" else "",
+                responses=surface == "responses",
             )
-            warm = replace(
-                base, output_tokens=16, concurrency=64, requests=max(64, int(600 * options.share))
-            )
+            for surface in options.surfaces
+        ]
+        for base in loads:
+            requests = max(64, int(600 * options.share))
+            warm = replace(base, output_tokens=16, concurrency=64, requests=requests)
             await asyncio.to_thread(run, warm)
-            for name, tokens, clients, requests in LOADS:
-                if name not in options.loads:
-                    continue
+        for name, tokens, clients, requests in LOADS:
+            for base in loads if name in options.loads else ():
                 load = replace(
                     base,
                     output_tokens=tokens,
@@ -143,8 +146,14 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 results.append(await under(up, load, name))
                 show(table, results[-1])
     if set(options.loads) == {name for name, *_ in LOADS}:
-        for few, many in zip(results[::3], results[1::3], strict=True):
-            print(f"one more token ({few['surface']}): {slope(few, many):.2f} us")
+        count = len(options.surfaces)
+        slopes = {
+            few["surface"]: slope(few, many)
+            for few, many in zip(results[:count], results[count : 2 * count], strict=True)
+        }
+        for surface, more in slopes.items():
+            beside = f", {more / slopes['http']:.2f} x http" if "http" in slopes else ""
+            print(f"one more token ({surface}): {more:.2f} us{beside}")
     return {"loads": results}
 
 

@@ -54,15 +54,19 @@ def _requests(load: Load) -> list[bytes]:
     for prompt in load.prompts:
         body: dict[str, Any] = {
             "model": load.model,
-            "messages": [{"role": "user", "content": prompt}],
             "stream": True,
-            "max_tokens": load.output_tokens,
             "ignore_eos": True,
             "temperature": 0.0,
         }
+        messages = [{"role": "user", "content": prompt}]
+        if load.responses:
+            body |= {"input": messages, "max_output_tokens": load.output_tokens, "store": False}
+        else:
+            body |= {"messages": messages, "max_tokens": load.output_tokens}
+        path = "responses" if load.responses else "chat/completions"
         data = json.dumps(body).encode()
         head = (
-            f"POST /v1/chat/completions HTTP/1.1\r\nhost: {load.http}\r\n"
+            f"POST /v1/{path} HTTP/1.1\r\nhost: {load.http}\r\n"
             "content-type: application/json\r\naccept: text/event-stream\r\n"
             f"content-length: {len(data)}\r\n\r\n"
         )
@@ -119,7 +123,7 @@ class _Connection(asyncio.Protocol):
             self.body += data[:300]
         self._received += len(data)
         self._count(data)
-        last = self._tail.endswith(b"0\r\n\r\n") and b"[DONE]" in self._tail
+        last = self._tail.endswith(b"\n\n\r\n0\r\n\r\n")  # after the end of an event
         if (self._length < 0 and last) or 0 <= self._length <= self._received:
             self._finish("ok" if self.status == 200 else f"HTTP {self.status}")
 

@@ -22,6 +22,8 @@ class Load:
     """`host:port`, or empty."""
     grpc: str = ""
     """`host:port`, if not over HTTP."""
+    responses: bool = False
+    """Over HTTP, `/v1/responses` instead of chat completions; nothing is stored."""
     output_tokens: int = 16
     concurrency: int = 16
     requests: int = 1000
@@ -35,6 +37,11 @@ class Load:
     """The first requests are spread over this time."""
     timeout_seconds: float = 120.0
     seed: int = 1
+
+    @property
+    def surface(self) -> str:
+        """The API that it calls."""
+        return "grpc" if self.grpc else "responses" if self.responses else "http"
 
 
 @dataclass
@@ -74,7 +81,7 @@ def report(load: Load, seen: Observed) -> dict[str, Any]:
     seconds = max(1e-9, seen.ended - seen.began)
     done = len(seen.first)
     return {
-        "surface": "grpc" if load.grpc else "http",
+        "surface": load.surface,
         "concurrency": load.concurrency,
         "output_tokens": load.output_tokens,
         "ok": done,
