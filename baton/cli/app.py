@@ -20,6 +20,7 @@ from baton.cli.admin.policies.app import policies_app
 from baton.cli.admin.providers.app import providers_app
 from baton.cli.admin.tenancy.app import audit_app, keys_app, projects_app, tenants_app
 from baton.cli.admin.usage.options import UsageOptions
+from baton.cli.admin.webhooks.app import webhooks_app
 from baton.cli.inspect.route.app import route_app
 from baton.cli.models.app import models_app
 from baton.cli.plan.options import PlanOptions
@@ -64,6 +65,7 @@ app.add_typer(policies_app, name="policies")
 app.add_typer(audit_app, name="audit")
 app.add_typer(db_app, name="db")
 app.add_typer(conversations_app, name="conversations")
+app.add_typer(webhooks_app, name="webhooks")
 app.add_typer(batches_app, name="batches")
 
 

@@ -85,8 +85,7 @@ class WebhookEndpoints:
         self, scope: StateScope, limit: int, before: UUID | None = None
     ) -> list[WebhookEndpoint]:
         """Return a project's endpoints, the newest first."""
-        rows = await self._fetch(statements.RECENT, *scope, before or _HIGHEST, limit)
-        return [WebhookEndpoint(*row) for row in rows]
+        return await recent_endpoints(self._database, scope, limit, before)
 
     async def update(
         self,
@@ -119,9 +118,7 @@ class WebhookEndpoints:
 
     async def delete(self, scope: StateScope, endpoint: str) -> None:
         """Delete an endpoint, and what it has not received yet."""
-        ident = parse_id(ENDPOINT, endpoint)
-        if ident is None or not await self._fetch(statements.DELETE, *scope, ident):
-            raise missing("webhook endpoint", endpoint)
+        await delete_endpoint(self._database, scope, endpoint)
 
     async def _one(
         self, statement: str, scope: StateScope, endpoint: str, *values: object
@@ -135,3 +132,21 @@ class WebhookEndpoints:
     async def _fetch(self, statement: str, *values: Any) -> Sequence[Any]:
         with failures(UNAVAILABLE):
             return await self._database.fetch(statement, *values)
+
+
+async def recent_endpoints(
+    database: Database, scope: StateScope, limit: int, before: UUID | None = None
+) -> list[WebhookEndpoint]:
+    """Return a project's endpoints, as `WebhookEndpoints.recent`."""
+    with failures(UNAVAILABLE):
+        rows = await database.fetch(statements.RECENT, *scope, before or _HIGHEST, limit)
+    return [WebhookEndpoint(*row) for row in rows]
+
+
+async def delete_endpoint(database: Database, scope: StateScope, endpoint: str) -> None:
+    """Delete an endpoint, as `WebhookEndpoints.delete`."""
+    ident = parse_id(ENDPOINT, endpoint)
+    with failures(UNAVAILABLE):
+        rows = () if ident is None else await database.fetch(statements.DELETE, *scope, ident)
+    if not rows:
+        raise missing("webhook endpoint", endpoint)
