@@ -42,7 +42,7 @@ async def provide(up: Cluster) -> None:
 
 async def main(python: str, responses: str) -> int:
     failures = 0
-    async with cluster("--engine=torch", settings=SETTINGS) as up:
+    async with cluster("--engine=torch", "--conversations", settings=SETTINGS) as up:
         await provide(up)
         for model in (up.model, PROVIDED):
             print(f"model {model}", flush=True)

@@ -10,6 +10,7 @@ from typing import Any
 from agents import (
     Agent,
     ModelSettings,
+    OpenAIConversationsSession,
     OpenAIResponsesModel,
     Runner,
     function_tool,
@@ -28,9 +29,12 @@ looked: list[str] = []
 set_tracing_disabled(True)
 
 
+def client() -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=URL, api_key="none", max_retries=0, timeout=120)
+
+
 def model() -> OpenAIResponsesModel:
-    client = AsyncOpenAI(base_url=URL, api_key="none", max_retries=0, timeout=120)
-    return OpenAIResponsesModel(model=MODEL, openai_client=client)
+    return OpenAIResponsesModel(model=MODEL, openai_client=client())
 
 
 @function_tool
@@ -83,6 +87,31 @@ def agents_hand_over() -> str:
     return f"{result.last_agent.name} said {result.final_output[:40]!r}"
 
 
+def agents_keep_a_session() -> str:
+    async def kept() -> str:
+        async with client() as own:
+            session = OpenAIConversationsSession(openai_client=own)
+            await Runner.run(agent(tools=[look]), QUESTION, session=session, max_turns=TURNS)
+            first = await session.get_items()
+            assert {"function_call", "function_call_output"} <= {item.get("type") for item in first}
+            other = agent(settings={"tool_choice": "none"})
+            second = await Runner.run(other, "And in Oslo?", session=session)
+            items = await session.get_items()
+            assert items[: len(first)] == first
+            assert len(items) >= len(first) + 2
+            assert await session.get_items(limit=1) == items[-1:]
+            assert await session.pop_item() == items[-1]
+            assert await session.get_items() == items[:-1]
+            await session.clear_session()
+            assert await session.get_items() == []
+            return f"{len(first)} items, then {len(items)}; said {second.final_output[:40]!r}"
+
+    looked.clear()
+    said = asyncio.run(kept())
+    assert looked
+    return said
+
+
 def langchain_calls_a_tool() -> str:
     made: Any = ChatOpenAI(
         base_url=URL,
@@ -129,6 +158,7 @@ if __name__ == "__main__":
             agents_call_a_tool,
             agents_stream_a_tool,
             agents_hand_over,
+            agents_keep_a_session,
             langchain_calls_a_tool,
             langchain_asks_for_a_form,
         )
