@@ -112,11 +112,12 @@ with picked as materialized (
 )
 update batch_lines set owner = $3, attempt = attempt + 1,
     failures = failures + (owner <> '')::int, lease_until = now() + $4 * interval '1 second'
-where tenant = $1 and batch = $2 and number in (select number from picked)
+where tenant = $1 and batch = $2 and number = any(array(select number from picked))
 returning number, custom_id, body, attempt, failures
 """
 """An owner that is still named has not released the line: it was lost. A subselect in place of
-`picked` may run once per line, and claim more than its limit."""
+`picked` may run once per line, and claim more than its limit. `any(array(…))` finds the lines by
+their key also before Postgres has statistics of a new batch."""
 RENEW_LINES = """
 update batch_lines line set lease_until = now() + $2 * interval '1 second'
 from unnest($3::text[], $4::uuid[], $5::int[], $6::int[]) as mine(tenant, batch, number, attempt)
@@ -136,7 +137,8 @@ with written as (
     from unnest($4::int[], $5::int[], $6::smallint[], $7::text[], $8::text[], $9::bigint[],
         $10::bigint[], $11::bigint[])
         as given(number, attempt, state, result, usage, prompt, cached, output)
-    where line.tenant = $1 and line.batch = $2 and line.number = given.number and line.owner = $3
+    where line.tenant = $1 and line.batch = $2 and line.number = any($4::int[])
+        and line.number = given.number and line.owner = $3
         and line.attempt = given.attempt and line.state = 0
     returning line.number, line.state, given.prompt, given.cached, given.output
 ), counted as (

@@ -1,0 +1,1 @@
+"""Files and batches: what uploads and checks of inputs cost a frontend, and claims of lines."""
