@@ -36,6 +36,8 @@ from bench.serving.conversations.verdict import differences, half_turns, history
 
 KILLED, FROZEN = "killed", "frozen"
 _PROBE_SECONDS = 0.5
+_RETRY_AFTER_SECONDS = 1.0
+"""As refusals say: clients that retry sooner take the cores of the others."""
 _BACK_SECONDS = 60.0
 
 
@@ -122,6 +124,7 @@ async def _measure(made: Stage, options: argparse.Namespace) -> tuple[dict[str, 
             secret=secret,
             managed=number % 2 == 0,
             stream=number % 3 == 0,
+            retry_seconds=_RETRY_AFTER_SECONDS,
         )
         clients.append(client)
     stateless = Stateless(made, options.rate)

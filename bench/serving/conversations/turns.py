@@ -56,6 +56,7 @@ class TurnClient:
         secret: the API key; empty: none.
         managed: whether it names a conversation; otherwise it continues its last response.
         stream: whether responses are streamed.
+        retry_seconds: time between two attempts.
         errors: where it notes errors.
     """
 
@@ -70,6 +71,7 @@ class TurnClient:
         secret: str = "",
         managed: bool = False,
         stream: bool = False,
+        retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         self.name = name
         self.scope = scope
@@ -85,6 +87,7 @@ class TurnClient:
         self._url = url
         self._model = model
         self._stream = stream
+        self._retry_seconds = retry_seconds
         self.headers = {"authorization": f"Bearer {secret}"} if secret else {}
         """Of each of its requests."""
 
@@ -95,7 +98,7 @@ class TurnClient:
             if found is not None:
                 self.last = found["id"]
             else:
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(self._retry_seconds)
 
     async def turn(self, http: httpx.AsyncClient) -> None:
         """Send the next turn until its end is received."""
@@ -108,7 +111,7 @@ class TurnClient:
             found = await self._send(http, "/v1/responses", body, request)
             if found is None or found["status"] not in ("completed", "incomplete"):
                 self.unclear.append(text)
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(self._retry_seconds)
                 continue
             if not self.managed:
                 self.last = found["id"]
