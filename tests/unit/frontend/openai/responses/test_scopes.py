@@ -8,6 +8,8 @@ import pytest
 
 from baton.conversations.store import ConversationStore
 from baton.errors import BatonError, Reason
+from baton.postgres.database import Database
+from baton.settings import ConversationSettings
 from baton.tenancy.directory.principal import LOCAL, Principal
 from baton.tenancy.records.tenants import Scope
 from services.frontend.openai.conversations.handlers import ConversationHandlers
@@ -15,7 +17,7 @@ from services.frontend.openai.responses.parse import read_response
 from services.frontend.openai.responses.stored import StoredResponses
 from services.frontend.openai.responses.storing import TurnContext, read_context
 
-STORE = ConversationStore.__new__(ConversationStore)
+STORE = ConversationStore(Database.__new__(Database), ConversationSettings(enabled=True))
 """Nothing is read from it."""
 
 
