@@ -73,7 +73,7 @@ async def test_a_release_runs_on_the_schema_before_its_own(databases: Databases)
     url = await databases.migrated()
     async with connected(state_settings(url)) as connection:
         await connection.execute(
-            "drop table responses, items, conversations, baton_schema_oldest; "
+            "drop table responses, items, conversations, baton_schema_oldest cascade; "
             "update baton_schema set version_num = '0003'"
         )
     async with Database(state_settings(url)) as usage:
