@@ -104,7 +104,7 @@ async def test_node_streams_a_chat_by_the_descriptor_set(
         pytest.param(
             "TypeScript",
             ("npx",),
-            ("any_pb.ts", "common_pb.ts", "inference_pb.ts", "status_pb.ts"),
+            ("any_pb.ts", "common_pb.ts", "conversations_pb.ts", "inference_pb.ts", "status_pb.ts"),
             marks=pytest.mark.soak,
         ),
     ],

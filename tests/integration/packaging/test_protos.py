@@ -19,7 +19,8 @@ def test_the_public_protos_are_published_and_no_others(
     descriptors: descriptor_pb2.FileDescriptorSet, published: Path
 ) -> None:
     names = [file.name for file in descriptors.file]
-    ours = ["baton/v1/common.proto", "baton/v1/inference.proto"]
+    kinds = "common", "conversations", "inference"
+    ours = [f"baton/v1/{kind}.proto" for kind in kinds]
     theirs = ["google/protobuf/any.proto", "google/rpc/status.proto"]
     assert sorted(names) == ours + theirs
     with tarfile.open(published / "baton-v1-protos.tar.gz") as archive:
