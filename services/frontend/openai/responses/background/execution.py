@@ -1,7 +1,10 @@
 """Runs one response in the background, from its admission to its end."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from time import time
 
 import msgspec
@@ -18,7 +21,7 @@ from services.frontend.openai.responses.background.resumption import Resumption
 from services.frontend.openai.responses.background.run import BackgroundRun
 from services.frontend.openai.responses.compaction.compactor import Compactor
 from services.frontend.openai.responses.encoder import ResponseEncoder, ResponseName
-from services.frontend.openai.responses.input.prepare import PreparedResponse
+from services.frontend.openai.responses.input.prepare import PreparedResponse, one_turn
 from services.frontend.openai.responses.storing import turn_of
 from services.frontend.requests import record
 from services.frontend.requests.record import RequestRecord
@@ -102,7 +105,7 @@ class RunExecution:
             caller.served_model, caller.adapter = own.served_model, own.adapter
             caller.limits = own.limits
             admitted.set_result(None)
-            await self._run(run, own, generation)
+            await self._run(run, own, generation, partial(one_turn, prepared))
             if not run.moved:
                 self._compactor.after(prepared, run.encoder, own.principal)
         finally:
@@ -130,12 +133,19 @@ class RunExecution:
         finally:
             _leave(run, generation)
 
-    async def _run(self, run: BackgroundRun, own: RequestRecord, generation: Generation) -> None:
-        """Take all events, and store the end."""
+    async def _run(
+        self,
+        run: BackgroundRun,
+        own: RequestRecord,
+        generation: Generation,
+        turn: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """Take all events, and store the end; `turn` says what an error means to a conversation."""
         encoder = run.encoder
         try:
-            await run.follow()
-            last = encoder.end()
+            with turn():
+                await run.follow()
+                last = encoder.end()
         except BatonError as error:
             if error.reason is Reason.DRAINING and run.exact and not run.moved:
                 run.moved = run.handing_over = True
