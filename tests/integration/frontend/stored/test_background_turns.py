@@ -53,7 +53,7 @@ async def test_more_than_a_frontend_runs_are_refused(frontends: Frontends) -> No
                 return None
 
         with paced():
-            running = await eventually(begun, READY_SECONDS)
+            running: Any = await eventually(begun, READY_SECONDS)
             with pytest.raises(openai.InternalServerError) as refused:
                 await client.responses.create(input="Hello", **FEW)
             assert refused.value.status_code == 503
@@ -68,5 +68,5 @@ async def test_more_than_a_frontend_runs_are_refused(frontends: Frontends) -> No
             except openai.InternalServerError:
                 return None
 
-        again = await eventually(has_room)
+        again: Any = await eventually(has_room)
         assert (await ended(client, again.id)).status in ("completed", "incomplete")
