@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 from tests.support.clock import PATIENCE_SECONDS, Stopwatch, within
 
@@ -13,9 +13,17 @@ T = TypeVar("T")
 POLL_SECONDS = 0.01
 
 
+@overload
 async def eventually(
-    condition: Callable[[], T | Awaitable[T]], seconds: float = PATIENCE_SECONDS
-) -> T:
+    condition: Callable[[], Awaitable[T]], seconds: float = PATIENCE_SECONDS
+) -> T: ...
+
+
+@overload
+async def eventually(condition: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T: ...
+
+
+async def eventually(condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
     """Return the first true value of `condition`, which may be a coroutine function.
 
     Args:

@@ -155,8 +155,8 @@ class LineChecker:
             raise BatonError(error.reason, error.message, field=field) from error
         if not model:
             raise invalid_field("body.model", "is required; /v1/models lists the models")
-        line = NewLine(self._number, name, text, prompt_prefix(text.encode()))
-        return CheckedLine(line, model)
+        new = NewLine(self._number, name, text, prompt_prefix(text.encode()))
+        return CheckedLine(new, model)
 
     def _fail(self, code: str, message: str) -> None:
         self.refuse(InputError(code, message))
