@@ -55,6 +55,7 @@ def test_every_record_lasts_or_is_written_again():
     """A new kind of record belongs to a backup, or it does not: `keys.lasting` says so."""
     transient = {keys.instances("blue"), keys.kept("blue"), keys.models("blue")}
     transient |= {keys.demand("blue"), keys.refused("blue"), keys.turns("blue")}
+    transient |= {keys.pending("blue")}
     prefixes = {
         made
         for name, make in vars(keys).items()
