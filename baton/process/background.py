@@ -1,7 +1,7 @@
 """Background tasks whose failures are logged immediately."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from baton.telemetry.logs import get_logger
@@ -17,6 +17,15 @@ def start_background(work: Coroutine[Any, Any, None], name: str) -> "asyncio.Tas
     task = asyncio.get_running_loop().create_task(work, name=name)
     task.add_done_callback(_log_failure)
     return task
+
+
+async def cancel_all(tasks: "Iterable[asyncio.Task[Any]]") -> None:
+    """Cancel tasks, and return once all have ended; their errors are not raised."""
+    ending = list(tasks)
+    for task in ending:
+        task.cancel()
+    if ending:
+        await asyncio.wait(ending)
 
 
 def _log_failure(task: "asyncio.Task[None]") -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from baton.ops.checks import DRAIN, START, Liveness, Readiness
+from baton.process.background import cancel_all
 from baton.telemetry import logs
 
 log = logs.get_logger(__name__)
@@ -65,7 +66,7 @@ class Process:
         if self.started:
             self._tasks.add(task)
         else:
-            self.stack.push_async_callback(_cancel, [task])
+            self.stack.push_async_callback(cancel_all, [task])
         return task
 
     def ready_when(self, part: str, until: Coroutine[Any, Any, None]) -> None:
@@ -98,7 +99,7 @@ class Process:
 
     async def end_tasks(self) -> None:
         """Cancel and await the tasks spawned after composing. Called by the lifecycle."""
-        await _cancel(list(self._tasks))
+        await cancel_all(self._tasks)  # `_ended` reports their errors
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -108,10 +109,3 @@ class Process:
         if error is not None:
             log.error("process.task.failed", task=task.get_name(), exc_info=error)
             self.die(f"task {task.get_name()} failed: {error}")
-
-
-async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)  # Process._ended reports their exceptions

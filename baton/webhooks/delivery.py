@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from baton.conversations.ids import milliseconds_of, text_of
 from baton.errors import BatonError
 from baton.postgres.connecting import StateError
-from baton.process.background import start_background
+from baton.process.background import cancel_all, start_background
 from baton.telemetry.logs import get_logger
 from baton.webhooks import metrics
 from baton.webhooks.deliveries import DeliveryStore
@@ -84,11 +84,7 @@ class WebhookDelivery:
                         log.warning("webhook.delivery.failed", error=str(error))
                 await self._wait(found)
         finally:
-            tasks = list(self._running)
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                await asyncio.wait(tasks)
+            await cancel_all(self._running)
 
     async def step(self) -> bool:
         """Begin what is due and has a place; return whether there was any."""

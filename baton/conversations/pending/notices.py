@@ -9,7 +9,7 @@ from itertools import islice
 from baton.cluster import keys
 from baton.cluster.etcd.client import MAX_BATCH, Etcd, EtcdError
 from baton.cluster.follow import follow
-from baton.process.background import start_background
+from baton.process.background import cancel_all, start_background
 from baton.rpc.timing.backoff import Backoff
 from baton.telemetry.logs import get_logger
 
@@ -59,9 +59,7 @@ class PendingNotices:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
+        await cancel_all(self._tasks)
         with suppress(EtcdError, TimeoutError):  # the lease ends by itself
             async with asyncio.timeout(WRITE_SECONDS):
                 while self._done:

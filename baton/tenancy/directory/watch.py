@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from baton.cluster import keys
 from baton.cluster.etcd.client import MAX_BATCH, Etcd, EtcdError
 from baton.cluster.follow import follow
-from baton.process.background import start_background
+from baton.process.background import cancel_all, start_background
 from baton.rpc.timing.backoff import Backoff
 from baton.telemetry.logs import get_logger
 from baton.tenancy.directory.directory import Directory
@@ -63,9 +63,7 @@ class DirectoryWatch:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
+        await cancel_all(self._tasks)
 
     async def wait_synced(self) -> None:
         """Return once etcd was listed."""

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 from baton.internal.v1.cluster_pb2 import Instance
-from baton.process.background import start_background
+from baton.process.background import cancel_all, start_background
 from baton.rpc.timing.backoff import Backoff
 from baton.settings import WorkerConnectionSettings
 from baton.telemetry.logs import get_logger
@@ -57,11 +57,7 @@ class TokenizerLoader:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_all(self._tasks.values())
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     def update(self) -> None:

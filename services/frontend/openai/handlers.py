@@ -43,11 +43,7 @@ from services.frontend.openai.request.parse import (
 )
 from services.frontend.openai.request.schema import ChatBody, CompletionBody
 from services.frontend.openai.response.encoder import ChunkEncoder, WholeEncoder
-from services.frontend.openai.response.options import (
-    check_provided,
-    response_options,
-    with_offsets,
-)
+from services.frontend.openai.response.options import response_options
 from services.frontend.openai.response.templates import CHAT, COMPLETION
 from services.frontend.openai.stream import (
     EventEncoder,
@@ -242,10 +238,7 @@ class Handlers:
             async with WhileConnected(wire):  # a long prompt may wait to be tokenized
                 await batch.start(self._inference, requests, record.current())
             resolved = [generation.request for generation in batch.generations]
-            check_provided(body, resolved[0].model)
-            options = response_options(body, template, requests, resolved)
-            if options.echo_logprobs:
-                options = await with_offsets(options, resolved)
+            options = await response_options(body, template, requests, resolved)
             if kept is not None:
                 options = replace(options, id=kept.id)
             whole = WholeEncoder(template, options, resolved)

@@ -63,6 +63,19 @@ async def answer_whole(
         ClientGoneError: the client disconnected.
     """
 
+    async with WhileConnected(wire):
+        await run_whole(batch, whole)
+    await ending()
+    await send_json(send, whole.body(), headers=headers)
+
+
+async def run_whole(batch: GenerationBatch, whole: BodyEncoder) -> None:
+    """Run the requests to their ends, and add their events to one response.
+
+    Raises:
+        BatonError: a request failed.
+    """
+
     def take(prompt: int, events: list[Event]) -> bool:
         for event in events:
             whole.take(prompt, event)
@@ -71,10 +84,7 @@ async def answer_whole(
     async def go_on() -> None:
         """Continue: nothing is sent before the end."""
 
-    async with WhileConnected(wire):
-        await batch.run(take, go_on)
-    await ending()
-    await send_json(send, whole.body(), headers=headers)
+    await batch.run(take, go_on)
 
 
 async def answer_stream(

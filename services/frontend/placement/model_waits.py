@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from baton.errors import BatonError
-from baton.process.background import start_background
+from baton.process.background import cancel_all, start_background
 from baton.telemetry.logs import get_logger
 
 KEEP_SECONDS = 0.25
@@ -44,10 +44,7 @@ class ModelWaits:
 
     async def close(self) -> None:
         """End all questions."""
-        for task in self._asking.values():
-            task.cancel()
-        if self._asking:
-            await asyncio.wait(self._asking.values())
+        await cancel_all(self._asking.values())
 
     async def _refresh(self, model: str) -> None:
         seconds = 0.0

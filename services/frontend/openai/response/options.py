@@ -65,7 +65,7 @@ class ResponseOptions:
     """The name that the client sent, reported if another model answers; empty: it does not."""
 
 
-def response_options(
+async def response_options(
     body: ChatBody | CompletionBody,
     template: Template,
     requests: Sequence[GenerationRequest],
@@ -78,7 +78,21 @@ def response_options(
         template: of its kind of completion.
         requests: one per prompt.
         resolved: the same requests, resolved.
+
+    Raises:
+        BatonError: UNSUPPORTED_PARAMETER: the model's provider does not send what is asked for.
     """
+    _check_provided(body, resolved[0].model)
+    options = _options(body, template, requests, resolved)
+    return await _with_offsets(options, resolved) if options.echo_logprobs else options
+
+
+def _options(
+    body: ChatBody | CompletionBody,
+    template: Template,
+    requests: Sequence[GenerationRequest],
+    resolved: Sequence[ResolvedRequest],
+) -> ResponseOptions:
     first, stream, use = resolved[0], body.stream_options, requests[0].tools
     is_chat = isinstance(body, ChatBody)
     return ResponseOptions(
@@ -107,7 +121,7 @@ def response_options(
     )
 
 
-def check_provided(body: ChatBody | CompletionBody, model: ServedModel) -> None:
+def _check_provided(body: ChatBody | CompletionBody, model: ServedModel) -> None:
     """Check that a response needs no token ids if its model is of a provider, which sends none.
 
     Raises:
@@ -122,7 +136,7 @@ def check_provided(body: ChatBody | CompletionBody, model: ServedModel) -> None:
         raise unsupported("stream_options.continuous_usage_stats", why=why)
 
 
-async def with_offsets(
+async def _with_offsets(
     options: ResponseOptions, requests: Sequence[ResolvedRequest]
 ) -> ResponseOptions:
     """Return the options with the offsets of tokens in echoed prompts, which are tokenized again

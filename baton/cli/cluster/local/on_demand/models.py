@@ -13,7 +13,7 @@ from baton.cli.shared.errors import EXIT_FAILED, CommandError
 from baton.cluster.etcd.client import EtcdError
 from baton.on_demand.records import TurnWriter
 from baton.on_demand.turns import NOT_USED, ModelUse, OnDemandTurns, TurnPhase
-from baton.process.background import start_background
+from baton.process.background import cancel_all, start_background
 from baton.telemetry.logs import get_logger
 
 PERIOD_SECONDS = 0.5
@@ -97,9 +97,7 @@ class OnDemandModels:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
+        await cancel_all(self._tasks)
         await self._writer.leave()
 
     @property

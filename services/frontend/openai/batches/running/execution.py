@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from baton.request.stream_events import Event
 from baton.settings import FrontendLimits
 from baton.tenancy.records.tenants import Scope as KeyScope
 from baton.v1 import common_pb2
@@ -22,15 +21,11 @@ from services.frontend.openai.request.parse import (
 from services.frontend.openai.request.schema import ChatBody, CompletionBody
 from services.frontend.openai.response import templates
 from services.frontend.openai.response.encoder import WholeEncoder
-from services.frontend.openai.response.options import (
-    check_provided,
-    response_options,
-    with_offsets,
-)
+from services.frontend.openai.response.options import response_options
 from services.frontend.openai.responses.encoder import ResponseEncoder
 from services.frontend.openai.responses.input.prepare import ResponsePreparer
 from services.frontend.openai.responses.storing import name_response
-from services.frontend.openai.stream import BodyEncoder
+from services.frontend.openai.stream import BodyEncoder, run_whole
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import GenerationRequest
 
@@ -99,10 +94,7 @@ class LineExecution:
             requests = [self._as_batch(request) for request in asked]
             await batch.start(self._inference, requests, record)
             resolved = [generation.request for generation in batch.generations]
-            check_provided(body, resolved[0].model)
-            options = response_options(body, template, requests, resolved)
-            if options.echo_logprobs:
-                options = await with_offsets(options, resolved)
+            options = await response_options(body, template, requests, resolved)
             return await _whole(batch, WholeEncoder(template, options, resolved))
         finally:
             batch.close()
@@ -144,14 +136,5 @@ class LineExecution:
 
 async def _whole(batch: GenerationBatch, encoder: BodyEncoder) -> dict[str, Any]:
     """Run requests to their ends, and return their response."""
-
-    def take(prompt: int, events: list[Event]) -> bool:
-        for event in events:
-            encoder.take(prompt, event)
-        return False
-
-    async def go_on() -> None:
-        """Continue: nothing is sent before the end."""
-
-    await batch.run(take, go_on)
+    await run_whole(batch, encoder)
     return encoder.body()

@@ -9,7 +9,7 @@ from baton.batches.lines import LineStore
 from baton.batches.records import VALIDATING, ActiveBatch, BatchLease, ClaimedLine
 from baton.batches.store import BatchStore
 from baton.errors import BatonError
-from baton.process.background import start_background
+from baton.process.background import cancel_all, start_background
 from baton.telemetry.logs import get_logger
 from services.frontend.metrics import LINES_RUNNING
 from services.frontend.openai.batches.checking.input import InputCheck
@@ -103,11 +103,7 @@ class BatchRunner:
     async def close(self) -> None:
         """Cancel all; their leases end by themselves."""
         self._draining = True
-        tasks = [task for _, task in (*self._running.values(), *self._held.values())]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_all(task for _, task in (*self._running.values(), *self._held.values()))
 
     async def _tick(self) -> None:
         now = asyncio.get_running_loop().time()

@@ -8,7 +8,7 @@ from uuid import UUID
 from baton.conversations.background.records import ClaimedRun, RunLease
 from baton.conversations.background.store import BackgroundStore
 from baton.errors import BatonError, Reason
-from baton.process.background import start_background
+from baton.process.background import cancel_all, start_background
 from baton.telemetry.logs import get_logger
 from services.frontend.metrics import BACKGROUND
 from services.frontend.openai.responses.background.execution import RunExecution
@@ -102,10 +102,7 @@ class BackgroundRuns:
 
     async def close(self) -> None:
         """Cancel all; their leases end by themselves."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await cancel_all(self._tasks)
 
     async def _tick(self) -> None:
         if self._runs:

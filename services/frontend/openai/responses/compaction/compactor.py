@@ -15,7 +15,7 @@ from baton.conversations.ids import draw_block, milliseconds_of, nth, parse_item
 from baton.conversations.records import StoredPath
 from baton.conversations.store import ConversationStore
 from baton.errors import BatonError
-from baton.process.background import start_background
+from baton.process.background import cancel_all, start_background
 from baton.telemetry.logs import get_logger
 from baton.tenancy.directory.principal import Principal
 from baton.v1 import common_pb2
@@ -132,10 +132,7 @@ class Compactor:
 
     async def close(self) -> None:
         """Cancel all; other frontends may write them."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await cancel_all(self._tasks)
 
     async def _write(
         self,
