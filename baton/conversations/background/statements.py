@@ -27,14 +27,16 @@ select id, cancelled from renewed
 attempts of the leases; tenants, responses and contents of the pieces."""
 
 CLAIM = """
-update background_responses set owner = $1, attempt = attempt + 1,
-    lease_until = now() + $2 * interval '1 second'
-where (tenant, id) in (
+with picked as materialized (
     select tenant, id from background_responses where lease_until < now()
     order by lease_until limit $3 for update skip locked
 )
+update background_responses set owner = $1, attempt = attempt + 1,
+    lease_until = now() + $2 * interval '1 second'
+where (tenant, id) in (select tenant, id from picked)
 returning tenant, project, id, attempt, cancelled, request, body
 """
+"""A subselect in place of `picked` may run once per row, and claim more than its limit."""
 
 RELEASE_RUN = """
 update background_responses set owner = '', lease_until = now() + $5 * interval '1 second'
