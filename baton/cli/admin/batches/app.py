@@ -5,23 +5,19 @@ from typing import Annotated
 import typer
 
 from baton.cli.admin.db.app import StateUrl
-from baton.cli.admin.output import Json, console
+from baton.cli.admin.output import Json, Limit, Project, Tenant, console
 from baton.cli.shared.options import ConfigFile, LocalName
 
 batches_app = typer.Typer(help="List, show and cancel batches.", no_args_is_help=True)
 
 Ident = Annotated[str, typer.Argument(help="The batch's id.")]
-Tenant = Annotated[str, typer.Option("--tenant", help="The tenant's id.")]
-Project = Annotated[
-    str, typer.Option("--project", help="The project's id; empty where no keys are needed.")
-]
 
 
 @batches_app.command("ls")
 def ls(
     tenant: Tenant = "default",
     project: Project = "",
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Maximum rows.")] = 20,
+    limit: Limit = 20,
     state_url: StateUrl = "",
     config: ConfigFile = None,
     cluster: LocalName = "",

@@ -1,25 +1,19 @@
 """Implementation of `baton batches …`: over Postgres, as `baton conversations`."""
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from typing import Any, TypeVar
 
 from rich.console import Console
 
 from baton.batches.records import StoredBatch
 from baton.batches.store import BatchStore
-from baton.cli.shared.errors import EXIT_FAILED, EXIT_USAGE, CommandError
+from baton.cli.admin.stored import run_stored, time_text
 from baton.cli.shared.table import TextTable, show
 from baton.conversations.records import StateScope
-from baton.errors import BatonError, Reason
 from baton.files.records import file_text
-from baton.postgres.connecting import StateError
-from baton.postgres.database import Database
 from baton.postgres.revisions import BATCHES
 from baton.settings import StateSettings
-from baton.telemetry import logs
 
 _MOMENTS = (
     *("created_at", "in_progress_at", "finalizing_at", "cancelling_at", "ended_at"),
@@ -55,7 +49,7 @@ def list_batches(
     )
     for one in found:
         ended = str(one.completed + one.failed)
-        times = _time(one.created_at), _time(one.expires_at)
+        times = time_text(one.created_at), time_text(one.expires_at)
         table.add(
             one.text, one.status, one.endpoint, str(one.total), ended, str(one.failed), *times
         )
@@ -94,19 +88,9 @@ def cancel_batch(settings: StateSettings, tenant: str, project: str, batch: str)
 
 
 def _run(settings: StateSettings, what: Callable[[BatchStore], Awaitable[R]]) -> R:
-    async def run() -> R:
-        async with Database(settings, "batches", BATCHES) as database:
-            await database.wait_available(settings.connect_seconds)
-            return await what(BatchStore(database, "", _NO_LEASES))
-
-    logs.configure("batches", "batches", level="error")
-    try:
-        return asyncio.run(run())
-    except StateError as error:
-        raise CommandError(f"{error}.", EXIT_FAILED) from error
-    except BatonError as error:
-        code = EXIT_FAILED if error.reason is Reason.UNAVAILABLE else EXIT_USAGE
-        raise CommandError(f"{error}.", code) from error
+    return run_stored(
+        settings, "batches", BATCHES, lambda found: what(BatchStore(found, "", _NO_LEASES))
+    )
 
 
 def _shown(one: StoredBatch) -> dict[str, Any]:
@@ -128,11 +112,7 @@ def _shown(one: StoredBatch) -> dict[str, Any]:
         "found_tokens": one.cached_tokens,
         "computed_tokens": one.prompt_tokens - one.cached_tokens,
         "output_tokens": one.output_tokens,
-        **{name: _time(moment) for name, moment in moments.items() if moment is not None},
+        **{name: time_text(moment) for name, moment in moments.items() if moment is not None},
         "metadata": json.loads(one.metadata) or None,
         "errors": json.loads(one.errors) if one.errors else [],
     }
-
-
-def _time(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%d %H:%M:%S")

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from baton.cli.admin.db.app import StateUrl
-from baton.cli.admin.output import Json, console
+from baton.cli.admin.output import Json, Limit, Project, Tenant, console
 from baton.cli.shared.options import ConfigFile, LocalName
 
 conversations_app = typer.Typer(
@@ -13,17 +13,13 @@ conversations_app = typer.Typer(
 )
 
 Ident = Annotated[str, typer.Argument(help="The conversation's id.")]
-Tenant = Annotated[str, typer.Option("--tenant", help="The tenant's id.")]
-Project = Annotated[
-    str, typer.Option("--project", help="The project's id; empty where no keys are needed.")
-]
 
 
 @conversations_app.command("ls")
 def ls(
     tenant: Tenant = "default",
     project: Project = "",
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Maximum rows.")] = 20,
+    limit: Limit = 20,
     state_url: StateUrl = "",
     config: ConfigFile = None,
     cluster: LocalName = "",

@@ -1,6 +1,5 @@
 """Implementation of `baton conversations …`: over Postgres, as `baton usage` and `baton db`."""
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -8,18 +7,14 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from baton.cli.shared.errors import EXIT_FAILED, EXIT_USAGE, CommandError
+from baton.cli.admin.stored import run_stored, time_text
 from baton.cli.shared.table import TextTable, show
 from baton.conversations.managed.conversations import ManagedConversations
 from baton.conversations.managed.records import ManagedConversation
 from baton.conversations.records import StateScope
 from baton.conversations.store import ConversationStore
-from baton.errors import BatonError, Reason
-from baton.postgres.connecting import StateError
-from baton.postgres.database import Database
 from baton.postgres.revisions import CONVERSATIONS
 from baton.settings import ConversationSettings, StateSettings
-from baton.telemetry import logs
 
 _PAGE = 1000
 R = TypeVar("R")
@@ -49,7 +44,7 @@ def list_conversations(
         right=frozenset({"items", "bytes"}),
     )
     for one in found:
-        created = datetime.fromtimestamp(one.created_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        created = time_text(datetime.fromtimestamp(one.created_seconds, UTC))
         table.add(one.text, created, str(one.total_items), str(one.total_bytes), one.metadata)
     show(console, table)
 
@@ -96,20 +91,13 @@ def delete_conversation(
 
 
 def _run(settings: StateSettings, what: Callable[[ManagedConversations], Awaitable[R]]) -> R:
-    async def run() -> R:
-        async with Database(settings, "conversations", CONVERSATIONS) as database:
-            await database.wait_available(settings.connect_seconds)
-            store = ConversationStore(database, ConversationSettings(enabled=True))
-            return await what(store.managed)
-
-    logs.configure("conversations", "conversations", level="error")
-    try:
-        return asyncio.run(run())
-    except StateError as error:
-        raise CommandError(f"{error}.", EXIT_FAILED) from error
-    except BatonError as error:
-        code = EXIT_USAGE if error.reason is Reason.NOT_FOUND else EXIT_FAILED
-        raise CommandError(f"{error}.", code) from error
+    enabled = ConversationSettings(enabled=True)
+    return run_stored(
+        settings,
+        "conversations",
+        CONVERSATIONS,
+        lambda found: what(ConversationStore(found, enabled).managed),
+    )
 
 
 def _shown(one: ManagedConversation) -> dict[str, Any]:

@@ -5,17 +5,12 @@ from typing import Annotated
 import typer
 
 from baton.cli.admin.db.app import StateUrl
-from baton.cli.admin.output import Json, console
+from baton.cli.admin.output import Json, Limit, Project, Tenant, console
 from baton.cli.shared.options import ConfigFile, LocalName
 
 webhooks_app = typer.Typer(
     help="Show webhook endpoints and deliveries to them.", no_args_is_help=True
 )
-
-Tenant = Annotated[str, typer.Option("--tenant", help="The tenant's id.")]
-Project = Annotated[
-    str, typer.Option("--project", help="The project's id; empty where no keys are needed.")
-]
 
 
 @webhooks_app.command("ls")
@@ -43,7 +38,7 @@ def deliveries(
         str, typer.Option("--endpoint", help="Only attempts at this endpoint.")
     ] = "",
     event: Annotated[str, typer.Option("--event", help="Only attempts of this event.")] = "",
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Maximum rows.")] = 20,
+    limit: Limit = 20,
     state_url: StateUrl = "",
     config: ConfigFile = None,
     cluster: LocalName = "",

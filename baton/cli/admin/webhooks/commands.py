@@ -1,6 +1,5 @@
 """Implementation of `baton webhooks …`: over Postgres, as `baton conversations`."""
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -9,17 +8,14 @@ from uuid import UUID
 
 from rich.console import Console
 
-from baton.cli.shared.errors import EXIT_FAILED, EXIT_USAGE, CommandError
+from baton.cli.admin.stored import run_stored, time_text
 from baton.cli.shared.table import TextTable, show
 from baton.conversations.failures import missing
 from baton.conversations.ids import parse_id, text_of
 from baton.conversations.records import StateScope
-from baton.errors import BatonError, Reason
-from baton.postgres.connecting import StateError
 from baton.postgres.database import Database
 from baton.postgres.revisions import WEBHOOKS
 from baton.settings import StateSettings
-from baton.telemetry import logs
 from baton.webhooks.deliveries import DeliveryStore
 from baton.webhooks.endpoints import MAX_ENDPOINTS, recent_endpoints
 from baton.webhooks.endpoints import delete_endpoint as delete
@@ -72,7 +68,7 @@ def list_endpoints(
         ("endpoint", "created", "name", "url", "waiting", "events"), right=frozenset({"waiting"})
     )
     for one in found:
-        created = _time(datetime.fromtimestamp(one.created_seconds, UTC))
+        created = time_text(datetime.fromtimestamp(one.created_seconds, UTC))
         events = ", ".join(one.event_types)
         table.add(one.text, created, one.name, one.url, str(waiting.get(one.id, 0)), events)
     show(console, table)
@@ -109,7 +105,7 @@ def list_attempts(
     )
     for one in found:
         table.add(
-            _time(one.began),
+            time_text(one.began),
             text_of(ENDPOINT, one.endpoint),
             text_of(EVENT, one.event),
             one.type,
@@ -132,19 +128,7 @@ def delete_endpoint(settings: StateSettings, tenant: str, project: str, endpoint
 
 
 def _run(settings: StateSettings, what: Callable[[Database], Awaitable[R]]) -> R:
-    async def run() -> R:
-        async with Database(settings, "webhooks", WEBHOOKS) as database:
-            await database.wait_available(settings.connect_seconds)
-            return await what(database)
-
-    logs.configure("webhooks", "webhooks", level="error")
-    try:
-        return asyncio.run(run())
-    except StateError as error:
-        raise CommandError(f"{error}.", EXIT_FAILED) from error
-    except BatonError as error:
-        code = EXIT_USAGE if error.reason is Reason.NOT_FOUND else EXIT_FAILED
-        raise CommandError(f"{error}.", code) from error
+    return run_stored(settings, "webhooks", WEBHOOKS, what)
 
 
 def _id(prefix: str, what: str, text: str) -> UUID | None:
@@ -167,7 +151,3 @@ def _shown(one: WebhookAttempt) -> dict[str, Any]:
         "outcome": one.outcome,
         "detail": one.detail,
     }
-
-
-def _time(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
