@@ -1,1 +1,1 @@
-"""Files and batches: what uploads and checks of inputs cost a frontend, and claims of lines."""
+"""Files and batches: cost of uploads and checks of inputs, claims of lines, and their order."""

@@ -14,8 +14,8 @@ from baton.conversations.store import ConversationStore
 from baton.postgres.database import Database
 from baton.postgres.local.server import LocalPostgres
 from baton.settings import ConversationSettings
-from bench.serving.conversations.turns import Errors, TurnClient
-from bench.serving.conversations.verdict import differences, half_turns, history_of
+from bench.conversations.turns import Errors, TurnClient
+from bench.conversations.verdict import differences, half_turns, history_of
 from tests.support.clock import DEADLINE_SECONDS
 from tests.support.engine.model import MODEL
 from tests.support.services.cluster import LocalCluster

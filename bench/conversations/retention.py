@@ -1,9 +1,9 @@
-"""What reads and turns notice of a month being dropped: `python -m bench.serving.retention`.
+"""What reads and turns notice of a month being dropped: `python -m bench.conversations.retention`.
 
-A separate Postgres has conversations of 24 months, as in `bench.serving.history`. Two tasks read
-conversations of the newest month and two store turns, in windows of some seconds. In every other
-window, retention drops the oldest month, which takes a part of the window. Milliseconds are of all
-windows of a kind.
+A separate Postgres has conversations of 24 months, as in `bench.conversations.history`. Two tasks
+read conversations of the newest month and two store turns, in windows of some seconds. In every
+other window, retention drops the oldest month, which takes a part of the window. Milliseconds are
+of all windows of a kind.
 """
 
 import argparse
@@ -21,10 +21,10 @@ from baton.conversations.records import StateScope, Turn
 from baton.conversations.store import ConversationStore
 from baton.postgres.connecting import connected
 from baton.settings import ConversationSettings
+from bench.conversations.history import EACH, FIRST, ITEM, SECONDS, filled
 from bench.harness import cli
 from bench.harness.stats import percentile
 from bench.harness.table import Table
-from bench.serving.history import EACH, FIRST, ITEM, SECONDS, filled
 
 TASKS = 2
 """Of each kind."""

@@ -1,4 +1,4 @@
-"""Conversations beyond the context: `python -m bench.serving.context_windows`.
+"""Conversations beyond the context: `python -m bench.conversations.context_windows`.
 
 A client sends all of a conversation with each turn to `/v1/responses`, on the simulated engine with
 a context of 4,096 tokens: 256 tokens of instructions and turns of 150, of which every second one

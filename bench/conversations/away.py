@@ -1,13 +1,13 @@
-"""Requests while Postgres is killed, then frozen: `python -m bench.serving.conversations.away`.
+"""Requests while Postgres is killed, then frozen: `python -m bench.conversations.away`.
 
 Three frontends, workers with the simulated engine, a router, etcd and a Postgres, as in
-`bench.serving.conversations`. Clients send requests that store nothing at a constant rate, and
+`bench.conversations.kills`. Clients send requests that store nothing at a constant rate, and
 others continue stored conversations, each turn at a random frontend, before, while and after
 Postgres is away. Turns that began before it went away end meanwhile.
 
 Prints latencies of requests that store nothing, per phase; how long requests that need Postgres
 took to be refused; and how long each frontend took to serve them again after Postgres accepted
-connections. Then rows are compared with what clients saw, as in `bench.serving.conversations`. The
+connections. Then rows are compared with what clients saw, as in `bench.conversations.kills`. The
 exit code is 1 if a request that stores nothing failed, a refusal was no 503 with retry-after, or
 anything that a client was told is missing.
 """
@@ -26,13 +26,13 @@ import httpx
 from baton.conversations.store import ConversationStore
 from baton.postgres.database import Database
 from baton.settings import ConversationSettings
+from bench.conversations.scene import REQUEST_SECONDS, Stage, stage
+from bench.conversations.turns import RETRY_SECONDS, Errors, TurnClient
+from bench.conversations.verdict import differences, half_turns, history_of, shown
 from bench.harness import cli
 from bench.harness.signals import frozen_family
 from bench.harness.stats import percentile
 from bench.harness.table import Table
-from bench.serving.conversations.scene import REQUEST_SECONDS, Stage, stage
-from bench.serving.conversations.turns import RETRY_SECONDS, Errors, TurnClient
-from bench.serving.conversations.verdict import differences, half_turns, history_of, shown
 
 KILLED, FROZEN = "killed", "frozen"
 _PROBE_SECONDS = 0.5

@@ -17,8 +17,8 @@ from baton.request.prices import Price
 from baton.settings import StateSettings
 from baton.tenancy.records.tenants import Scope as KeyScope
 from baton.tenancy.records.tenants import Tier
+from bench.conversations.turns import RETRY_SECONDS
 from bench.harness.fleet import Fleet, total
-from bench.serving.conversations.turns import RETRY_SECONDS
 from bench.tenancy.scene import Scene, scene
 
 TENANTS = ("acme", "globex")

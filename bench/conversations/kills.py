@@ -1,4 +1,4 @@
-"""Conversations while what they need is killed: `python -m bench.serving.conversations`.
+"""Conversations while what they need is killed: `python -m bench.conversations.kills`.
 
 Starts three frontends that require keys and share a spool, workers with the simulated engine, a
 router, etcd and a Postgres. Clients continue conversations, each turn at a random frontend: half of
@@ -30,18 +30,18 @@ import httpx
 from baton.conversations.store import ConversationStore
 from baton.postgres.database import Database
 from baton.settings import ConversationSettings
-from bench.harness import cli
-from bench.harness.table import Table
-from bench.serving.conversations.faults import Kills
-from bench.serving.conversations.scene import PRICE, REQUEST_SECONDS, Stage, stage
-from bench.serving.conversations.turns import Errors, TurnClient
-from bench.serving.conversations.verdict import (
+from bench.conversations.faults import Kills
+from bench.conversations.scene import PRICE, REQUEST_SECONDS, Stage, stage
+from bench.conversations.turns import Errors, TurnClient
+from bench.conversations.verdict import (
     differences,
     half_turns,
     history_of,
     shown,
     usage_differences,
 )
+from bench.harness import cli
+from bench.harness.table import Table
 from bench.usage.exactly_once.sources import rows_of
 
 AT_ONCE = 16

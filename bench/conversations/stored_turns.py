@@ -1,6 +1,6 @@
 """Cost of a turn by `previous_response_id`, and of one with all of its history.
 
-    python -m bench.serving.stored_turns [--rounds 50] [--json FILE]
+    python -m bench.conversations.stored_turns [--rounds 50] [--json FILE]
 
 Starts a cluster with the simulated engine, whose steps take no time, and a Postgres of its own. One
 client holds conversations, one request at a time, each turn stored. Turns 2 and 30 are sent twice:

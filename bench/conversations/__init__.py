@@ -1,0 +1,1 @@
+"""Stored conversations: what turns cost, and what is left when processes are killed."""

@@ -1,1 +1,0 @@
-"""Stored conversations while frontends, workers and Postgres are killed and frozen."""
