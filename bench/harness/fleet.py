@@ -32,6 +32,8 @@ METRICS_SECONDS = 20.0
 """A machine that starts processes constantly exposes their metrics late."""
 SERVICES = ("kvstore", "router", "prefill", "decode", "frontend")
 """In the order in which processes start."""
+COMBINED = "combined"
+"""Workers that prefill and decode: there are none unless counts name them."""
 
 
 def counts_of(text: str) -> dict[str, int]:
@@ -120,8 +122,8 @@ class Fleet:
         self._ports = ExitStack()
         """Reserves the ports while their processes are down."""
         stores = counts["kvstore"]
-        for service in SERVICES:
-            for number in range(counts[service]):
+        for service in (*SERVICES, COMBINED):
+            for number in range(counts.get(service, 0)):
                 name = f"{service}-{number}"
                 host = directory / f"host-{number % stores}"
                 host.mkdir(exist_ok=True)
@@ -138,6 +140,8 @@ class Fleet:
                     "OMP_NUM_THREADS": "1",
                     **settings,
                 }
+                if service == COMBINED:
+                    member.settings["BATON_ROLE"] = COMBINED
                 if service == "frontend":
                     member.http_port = self._port()
                     member.settings["BATON_HTTP_PORT"] = str(member.http_port)
@@ -163,7 +167,8 @@ class Fleet:
             assert not member.pid, f"{name} is running"
             await member.stack.aclose()
             log = member.stack.enter_context(log_path(f"fleet-{name}").open("ab"))
-            command = (sys.executable, "-m", "baton", "serve", member.service)
+            service = "decode" if member.service == COMBINED else member.service
+            command = (sys.executable, "-m", "baton", "serve", service)
             own = release.settings({**member.settings, **settings}) | release.environment
             member.child = await member.stack.enter_async_context(
                 process(command, own, stdout=log.fileno(), stderr=log)

@@ -1,0 +1,1 @@
+"""Batches while all that run their lines are killed and frozen."""
