@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from baton.engine.base import ContextLimit
-from baton.engine.paged.plan import SchedulerLimits
+from baton.engine.paged.planning.plan import SchedulerLimits
 from baton.host.cgroup import memory_limit
 from baton.settings import EngineSettings, StartupError
 

@@ -25,7 +25,7 @@ from baton.engine.paged.copies import BlockCopier
 from baton.engine.paged.group_pages import GroupPages
 from baton.engine.paged.guided import leave_out
 from baton.engine.paged.page_pool import PagePool
-from baton.engine.paged.plan import ScheduledChunk, SchedulerLimits
+from baton.engine.paged.planning.plan import ScheduledChunk, SchedulerLimits
 from baton.engine.paged.rates import EngineRates
 from baton.engine.paged.reports import admitted, report_ended, report_sampled
 from baton.engine.paged.runner import Runner
@@ -149,7 +149,7 @@ class PagedEngine(Engine):
                     prompt += count
                 self._computed(chunk, sampled, now, events)
             self._rates.observe(prompt, decoding, now - began)
-            self._scheduler.costs.observe(prompt, decoding, now - began)
+            self._scheduler.planner.costs.observe(prompt, decoding, now - began)
         return events
 
     def has_work(self) -> bool:
@@ -174,8 +174,8 @@ class PagedEngine(Engine):
             paused_pages=scheduler.paused_pages,
             outranked=scheduler.outranked_now,
             outranked_total=scheduler.outranked,
-            idle_room_offered=scheduler.idle_room_offered,
-            idle_room_used=scheduler.idle_room_used,
+            idle_room_offered=scheduler.planner.idle_room_offered,
+            idle_room_used=scheduler.planner.idle_room_used,
             classes=class_loads(scheduler.sequences()),
         )
 

@@ -13,7 +13,7 @@ from enum import Enum, auto
 import numpy as np
 from numpy.typing import NDArray
 
-from baton.engine.paged.plan import ScheduledChunk
+from baton.engine.paged.planning.plan import ScheduledChunk
 from baton.engine.paged.sequence import LiveSequence
 from baton.engine.sampling.bad_words import forbidden
 from baton.engine.sampling.draw import Draw, NotSampled

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from baton.engine.lora.adapter import AdapterFiles
-from baton.engine.paged.plan import ScheduledChunk
+from baton.engine.paged.planning.plan import ScheduledChunk
 from baton.engine.sampling.draw import NotSampled, Sampled
 from baton.host.aligned_memory import aligned_memory
 from baton.request.stream_events import TokenLogprob

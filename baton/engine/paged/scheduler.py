@@ -1,9 +1,8 @@
-"""Decide which sequences get pages, and which tokens are computed next. Pure: no clock.
+"""Decide which sequences get pages and run; what a step computes of them is planned in `planning`.
+Pure: no clock.
 
 Sequences get pages by their turns: one that does not fit holds back those behind it; one that waits
-for a block that is being computed or loaded does not. Each step computes one token of every
-decoding sequence and fills the rest of its budget with chunks of prompts: of a class, the one that
-has begun, to its end, then the others by their turns. When a decoding sequence finds no page for
+for a block that is being computed or loaded does not. When a decoding sequence finds no page for
 its next token, the youngest one of the lowest class is preempted: it releases its pages, waits at
 the head of its class and is recomputed. The oldest of the highest class always progresses, and no
 sequence is accepted that does not fit alone.
@@ -12,32 +11,23 @@ A sequence that would wait for a place or for pages outranks running ones of low
 youngest of the lowest class goes back to the line, and goes on where it was when its turn comes. It
 keeps its pages unless they are needed. Prefills are not outranked: their blocks are being read.
 
-A step with sequences of the highest class that runs has work of lower classes only as far as it
-takes no longer than `SequenceRequest.step_seconds` of the former: the oldest of the highest decode
-first, and then there are tokens of prompts. The others keep their places and pages.
-
 A paused sequence is set aside with its pages, within a share of them. These are released first when
 pages run out, in the order in which the sequences were set aside; once it is resumed, the sequence
 goes through the line again.
 """
 
-import math
 from bisect import insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from enum import Enum, auto
 from itertools import chain
 
 from baton.engine.base import QueueFullError
 from baton.engine.paged.group_pages import FoundPages, GroupPages
-from baton.engine.paged.plan import ScheduledChunk, SchedulerLimits, StepPlan
+from baton.engine.paged.planning.plan import ScheduledChunk, SchedulerLimits, StepPlan
+from baton.engine.paged.planning.planner import StepPlanner, by_youth
 from baton.engine.paged.sequence import LiveSequence, SequenceState
 from baton.engine.paged.set_aside import SetAside
-from baton.engine.paged.step_costs import StepCosts
 from baton.engine.paged.waiting_line import WaitingLine
-from baton.engine.work_order import INTERRUPTED_OFTEN
-
-_SHORT = 1e-9
-"""Seconds of a step into which nothing more fits."""
 
 
 class _Admission(Enum):
@@ -64,12 +54,9 @@ class Scheduler:
         """Running sequences, oldest first."""
         self._set_aside = SetAside(int(limits.paused_share * self.pool.total))
         """Paused sequences that keep their pages, and resumed ones of them that are in the line."""
-        self.idle_room_offered = self.idle_room_used = 0
-        """As of `EngineStats`."""
         self._came: tuple[LiveSequence, ...] = ()
         """Sequences admitted since the last plan, which are to start after the next step."""
-        self.costs = StepCosts()
-        """Observed by the engine."""
+        self.planner = StepPlanner(pages, limits, self._allocate_until)
         self._outranked = SetAside()
         """Sequences in the line that keep their pages, and whose places went to higher classes."""
         self.outranked = 0
@@ -195,116 +182,11 @@ class Scheduler:
         plan = StepPlan(preempted=self._preempted)
         for sequence in [each for each in self._running if each.paused and each.pauses]:
             self._pause(sequence, now)
-        first, lower, seconds = self._split()
-        often = bool(first) and _is_interrupted_often(first[0])
-        self._plan(first, plan, now, seconds if often else 0.0)
-        if lower:
-            # No prompt of the highest class waits for others in its steps.
-            left = _SHORT if plan.prompt_tokens else seconds
-            self._plan(lower, plan, now, left, decodes_too=True)
+        self.planner.plan(tuple(self._running), self._came, plan, now)
         if plan.preempted:
             plan.chunks = [chunk for chunk in plan.chunks if chunk.sequence.running]
         self._preempted = []
         return plan
-
-    def _split(self) -> tuple[Sequence[LiveSequence], Sequence[LiveSequence], float]:
-        """Return the sequences to plan first, and those for which there is only what is left of so
-        many seconds; 0: there is no limit.
-        """
-        running, came = tuple(self._running), self._came
-        ranks = {each.priority_class for each in chain(running, came)}
-        if not ranks or not self.costs.known:
-            return running, (), 0.0
-        top = min(ranks)
-        of_top = [each for each in chain(running, came) if each.priority_class == top]
-        limits = [each.request.step_seconds for each in of_top if each.request.step_seconds]
-        if not limits:
-            return running, (), 0.0
-        first = [each for each in running if each.priority_class == top]
-        lower = [each for each in running if each.priority_class > top]
-        seconds = min(limits)
-        if lower and any(each.priority_class == top for each in came):
-            seconds = _SHORT if first else seconds / 2  # it starts after this step
-        return first, sorted(lower, key=_last), seconds
-
-    def _plan(
-        self,
-        sequences: Sequence[LiveSequence],
-        plan: StepPlan,
-        now: float,
-        seconds: float,
-        *,
-        decodes_too: bool = False,
-    ) -> None:
-        """Plan the next tokens of sequences, after what is planned already.
-
-        Args:
-            sequences: running ones, those first that decode first.
-            plan: extended.
-            now: seconds on the engine's clock.
-            seconds: duration of a step that their prompts keep; 0: any.
-            decodes_too: whether sequences that decode keep it, too.
-        """
-        chunked = []
-        left = room = self._sequences_left(plan, seconds) if decodes_too else math.inf
-        before = len(plan.decoding) if decodes_too else 0
-        for sequence in sequences:
-            if not sequence.running or sequence.sits_out:  # just preempted, or late
-                continue
-            end = len(sequence.tokens)
-            if end - sequence.num_computed_tokens > 1:
-                chunked.append(sequence)
-                continue
-            if left < 1:
-                continue
-            left -= 1
-            self.pages.leave_behind(sequence, end - 1, now)
-            if self._allocate_until(sequence, end, plan, now):
-                # A token whose KV is in place is still computed: its logits are not stored.
-                plan.chunks.append(ScheduledChunk(sequence, end - 1, end))
-        if len(chunked) > 1:
-            chunked.sort(key=lambda each: each.turn(now))
-        if decodes_too:
-            most = min(room, self._limits.max_running)
-            self.idle_room_offered += int(most)
-            self.idle_room_used += len(plan.decoding) - before
-        if not chunked:
-            return
-        planned, decoding = plan.prompt_tokens, plan.decoding
-        first = min((one.sequence.priority_class for one in decoding), default=None)
-        most = self._tokens_left(plan, seconds, at_least=not decodes_too) if seconds else math.inf
-        for sequence in chunked:
-            beside = first is not None and first <= sequence.priority_class
-            budget = self._limits.prompt_tokens(len(decoding), beside=beside) - planned
-            budget = int(min(budget, most))
-            if budget <= 0:
-                break
-            if sequence.running:
-                self.pages.leave_behind(sequence, sequence.num_computed_tokens, now)
-            end = min(len(sequence.tokens), sequence.num_computed_tokens + budget)
-            if sequence.running and self._allocate_until(sequence, end, plan, now):
-                plan.chunks.append(ScheduledChunk(sequence, sequence.num_computed_tokens, end))
-                planned += end - sequence.num_computed_tokens
-                most -= end - sequence.num_computed_tokens
-
-    def _sequences_left(self, plan: StepPlan, seconds: float) -> float:
-        """Return how many more sequences may decode in a step of that duration."""
-        spent = self.costs.seconds(plan.prompt_tokens, len(plan.decoding))
-        return self.costs.sequences_in(seconds - spent)
-
-    def _tokens_left(self, plan: StepPlan, seconds: float, *, at_least: bool) -> float:
-        """Return how many more prompt tokens fit into a step of that duration: whole blocks.
-
-        Args:
-            plan: of the step.
-            seconds: its duration.
-            at_least: return one block if there is less.
-        """
-        spent = self.costs.seconds(plan.prompt_tokens, len(plan.decoding))
-        tokens, block = self.costs.tokens_in(seconds - spent), self._limits.block_tokens
-        if tokens == math.inf:
-            return tokens
-        return max(tokens - tokens % block, block if at_least else 0)
 
     def advance(self, chunk: ScheduledChunk) -> None:
         """Record that a planned chunk was computed; blocks that it filled become findable."""
@@ -418,7 +300,7 @@ class Scheduler:
                 continue
             # A prefill has all its pages from the start, and its blocks are being read: skip it.
             victims = [each for each in self._running if not each.request.prefill_only]
-            victim = max(victims, key=_last)
+            victim = max(victims, key=by_youth)
             self._preempt(victim, now)
             if victim is sequence:
                 return False
@@ -442,7 +324,7 @@ class Scheduler:
     def _next_outranked(self, sequence: LiveSequence) -> LiveSequence | None:
         """Return the running sequence that gives its place to this one first; None: none does."""
         lower = [each for each in self._running if _outranks(sequence, each)]
-        return max(lower, key=_last) if lower else None
+        return max(lower, key=by_youth) if lower else None
 
     def _make_place(self, sequence: LiveSequence, outranked: list[LiveSequence]) -> bool:
         """Return whether a sequence has a place in the batch; another may lose its own for it."""
@@ -517,18 +399,9 @@ class Scheduler:
         self._changed = True
 
 
-def _is_interrupted_often(sequence: LiveSequence) -> bool:
-    return sequence.priority_class >= INTERRUPTED_OFTEN
-
-
 def _outranks(sequence: LiveSequence, running: LiveSequence) -> bool:
     return _is_lower(running, sequence) and not running.request.prefill_only
 
 
 def _is_lower(sequence: LiveSequence, other: LiveSequence) -> bool:
     return sequence.priority_class > other.priority_class
-
-
-def _last(sequence: LiveSequence) -> tuple[int, int]:
-    """Return the key by which the youngest sequence of the lowest class is the greatest."""
-    return sequence.priority_class, sequence.order

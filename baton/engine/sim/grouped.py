@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import xxhash
 
-from baton.engine.paged.plan import ScheduledChunk
+from baton.engine.paged.planning.plan import ScheduledChunk
 from baton.engine.paged.runner import GroupMemory
 from baton.engine.paged.sequence import LiveSequence
 from baton.engine.sim.pages import TOKEN_BYTES, SimPages

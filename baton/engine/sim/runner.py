@@ -18,7 +18,7 @@ import numpy as np
 import xxhash
 
 from baton.engine.paged.guided import Words, begin_masks
-from baton.engine.paged.plan import ScheduledChunk
+from baton.engine.paged.planning.plan import ScheduledChunk
 from baton.engine.paged.runner import GroupMemory, Runner
 from baton.engine.paged.sequence import LiveSequence
 from baton.engine.sampling.draw import NotSampled, Sampled

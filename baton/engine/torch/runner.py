@@ -10,7 +10,7 @@ from torch import Tensor
 
 from baton.engine.lora.adapter import AdapterFiles
 from baton.engine.paged.guided import Late, begin_masks
-from baton.engine.paged.plan import ScheduledChunk
+from baton.engine.paged.planning.plan import ScheduledChunk
 from baton.engine.paged.runner import PINNED_SCRATCH_BYTES, Runner, scratch_size
 from baton.engine.paged.sequence import LiveSequence
 from baton.engine.sampling.counts import TokenCounts, has_penalties

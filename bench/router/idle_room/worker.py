@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from baton.engine.base import ContextLimit, Engine, EngineInfo, SequenceRequest
 from baton.engine.events import Admitted, BlocksReady, Event, SampledTokens, SequenceEnded
 from baton.engine.paged.engine import PagedEngine
-from baton.engine.paged.plan import ScheduledChunk, SchedulerLimits
+from baton.engine.paged.planning.plan import ScheduledChunk, SchedulerLimits
 from baton.engine.sampling.draw import NotSampled, Sampled
 from baton.engine.sim.pages import TOKEN_BYTES
 from baton.engine.sim.runner import SimCosts, SimRunner

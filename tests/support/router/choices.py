@@ -14,7 +14,7 @@ from typing import Any
 from baton.engine.base import QueueFullError, SequenceRequest
 from baton.engine.events import Admitted, SequenceEnded
 from baton.engine.paged.engine import PagedEngine
-from baton.engine.paged.plan import SchedulerLimits
+from baton.engine.paged.planning.plan import SchedulerLimits
 from baton.engine.sim.runner import SimCosts, SimRunner
 from baton.errors import BatonError
 from baton.request.room import output_reserve

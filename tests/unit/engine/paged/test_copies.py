@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from baton.engine.base import SequenceRequest
 from baton.engine.events import Admitted, BlocksReady
 from baton.engine.paged.engine import PagedEngine
-from baton.engine.paged.plan import ScheduledChunk, SchedulerLimits
+from baton.engine.paged.planning.plan import ScheduledChunk, SchedulerLimits
 from baton.engine.paged.runner import Runner
 from baton.engine.sampling.draw import Sampled
 from baton.sampling import SamplingParams

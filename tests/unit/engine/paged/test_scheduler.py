@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from baton.engine.base import QueueFullError, SequenceRequest
 from baton.engine.paged.group_pages import GroupPages
 from baton.engine.paged.page_pool import PagePool
-from baton.engine.paged.plan import SchedulerLimits, StepPlan
+from baton.engine.paged.planning.plan import SchedulerLimits, StepPlan
 from baton.engine.paged.scheduler import Scheduler
 from baton.engine.paged.sequence import LiveSequence, SequenceState, open_sequence
 from baton.engine.work_order import BY_ARRIVAL, WorkOrder
@@ -508,7 +508,7 @@ def learn(bench: Bench) -> None:
     """Steps of 10 ms, 1 ms per sequence and 0.5 ms per prompt token."""
     for prompt, decoding in ((0, 1), (0, 9), (64, 0), (32, 4), (16, 8), (0, 3), (8, 2), (40, 5)):
         seconds = 0.01 + 0.001 * decoding + 0.0005 * prompt
-        bench.scheduler.costs.observe(prompt, decoding, seconds)
+        bench.scheduler.planner.costs.observe(prompt, decoding, seconds)
 
 
 def test_lower_classes_take_what_is_left_of_a_step() -> None:
@@ -521,9 +521,9 @@ def test_lower_classes_take_what_is_left_of_a_step() -> None:
     bench.add([1] * 30, order=BATCH)
     chunks = bench.step().chunks
     assert [chunk.sequence for chunk in chunks] == [urgent, *lines[:5]], "and no prompt"
-    scheduler = bench.scheduler
-    assert (scheduler.idle_room_offered, scheduler.idle_room_used) == (5, 5)
-    assert scheduler.running == 14, "they keep their places"
+    planner = bench.scheduler.planner
+    assert (planner.idle_room_offered, planner.idle_room_used) == (5, 5)
+    assert bench.scheduler.running == 14, "they keep their places"
     bench.close(urgent)
     assert len(bench.step().chunks) == 13, "alone they have it all"
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from baton.engine.paged.step_costs import StepCosts
+from baton.engine.paged.planning.step_costs import StepCosts
 
 
 def observed(steps: int, noise: float = 0.0) -> StepCosts:
