@@ -1,5 +1,6 @@
 """The groups of files and of batches."""
 
+import re
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
@@ -7,6 +8,9 @@ from pydantic import Field, field_validator
 from baton.settings.groups.base import MIB, SettingsGroup
 from baton.settings.values import Bytes
 
+_WINDOW = re.compile(r"([0-9]{1,9})([smh])")
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+_MAX_WINDOW_SECONDS = 7 * 24 * 3600
 _SCHEMES = ("file", "s3", "gs", "az", "memory")
 
 
@@ -57,6 +61,11 @@ class BatchSettings(SettingsGroup):
         4, ge=1, le=1000, description="maximum connections per frontend, for files and batches"
     )
     max_lines: int = Field(50_000, ge=1, le=1_000_000, description="maximum lines of a batch")
+    completion_windows: str = Field(
+        "24h",
+        description="values of completion_window that batches may have: numbers with the unit s, m "
+        "or h, separated by commas",
+    )
     retries: int = Field(
         2,
         ge=0,
@@ -70,3 +79,32 @@ class BatchSettings(SettingsGroup):
         le=600,
         description="time after which another frontend runs the lines of one that does not respond",
     )
+
+    @field_validator("completion_windows")
+    @classmethod
+    def _are_windows(cls, value: str) -> str:
+        windows_of(value)
+        return value
+
+    @property
+    def windows(self) -> dict[str, int]:
+        """Seconds of each completion window, by its name."""
+        return windows_of(self.completion_windows)
+
+
+def windows_of(text: str) -> dict[str, int]:
+    """Return seconds by completion window.
+
+    Raises:
+        ValueError: a window is malformed, or longer than a week.
+    """
+    found: dict[str, int] = {}
+    for name in filter(None, map(str.strip, text.split(","))):
+        matched = _WINDOW.fullmatch(name)
+        seconds = 0 if matched is None else int(matched[1]) * _UNITS[matched[2]]
+        if not 0 < seconds <= _MAX_WINDOW_SECONDS:
+            raise ValueError(f"{name!r} is not a window of 1s to 168h, such as 24h")
+        found[name] = seconds
+    if not found:
+        raise ValueError("must have a window, such as 24h")
+    return found

@@ -1,5 +1,6 @@
 """The body that creates a batch, and the objects of batches."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -14,8 +15,8 @@ from services.frontend.openai.batches.endpoints import ENDPOINTS
 from services.frontend.openai.files.handlers import expiry_of
 from services.frontend.openai.metadata import check_metadata
 
-_WINDOWS = {"24h": 24 * 3600}
-"""Completion windows, in seconds."""
+Windows = Mapping[str, int]
+"""Seconds by completion window."""
 
 
 class ExpiresAfter(msgspec.Struct, forbid_unknown_fields=True):
@@ -31,10 +32,6 @@ class CreateBatch(msgspec.Struct, forbid_unknown_fields=True):
     output_expires_after: ExpiresAfter | None = None
 
     @property
-    def window_seconds(self) -> int:
-        return _WINDOWS[self.completion_window]
-
-    @property
     def output_seconds(self) -> int | None:
         """Seconds after which its output expires; None: never."""
         expires = self.output_expires_after
@@ -46,18 +43,22 @@ class CreateBatch(msgspec.Struct, forbid_unknown_fields=True):
 _create = msgspec.json.Decoder(CreateBatch)
 
 
-def read_batch(data: bytes) -> CreateBatch:
+def read_batch(data: bytes, windows: Windows) -> CreateBatch:
     """Decode a new batch.
+
+    Args:
+        data: the body.
+        windows: that batches may have.
 
     Raises:
         BatonError: it is malformed, or a field has another value than is supported.
     """
     body = decode_body(_create, data)
-    check_batch(body)
+    check_batch(body, windows)
     return body
 
 
-def check_batch(body: CreateBatch) -> None:
+def check_batch(body: CreateBatch, windows: Windows) -> None:
     """Check the values of a new batch.
 
     Raises:
@@ -65,8 +66,11 @@ def check_batch(body: CreateBatch) -> None:
     """
     if body.endpoint not in ENDPOINTS:
         raise invalid_field("endpoint", f"must be one of {', '.join(ENDPOINTS)}")
-    if body.completion_window not in _WINDOWS:
-        raise invalid_field("completion_window", f"must be one of {', '.join(_WINDOWS)}")
+    if body.completion_window not in windows:
+        raise invalid_field(
+            "completion_window",
+            f"must be one of {', '.join(windows)} (batches.completion_windows)",
+        )
     check_metadata(body.metadata)
     _ = body.output_seconds
 

@@ -55,7 +55,9 @@ class BatchHandlers:
         """Create a batch of the requests in a file."""
         batches = self._asked()
         who = _creator()
-        body = read_batch(await read_body(scope, receive, self._settings, self._limits))
+        body = read_batch(
+            await read_body(scope, receive, self._settings, self._limits), batches.settings.windows
+        )
         file = await batches.files.get(who, body.input_file_id)
         if file.purpose != BATCH_PURPOSE:
             raise invalid_field(
@@ -71,7 +73,8 @@ class BatchHandlers:
         data = await read_body(scope, receive, self._settings, self._limits)
         webhooks = self._webhooks
         networks = None if webhooks is None else webhooks.networks
-        body = read_requests(data, batches.max_lines, networks)
+        own = batches.settings
+        body = read_requests(data, own.max_lines, own.windows, networks)
         details = FileDetails(BATCH_PURPOSE, FILE_NAME)
         most = batches.files.settings.max_file_bytes
         file = await batches.files.write(who, body.lines(), lambda: details, most)
@@ -98,7 +101,7 @@ class BatchHandlers:
                 body.endpoint,
                 file.id,
                 body.completion_window,
-                body.window_seconds,
+                batches.settings.windows[body.completion_window],
                 body.output_seconds,
                 msgspec.json.encode(body.metadata or {}).decode(),
                 callback_url,

@@ -11,7 +11,7 @@ from baton.files.opening import open_files
 from baton.files.store import FileStore
 from baton.postgres.database import Database
 from baton.postgres.revisions import BATCHES
-from baton.settings import FrontendSettings, StartupError
+from baton.settings import BatchSettings, FrontendSettings, StartupError
 from services.frontend.access.authenticator import Authenticator
 from services.frontend.generation.accounting.metering import Metering
 from services.frontend.generation.inference import Inference
@@ -35,8 +35,7 @@ class Batches:
     runner: BatchRunner | None
     """None: other frontends run lines."""
     results: ResultWriter
-    max_lines: int
-    """Of a batch."""
+    settings: BatchSettings
 
     def wake(self) -> None:
         """Look for work at once."""
@@ -102,7 +101,7 @@ async def open_batches(
                 own.max_running,
             )
         try:
-            yield Batches(files, store, CompletionEstimates(store), runner, results, own.max_lines)
+            yield Batches(files, store, CompletionEstimates(store), runner, results, own)
         finally:
             if runner is not None:
                 await runner.close()

@@ -8,7 +8,7 @@ import msgspec
 from baton.errors import BatonError, Reason, invalid_field
 from baton.host.networks import AllowedNetworks
 from services.frontend.http.json_body import decode_body
-from services.frontend.openai.batches.bodies import CreateBatch, check_batch
+from services.frontend.openai.batches.bodies import CreateBatch, Windows, check_batch
 from services.frontend.openai.batches.endpoints import CHAT
 from services.frontend.openai.webhooks.bodies import check_url
 
@@ -51,12 +51,15 @@ class RequestsBody(msgspec.Struct, forbid_unknown_fields=True):
 _decode = msgspec.json.Decoder(RequestsBody)
 
 
-def read_requests(data: bytes, max_lines: int, networks: AllowedNetworks | None) -> RequestsBody:
+def read_requests(
+    data: bytes, max_lines: int, windows: Windows, networks: AllowedNetworks | None
+) -> RequestsBody:
     """Decode a batch's requests.
 
     Args:
         data: the body.
         max_lines: of a batch.
+        windows: that batches may have.
         networks: where callbacks may go; None: webhooks are not enabled.
 
     Raises:
@@ -65,7 +68,7 @@ def read_requests(data: bytes, max_lines: int, networks: AllowedNetworks | None)
     body = decode_body(_decode, data)
     if not 0 < len(body.requests) <= max_lines:
         raise invalid_field("requests", f"must have 1 to {max_lines} requests (batches.max_lines)")
-    check_batch(body.batch_of(""))
+    check_batch(body.batch_of(""), windows)
     if body.callback_url:
         if networks is None:
             raise BatonError(

@@ -191,10 +191,17 @@ FIELDS = (
         "Refused without `conversations.enabled`",
     ),
     Field("metadata", _CHAT, _SERVED, "of a completion that is stored; otherwise ignored"),
+    Field(
+        "service_tier",
+        _CHAT,
+        _SERVED,
+        "`flex`: the request can wait: it has the class batch and its "
+        "[price](usage.md#requests-that-can-wait). Others: the API key determines the class. The "
+        "response says `flex` or `default`",
+    ),
     # Fields that cannot change the output.
     Field("user", _BOTH, _IGNORED, "the API key identifies the caller"),
     Field("safety_identifier", _CHAT, _IGNORED, "the API key identifies the caller"),
-    Field("service_tier", _CHAT, _IGNORED, "the API key determines the tier"),
     Field("prediction", _CHAT, _IGNORED, "it affects latency, not output"),
     Field("prompt_cache_key", _CHAT, _IGNORED, "the prefix cache matches tokens"),
     Field("prompt_cache_options", _CHAT, _IGNORED, "the prefix cache matches tokens"),

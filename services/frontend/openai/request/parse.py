@@ -16,6 +16,7 @@ from services.frontend.openai.request.response_format import read_form
 from services.frontend.openai.request.schema import ChatBody, CompletionBody, TokenizeBody
 from services.frontend.openai.request.template import read_template
 from services.frontend.openai.request.tools import read_tool_use, read_tools
+from services.frontend.openai.service_tier import class_of
 from services.frontend.requests.prompt_fields import with_suffix
 from services.frontend.requests.request import (
     GenerationRequest,
@@ -61,6 +62,7 @@ def chat_request(body: ChatBody, called: RequestNames, max_messages: int) -> Gen
         request_id=called.request_id,
         execution_id=called.execution_id,
         tenant=body.tenant or "",
+        priority=class_of(body.service_tier),
         ttft_target_seconds=body.ttft_target_seconds or 0.0,
         timeout_seconds=body.timeout_seconds or 0.0,
     )

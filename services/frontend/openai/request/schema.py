@@ -12,6 +12,7 @@ from baton.sampling import PARAMETERS
 from services.frontend.openai.request.field import Body
 from services.frontend.openai.request.fields import OTHER_SHAPE, fields_of
 from services.frontend.openai.request.shape import strict, with_others
+from services.frontend.openai.service_tier import ServiceTier
 
 
 class StreamOptions(msgspec.Struct):
@@ -127,6 +128,7 @@ class ChatBody(Common, kw_only=True):
     store: bool | None = None
     # As of any type where nothing is stored: it changes nothing there.
     metadata: Any = None
+    service_tier: ServiceTier | None = None
 
 
 class CompletionBody(Common, kw_only=True):

@@ -67,6 +67,8 @@ class WholeEncoder:
             "choices": [self._entry(index, choice) for index, choice in enumerate(self._chosen())],
             "usage": self._usage.body(),
         }
+        if options.service_tier:
+            body["service_tier"] = options.service_tier
         if not options.exact_continuation:
             body["exact_continuation"] = False
         if options.requested_model:
@@ -168,6 +170,8 @@ class ChunkEncoder:
         self._prompt_logprobs: list[list[TokenLogprob]] = [[] for _ in requests]
         self._tail = b',"usage":null}\n\n' if options.usage else b"}\n\n"
         beside = b'"system_fingerprint":%b,' % encode_line(options.fingerprint)
+        if options.service_tier:
+            beside += b'"service_tier":%b,' % encode_line(options.service_tier)
         if options.requested_model:
             told = encode_line({"requested_model": options.requested_model})
             beside += b'"baton":%b,' % told

@@ -10,6 +10,7 @@ from baton.telemetry.context import request_id
 from services.frontend.models.model import ServedModel
 from services.frontend.openai.request.schema import ChatBody, CompletionBody
 from services.frontend.openai.response.templates import Template
+from services.frontend.openai.service_tier import answered_tier
 from services.frontend.requests.refusals import unsupported
 from services.frontend.requests.request import (
     ChatPrompt,
@@ -61,6 +62,8 @@ class ResponseOptions:
     """Names of tools whose calls have an input, not arguments."""
     exact_continuation: bool = True
     """Whether other workers continue the outputs with the same tokens; reported if not."""
+    service_tier: str | None = None
+    """The tier, if the body says one."""
     requested_model: str = ""
     """The name that the client sent, reported if another model answers; empty: it does not."""
 
@@ -117,6 +120,7 @@ def _options(
         custom=frozenset() if use is None else use.custom,
         reasoning=not isinstance(body, ChatBody) or body.include_reasoning is not False,
         exact_continuation=all(request.exact_continuation for request in resolved),
+        service_tier=answered_tier(body.service_tier) if isinstance(body, ChatBody) else None,
         requested_model=first.requested,
     )
 

@@ -31,8 +31,10 @@ from services.frontend.openai.responses.output import (
     OutputItems,
 )
 from services.frontend.openai.responses.parse import ResponseRequest
+from services.frontend.openai.responses.schema import ResponseBody
 from services.frontend.openai.responses.truncation import transformations
 from services.frontend.openai.responses.usage import usage_body
+from services.frontend.openai.service_tier import answered_tier
 from services.frontend.requests.request import ResolvedRequest
 
 _FAILED = "failed"
@@ -191,6 +193,7 @@ class ResponseEncoder:
             "previous_response_id": body.previous_response_id or None,
             "reasoning": {"effort": None if reasoning is None else reasoning.effort},
             "store": self.name.stored,
+            **_told_tier(body),
             "temperature": sampling.temperature,
             "text": {"format": (text.format if text is not None else None) or {"type": "text"}},
             "tool_choice": body.tool_choice or "auto",
@@ -262,6 +265,11 @@ class ResponseEncoder:
         if self._status != INCOMPLETE or self._reason is None:
             return None
         return {"reason": _REASONS[self._reason]}
+
+
+def _told_tier(body: ResponseBody) -> dict[str, str]:
+    tier = answered_tier(body.tier)
+    return {} if tier is None else {"service_tier": tier}
 
 
 def _text_head(item: MessageItem) -> bytes:

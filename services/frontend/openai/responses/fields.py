@@ -125,22 +125,30 @@ RESPONSE_FIELDS = (
         "deadline of the whole response; 0: `limits.default_deadline_seconds`; Baton only",
     ),
     Field("tenant", _BODY, _SERVED, "must be the API key's tenant; Baton only"),
+    Field(
+        "service_tier",
+        _BODY,
+        _SERVED,
+        "`flex`: the request can wait: it has the class batch and its "
+        "[price](usage.md#requests-that-can-wait). Others: the API key determines the class. The "
+        "response says `flex` or `default`",
+    ),
+    Field(
+        "background_options",
+        _BODY,
+        _SERVED,
+        "`completion_window` of a response in the background: `2h` or `8h` is its deadline, unless "
+        "`timeout_seconds` is set, and its class is that of `flex`; `soonest`: as any other",
+    ),
     # Fields that cannot change the output.
     Field("user", _BODY, _IGNORED, "the API key identifies the caller"),
     Field("safety_identifier", _BODY, _IGNORED, "the API key identifies the caller"),
     Field("client_metadata", _BODY, _IGNORED, "nothing reads it"),
-    Field("service_tier", _BODY, _IGNORED, "the API key determines the tier"),
     Field("prompt_cache_key", _BODY, _IGNORED, "the prefix cache matches tokens"),
     Field("prompt_cache_options", _BODY, _IGNORED, "the prefix cache matches tokens"),
     Field("prompt_cache_retention", _BODY, _IGNORED, "the operator sets how long KV is kept"),
     Field("stream_options", _BODY, _IGNORED, "events are not padded, and the last one has usage"),
     Field("max_tool_calls", _BODY, _IGNORED, "it limits tools that the server runs; none does"),
-    Field(
-        "background_options",
-        _BODY,
-        _IGNORED,
-        "a response in the background begins as soon as any other",
-    ),
     Field("access_programs", _BODY, _IGNORED, "there are none"),
     Field("image", _BODY, _IGNORED, "how a model sees a picture is fixed"),
     # Fields that would change the output, or promise something that Baton does not do.

@@ -33,6 +33,7 @@ from services.frontend.openai.responses.schema import (
     ResponseBody,
 )
 from services.frontend.openai.responses.truncation import AUTO
+from services.frontend.openai.service_tier import class_of
 from services.frontend.requests.prompt_fields import template_options
 from services.frontend.requests.refusals import unsupported
 from services.frontend.requests.request import ChatPrompt, GenerationRequest, PromptOptions
@@ -84,6 +85,11 @@ def read_response(data: bytes, *, unknown: bool = False) -> ResponseBody:
         raise unsupported("text.verbosity", why="ask for it in a message")
     if body.reasoning is not None:
         _check_reasoning(body.reasoning)
+    if body.window_seconds and not body.background:
+        raise invalid_field(
+            "background_options.completion_window",
+            "is for responses in the background: set `background`, or use `service_tier` `flex`",
+        )
     check_metadata(body.metadata)
     threshold_of(body.context_management)
     return body
@@ -142,6 +148,7 @@ def response_request(
         request_id=called.request_id,
         execution_id=called.execution_id,
         tenant=body.tenant or "",
+        priority=class_of(body.tier),
         ttft_target_seconds=body.ttft_target_seconds or 0.0,
         timeout_seconds=body.timeout_seconds or 0.0,
     )

@@ -45,6 +45,21 @@ async def test_a_response_is_polled_at_another_frontend(frontends: Frontends) ->
         assert await connection.fetchval("select count(*) from background_responses") == 0
 
 
+async def test_one_that_has_hours_runs_as_batches_do(frontends: Frontends) -> None:
+    here, there = frontends.clients
+    begun = await here.responses.create(
+        input="Hello", background_options={"completion_window": "8h"}, **FEW
+    )
+    assert begun.service_tier == "flex"
+    found = await ended(there, begun.id)
+    assert (found.status, found.service_tier) == ("completed", "flex")
+    soon = await here.responses.create(
+        input="Hello", background_options={"completion_window": "soonest"}, **FEW
+    )
+    assert soon.service_tier is None
+    assert (await ended(there, soon.id)).output_text == found.output_text
+
+
 async def test_its_events_come_again_from_any_of_them_at_any_frontend(
     frontends: Frontends,
 ) -> None:

@@ -1,6 +1,7 @@
 """Each request that runs has one usage record, which says what its client was told."""
 
 import asyncio
+import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,43 @@ async def test_answers_and_records_say_the_same(
         assert r.first_token_seconds + r.decode_seconds <= r.seconds + 1e-3
     assert {r.priority_class for r in records[:-1]} == {"interactive"}
     assert last.priority_class == "batch"
+
+
+async def test_requests_that_can_wait_have_the_price_of_batches(
+    empty_stage: Any, usage: dict[str, Any], tmp_path: Path
+) -> None:
+    stage = empty_stage
+    await stage.set(usage)
+    asked = body(stage, messages=[{"role": "user", "content": LONG}])
+    respond: dict[str, Any] = {"model": stage.model, "input": LONG, "max_output_tokens": 3}
+    told: list[str | None] = []
+    async with httpx.AsyncClient(base_url=stage.http_url) as client:
+        for tier in ("flex", "priority", None):
+            fields = {} if tier is None else {"service_tier": tier}
+            chat = (await client.post("/v1/chat/completions", json=asked | fields)).json()
+            lines = (
+                await client.post("/v1/chat/completions", json=asked | fields | {"stream": True})
+            ).text.splitlines()
+            chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-2] if line]
+            response = (await client.post("/v1/responses", json=respond | fields)).json()
+            seen = {one.get("service_tier") for one in (chat, *chunks, response)}
+            assert len(seen) == 1, seen
+            told += seen
+        for path, one in (("/v1/chat/completions", asked), ("/v1/responses", respond)):
+            wrong = await client.post(path, json=one | {"service_tier": "flexible"})
+            assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "service_tier")
+        soon = respond | {"background_options": {"completion_window": "2h"}}
+        wrong = await client.post("/v1/responses", json=soon)
+        assert wrong.status_code == 400
+        assert wrong.json()["error"]["param"] == "background_options.completion_window"
+    assert told == ["flex", "default", None]
+    records = await records_of(stage, tmp_path / "files")
+    assert [r.batch for r in records] == [True] * 3 + [False] * 6
+    for r in records:
+        tokens = r.prompt_tokens, r.cached_tokens or 0, r.output_tokens or 0
+        full = (tokens[0] - tokens[1]) * 1000 + tokens[1] * 500 + tokens[2] * 2000
+        assert r.cost_nanodollars == (100 * (tokens[0] + tokens[2]) if r.batch else full)
+        assert r.priority_class == ("batch" if r.batch else "interactive")
 
 
 async def test_requests_that_end_before_their_end_have_records_too(

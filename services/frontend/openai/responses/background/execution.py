@@ -81,6 +81,9 @@ class RunExecution:
         own = _record(run, caller.operation, caller.route)
         own.principal = caller.principal
         limits = self._inference.limits
+        if window := prepared.asked.body.window_seconds:
+            seconds = asked.timeout_seconds or min(window, limits.max_deadline_seconds)
+            asked = replace(asked, timeout_seconds=seconds)
         seconds = min(
             asked.timeout_seconds or limits.default_deadline_seconds, limits.max_deadline_seconds
         )
