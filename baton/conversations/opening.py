@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from baton.cluster.forgotten import ForgottenTenants
-from baton.conversations.month_reads import KEEP_PLANS
+from baton.conversations.by_month import KEEP_PLANS
 from baton.conversations.pending.metrics import SPOOL
 from baton.conversations.pending.notices import PendingNotices
 from baton.conversations.pending.pending import PendingWrites

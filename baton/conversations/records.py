@@ -1,7 +1,7 @@
 """What is read from the store and written to it."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
 
@@ -48,6 +48,13 @@ class StoredItem(NamedTuple):
     id: UUID
     body: str
     """JSON."""
+
+
+def items_of(row: Mapping[str, Any]) -> list[StoredItem] | None:
+    """Return the items of a row of a history; None: they are not all in it."""
+    if not row["whole"]:
+        return None
+    return list(map(StoredItem, row["ids"] or (), row["bodies"] or ()))
 
 
 class StoredResponse(NamedTuple):

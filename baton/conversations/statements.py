@@ -10,10 +10,17 @@ _ITEMS = """
         total_bytes, status, body)
     select $1, $2, $3, moved.id, $4, $7, moved.total_items, moved.total_bytes, $8, $9 from moved
 )
-select id from moved
 """
 """Values: tenant, project, response, last item, items' ids, items' bodies, inputs, status, body,
 bytes of the items."""
+_END = "select id from moved\n"
+_COUNTED = """
+, counted as (
+    insert into tenant_storage as stored (tenant, month, slot, bytes)
+    select $1, {month}, mod(pg_backend_pid(), 16), $10 + octet_length($9) from moved
+    on conflict (tenant, month, slot) do update set bytes = stored.bytes + excluded.bytes
+)
+"""
 
 CONTINUE_TURN = (
     """
@@ -24,6 +31,7 @@ with moved as (
     returning id, total_items, total_bytes
 """
     + _ITEMS
+    + _END
 )
 """Write a turn of a conversation that has a version. Further values: conversation, version."""
 
@@ -41,6 +49,7 @@ with moved as (
     returning id, total_items, total_bytes
 """
     + _ITEMS
+    + _END
 )
 """Write a turn that begins a conversation."""
 
@@ -58,16 +67,51 @@ with parent as (
     returning id, total_items, total_bytes
 """
     + _ITEMS
+    + _END
 )
 """Write a turn that branches off a conversation. Further values: that conversation; items and bytes
 before it; the prefix."""
 
-PATH_OF_RESPONSE = """
+
+def counting(turn: str, month: int) -> str:
+    """Return a turn's statement that counts what it stores as triggers of its tables would.
+
+    Args:
+        turn: one of the statements above.
+        month: of the turn, as 202701.
+    """
+    return turn.removesuffix(_END) + _COUNTED.format(month=month).lstrip() + _END
+
+
+HISTORY = """
+cross join lateral (
+    select {conversation} >= $4 and {whole} as whole,
+        array_agg(id) as ids, array_agg(body) as bodies
+    from (
+        select id, body from items
+        where tenant = $1 and conversation = {conversation} and id between $4 and $5
+            and id <= {last_item} and {conversation} >= $4 and {whole}
+        order by id
+    ) as item
+) as history"""
+
+_PATH = """
 select r.conversation, r.last_item, r.total_items, r.total_bytes, c.version, c.hidden,
-    c.last_item as end, c.prefix_conversations, c.prefix_items
-from responses r join conversations c on c.tenant = $1 and c.id = r.conversation
+    c.last_item as end, c.prefix_conversations, c.prefix_items{more}
+from responses r join conversations c on c.tenant = $1 and c.id = r.conversation{joined}
 where r.tenant = $1 and r.project = $2 and r.id = $3
 """
+PATH_OF_RESPONSE = _PATH.format(more="", joined="")
+HISTORY_OF_RESPONSE = _PATH.format(
+    more=", history.whole, history.ids, history.bodies",
+    joined=HISTORY.format(
+        conversation="r.conversation",
+        last_item="r.last_item",
+        whole="r.total_items <= $6 and r.total_bytes <= $7 and c.prefix_conversations = '{}'",
+    ),
+)
+"""A path, and its items if they are `whole`: all of one conversation that began after the first
+bound. Further values: the bounds of items' ids; the most items and bytes."""
 
 RESPONSE = """
 select id, conversation, last_item, inputs, status, body from responses

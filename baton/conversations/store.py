@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from baton.conversations import statements
+from baton.conversations.by_month import fetch_between, month_bounds, write_turn
 from baton.conversations.compactions.store import CompactionStore
 from baton.conversations.completions.store import CompletionStore
 from baton.conversations.failures import failures, missing
 from baton.conversations.ids import RESPONSE, block_of, ids_after, milliseconds_of, nth, parse_id
 from baton.conversations.managed.conversations import ManagedConversations
-from baton.conversations.month_reads import fetch_between
 from baton.conversations.partitions import maintain, with_months
 from baton.conversations.pending.pending import PendingWrites
 from baton.conversations.records import (
@@ -25,6 +25,7 @@ from baton.conversations.records import (
     StoredResponse,
     Turn,
     bytes_of,
+    items_of,
 )
 from baton.conversations.storage.storage import TenantStorage
 from baton.errors import BatonError, Reason
@@ -79,18 +80,25 @@ class ConversationStore:
         rows = await self._rows_of(statements.PATH_OF_RESPONSE, scope, ident)
         if not rows:
             raise missing("response", response)
+        return _path(rows[0])
+
+    async def history(
+        self, scope: StateScope, response: str
+    ) -> tuple[StoredPath, list[StoredItem] | None]:
+        """Return the path of a response, and its items; None: `items` has to read them, because
+        they are of several months or conversations, or more than a conversation may have.
+
+        Raises:
+            BatonError: NOT_FOUND.
+        """
+        ident = parse_id(RESPONSE, response)
+        bounds = () if ident is None else month_bounds(ident)
+        most = self.settings.max_items, self.settings.max_conversation_bytes
+        rows = await self._rows_of(statements.HISTORY_OF_RESPONSE, scope, ident, *bounds, *most)
+        if not rows:
+            raise missing("response", response)
         (row,) = rows
-        prefix = zip(row["prefix_conversations"], row["prefix_items"], strict=True)
-        return StoredPath(
-            row["conversation"],
-            row["version"],
-            row["last_item"],
-            row["hidden"] and row["last_item"] == row["end"],
-            row["total_items"],
-            row["total_bytes"],
-            tuple(PathPart(*part) for part in prefix),
-            row["hidden"],
-        )
+        return _path(row), items_of(row)
 
     async def items(self, scope: StateScope, path: StoredPath) -> list[StoredItem]:
         """Return all items of a path, in order."""
@@ -244,36 +252,35 @@ class ConversationStore:
             return await maintain(connection, now.date(), oldest)
 
     async def _rows_of(
-        self, statement: str, scope: StateScope, ident: UUID | None
+        self, statement: str, scope: StateScope, ident: UUID | None, *more: object
     ) -> Sequence[Any]:
         """Return the row of a response, which may be about to be stored, here or elsewhere."""
         if ident is None:
             return ()
         if self.pending is not None:
             await self.pending.wait(ident)
-        rows = await self._fetch_response(statement, scope, ident)
+        rows = await self._fetch_response(statement, scope, ident, *more)
         age = time.time() - milliseconds_of(ident) / 1000
         if self.pending is None or rows or not 0 <= age < YOUNG_SECONDS:
             return rows
         for seconds in _POLLS:
             await asyncio.sleep(seconds)
-            if rows := await self._fetch_response(statement, scope, ident):
+            if rows := await self._fetch_response(statement, scope, ident, *more):
                 break
         return rows
 
     async def _fetch_response(
-        self, statement: str, scope: StateScope, ident: UUID
+        self, statement: str, scope: StateScope, ident: UUID, *more: object
     ) -> Sequence[Any]:
         with failures():
-            return await fetch_between(
-                self.database, statement, "responses", ident, ident, *scope, ident
-            )
+            values = *scope, ident, *more
+            return await fetch_between(self.database, statement, ident, ident, *values)
 
     async def _items_of(
         self, statement: str, bounds: tuple[UUID, UUID], *values: Any
     ) -> list[StoredItem]:
         with failures():
-            rows = await fetch_between(self.database, statement, "items", *bounds, *values)
+            rows = await fetch_between(self.database, statement, *bounds, *values)
         return list(map(StoredItem._make, rows))
 
     async def _fetch(self, statement: str, scope: StateScope, *values: Any) -> Sequence[Any]:
@@ -282,19 +289,35 @@ class ConversationStore:
 
     async def _write(self, statement: str, scope: StateScope, turn: Turn, *more: object) -> bool:
         """Run the statement of a turn; return whether it wrote."""
+        values = *scope, *_values(turn), *more
         with failures():
-            write = partial(_write, self.database, statement, scope, turn, *more)
-            return await with_months(write, self.maintain)
+            write = partial(write_turn, self.database, statement, turn.id, *values)
+            return bool(await with_months(write, self.maintain))
+
+
+def _path(row: "asyncpg.Record") -> StoredPath:
+    prefix = zip(row["prefix_conversations"], row["prefix_items"], strict=True)
+    return StoredPath(
+        row["conversation"],
+        row["version"],
+        row["last_item"],
+        row["hidden"] and row["last_item"] == row["end"],
+        row["total_items"],
+        row["total_bytes"],
+        tuple(PathPart(*part) for part in prefix),
+        row["hidden"],
+    )
 
 
 async def _write(
-    runs: "Database | asyncpg.Connection",
-    statement: str,
-    scope: StateScope,
-    turn: Turn,
-    *more: object,
+    connection: "asyncpg.Connection", statement: str, scope: StateScope, turn: Turn, *more: object
 ) -> bool:
-    values = (
+    """Run the statement of a turn in a transaction, which a missing partition would end."""
+    return bool(await connection.fetch(statement, *scope, *_values(turn), *more))
+
+
+def _values(turn: Turn) -> tuple[object, ...]:
+    return (
         turn.id,
         turn.last_item,
         ids_after(turn.id, len(turn.items)),
@@ -304,7 +327,6 @@ async def _write(
         turn.body,
         bytes_of(turn.items),
     )
-    return bool(await runs.fetch(statement, *scope, *values, *more))
 
 
 async def _release(connection: Any, tenant: str, conversation: UUID) -> UUID | None:

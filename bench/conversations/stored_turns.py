@@ -7,7 +7,7 @@ client holds conversations, one request at a time, each turn stored. Turns 2 and
 by `previous_response_id`, stored, and with all items, `store: false`; which one comes first
 alternates. Prints the bytes of the request and of the response, the time to the first token, and
 the CPU of the frontend, which has 20 ms after each request to end its work; medians. A stored turn
-is two reads by key and one write: `tests/integration/frontend/stored/test_responses.py` counts.
+is one read by key and one write: `tests/integration/frontend/stored/test_responses.py` counts.
 """
 
 import argparse

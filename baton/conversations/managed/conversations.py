@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from baton.conversations import statements as shared
+from baton.conversations.by_month import fetch_between, month_bounds
 from baton.conversations.compactions.store import CompactionStore
 from baton.conversations.failures import failures, missing
 from baton.conversations.ids import (
@@ -22,7 +23,7 @@ from baton.conversations.managed import statements
 from baton.conversations.managed.records import ManagedConversation
 from baton.conversations.partitions import with_months
 from baton.conversations.pending.pending import PendingWrites
-from baton.conversations.records import StateScope, StoredItem, StoredPath, bytes_of
+from baton.conversations.records import StateScope, StoredItem, StoredPath, bytes_of, items_of
 from baton.conversations.storage.records import (
     UNLIMITED,
     StorageLimits,
@@ -117,6 +118,32 @@ class ManagedConversations:
         """Return a conversation."""
         await self._wait(parse_id(CONVERSATION, conversation))
         return await self._one(scope, conversation, statements.CONVERSATION)
+
+    async def history(
+        self, scope: StateScope, conversation: str
+    ) -> tuple[ManagedConversation, list[StoredItem] | None]:
+        """Return a conversation, and its items; None: they have to be read, because they are of
+        several months, or more than a conversation may have."""
+        ident = parse_id(CONVERSATION, conversation)
+        if ident is None:
+            raise missing("conversation", conversation)
+        await self._wait(ident)
+        bounds = month_bounds(ident)
+        most = self._settings.max_items, self._settings.max_conversation_bytes
+        with failures():
+            rows = await fetch_between(
+                self._database,
+                statements.HISTORY_OF_CONVERSATION,
+                *bounds,
+                *scope,
+                ident,
+                *bounds,
+                *most,
+            )
+        if not rows:
+            raise missing("conversation", conversation)
+        (row,) = rows
+        return ManagedConversation(*row[:6]), items_of(row)
 
     async def recent(
         self, scope: StateScope, limit: int, before: UUID | None = None

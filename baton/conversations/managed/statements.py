@@ -1,5 +1,7 @@
 """The statements of managed conversations, as those of `baton.conversations.statements`."""
 
+from baton.conversations.statements import HISTORY
+
 CREATE = """
 with made as (
     insert into conversations (tenant, project, id, hidden, last_item, total_items, total_bytes,
@@ -28,6 +30,22 @@ CONVERSATION = """
 select id, version, last_item, total_items, total_bytes, metadata from conversations
 where tenant = $1 and project = $2 and id = $3 and not hidden
 """
+
+HISTORY_OF_CONVERSATION = (
+    """
+select c.id, c.version, c.last_item, c.total_items, c.total_bytes, c.metadata, history.*
+from conversations c"""
+    + HISTORY.format(
+        conversation="c.id",
+        last_item="c.last_item",
+        whole="c.last_item <= $5 and c.total_items <= $6 and c.total_bytes <= $7",
+    )
+    + """
+where c.tenant = $1 and c.project = $2 and c.id = $3 and not c.hidden
+"""
+)
+"""A conversation, and its items if they are `whole`: all of them between two ids. Further values:
+these; the most items and bytes."""
 
 RECENT = """
 select id, version, last_item, total_items, total_bytes, metadata from conversations

@@ -33,7 +33,9 @@ async def made(store: ConversationStore, *texts: str, later: int = 0) -> Managed
 
 async def texts(store: ConversationStore, conversation: ManagedConversation) -> list[str]:
     found = await store.managed.get(OURS, conversation.text)
-    return [item.body for item in await store.items(OURS, found.end)]
+    items = await store.items(OURS, found.end)
+    assert await store.managed.history(OURS, conversation.text) == (found, items)
+    return [item.body for item in items]
 
 
 async def test_of_turns_at_once_one_is_written_and_others_name_it(
@@ -94,6 +96,9 @@ async def test_limits_are_of_items_and_bytes(store: ConversationStore, database:
         assert caught.value.field == "items"
     await small.managed.add(OURS, conversation.text, bodies("c"), 1, NOW)
     assert await texts(store, conversation) == ["a", "b", "c"]
+    for change in ({"max_items": 2}, {"max_conversation_bytes": 2}):  # they were larger before
+        smaller = ConversationStore(database, settings.model_copy(update=change))
+        assert (await smaller.managed.history(OURS, conversation.text))[1] is None
 
 
 async def test_a_deleted_item_is_not_counted_and_pages_go_on(store: ConversationStore) -> None:
@@ -116,6 +121,7 @@ async def test_conversations_are_their_projects(store: ConversationStore) -> Non
         assert await store.managed.recent(scope, 9) == []
         for calling in (
             store.managed.get(scope, conversation.text),
+            store.managed.history(scope, conversation.text),
             store.managed.update(scope, conversation.text, "{}"),
             store.managed.delete(scope, conversation.text),
             store.managed.add(scope, conversation.text, bodies("b"), 1, NOW),

@@ -10,7 +10,9 @@ import asyncpg
 import pytest
 
 from baton.conversations import statements
+from baton.conversations.by_month import month_bounds
 from baton.conversations.ids import RESPONSE, draw_block, text_of
+from baton.conversations.managed.statements import HISTORY_OF_CONVERSATION
 from baton.conversations.partitions import MONTHS_AHEAD, TABLES, maintain, month_after
 from baton.conversations.records import StateScope, Turn
 from baton.conversations.store import ConversationStore
@@ -62,6 +64,10 @@ async def test_statements_read_only_the_months_between_their_bounds(
     path = await store.path(OURS, text_of(RESPONSE, second))
     path_of_branch = await store.path(OURS, text_of(RESPONSE, branch))
     assert len(path_of_branch.parts) == 2
+    assert [(await store.history(OURS, text_of(RESPONSE, one)))[1] for one in (second, branch)] == [
+        None
+    ] * 2
+    managed = await store.managed.create(OURS, "{}", lambda _: ["{}"], 1, milliseconds(MONTHS[2]))
     async with connected(state_settings(url)) as connection:
         await connection.execute(f"set plan_cache_mode = {plan}")
 
@@ -75,6 +81,17 @@ async def test_statements_read_only_the_months_between_their_bounds(
         ]
         assert await months(statements.RESPONSE, *OURS, second) == ["responses_202604"]
         assert await months(statements.PATH_OF_RESPONSE, *OURS, first) == ["responses_202603"]
+        most = 4096, 1 << 20
+        assert await months(
+            statements.HISTORY_OF_RESPONSE, *OURS, first, *month_bounds(first), *most
+        ) == ["items_202603", "responses_202603"]
+        assert await months(
+            statements.HISTORY_OF_RESPONSE, *OURS, second, *month_bounds(second), *most
+        ) == ["responses_202604"]
+        bounds = month_bounds(managed.id)
+        assert await months(HISTORY_OF_CONVERSATION, *OURS, managed.id, *bounds, *most) == [
+            "items_202603"
+        ]
         conversations, last = zip(*path_of_branch.parts, strict=True)
         assert await months(
             statements.ITEMS_OF_PARTS, "acme", conversations, last, min(conversations), max(last)

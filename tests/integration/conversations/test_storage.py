@@ -64,6 +64,10 @@ async def test_what_is_counted_is_what_is_there(store: ConversationStore) -> Non
     path = branch.follows
     assert path is not None
     await store.write(OURS, branch._replace(follows=path._replace(extends=False)))
+    await used(store)
+    other = turn(3)
+    async with store.database.connection() as connection, connection.transaction():
+        await store.write(OURS, other, connection)  # triggers count
     whole = await used(store)
     assert whole.conversations == 1
     await store.managed.add(OURS, conversation.text, bodies("xyz"), 1, NOW)
@@ -77,7 +81,8 @@ async def test_what_is_counted_is_what_is_there(store: ConversationStore) -> Non
     assert (await used(store)).bytes == whole.bytes + 6
     await store.managed.delete(OURS, conversation.text)
     assert (await used(store)).conversations == 0
-    await store.delete_response(OURS, name(branch.id))
+    for response in (branch, other):
+        await store.delete_response(OURS, name(response.id))
     assert await used(store) == (0, 4)
     assert (await used(store, THEIRS)).conversations == 1
 
@@ -206,6 +211,7 @@ async def test_an_earlier_schema_does_not_count(databases: Databases) -> None:
         store = ConversationStore(database, ConversationSettings(enabled=True))
         for _ in range(2):
             await store.managed.create(OURS, "{}", bodies("a"), 1, NOW, StorageLimits(1, 1))
+        await store.write(OURS, turn(1))
         assert await TenantStorage(database).use(OURS.tenant) is None
 
 

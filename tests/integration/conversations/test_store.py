@@ -46,7 +46,10 @@ def name(ident: UUID) -> str:
 
 async def texts(store: ConversationStore, response: UUID) -> list[str]:
     path = await store.path(OURS, name(response))
-    return [item.body for item in await store.items(OURS, path)]
+    items = await store.items(OURS, path)
+    # A branch has items of several conversations.
+    assert await store.history(OURS, name(response)) == (path, None if path.prefix else items)
+    return [item.body for item in items]
 
 
 def both(*numbers: int) -> list[str]:
@@ -108,7 +111,7 @@ async def test_ids_work_for_their_project_only(store: ConversationStore) -> None
         for scope in (StateScope("acme", "proj_2"), StateScope("other", "proj_1"), OURS)[
             : 3 if at else 2
         ]:
-            for method in (store.path, store.response, store.delete_response):
+            for method in (store.path, store.history, store.response, store.delete_response):
                 with pytest.raises(BatonError) as caught:
                     await method(scope, text)
                 assert caught.value.reason is Reason.NOT_FOUND

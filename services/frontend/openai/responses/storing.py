@@ -12,7 +12,7 @@ import msgspec
 from baton.conversations.compactions.records import StoredCompaction
 from baton.conversations.ids import CONVERSATION, draw_block, item_text, nth, text_of
 from baton.conversations.managed.conversations import check_room
-from baton.conversations.records import StateScope, StoredPath, Turn
+from baton.conversations.records import StateScope, StoredItem, StoredPath, Turn
 from baton.conversations.storage.records import StorageLimits
 from baton.conversations.store import ConversationStore
 from baton.tenancy.directory.principal import Principal
@@ -72,9 +72,10 @@ def limits_of(who: Principal) -> StorageLimits:
 async def read_context(
     store: ConversationStore | None, body: ResponseBody, who: Principal
 ) -> TurnContext:
-    """Return what a body continues. Two reads by key if it names a response or a conversation,
-    otherwise none; one more for items that its input names, which take their places there, and one
-    for a response to store where the tenant has a limit.
+    """Return what a body continues. One read by key if it names a response or a conversation, and
+    one more if that lived in several months or is a branch; otherwise none. One more for items that
+    its input names, which take their places there, and one for a response to store where the tenant
+    has a limit.
 
     Raises:
         BatonError: UNSUPPORTED_PARAMETER: it needs a store, and there is none, or names both;
@@ -103,26 +104,43 @@ async def read_context(
             )
         if not stored:
             raise unsupported("store", why="turns of conversations are stored; omit it")
-        path = (await store.managed.get(scope, conversation)).end
+        found, read = await store.managed.history(scope, conversation)
+        path = found.end
     elif previous:
-        path = await store.path(scope, previous)
+        path, read = await store.history(scope, previous)
     else:
         body.input = await resolve(store, scope, body.input, ())
         return TurnContext(scope, stored)
     field = "conversation" if conversation else "previous_response_id"
     check_room(path, _count(body.input), 0, store.settings, field)
     compacts = threshold_of(body.context_management) is not None
-    context = await read_path(store, scope, path, stored=stored, compacts=compacts)
+    context = await read_path(store, scope, path, read, stored=stored, compacts=compacts)
     body.input = await resolve(store, scope, body.input, context.ids)
     return context
 
 
 async def read_path(
-    store: ConversationStore, scope: StateScope, path: StoredPath, *, stored: bool, compacts: bool
+    store: ConversationStore,
+    scope: StateScope,
+    path: StoredPath,
+    read: list[StoredItem] | None = None,
+    *,
+    stored: bool,
+    compacts: bool,
 ) -> TurnContext:
-    """Return what is before a place; one read, and one more with `compacts`, for summaries."""
+    """Return what is before a place.
+
+    Args:
+        store: reads it.
+        scope: whose it is.
+        path: the place.
+        read: its items; None: they are read.
+        stored: whether the response is.
+        compacts: whether to read summaries.
+    """
     found = await store.compactions.latest(scope, path) if compacts else ()
-    read = await store.items(scope, path)
+    if read is None:
+        read = await store.items(scope, path)
     items = [_decode(item.body) for item in read]
     continued = [_without_seal(item) for item in items if not _is_cut_call(item)]
     return TurnContext(scope, stored, path, continued, [item.id for item in read], found)

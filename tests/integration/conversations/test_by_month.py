@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from baton.conversations import statements
-from baton.conversations.month_reads import KEEP_PLANS, fetch_between
+from baton.conversations.by_month import KEEP_PLANS, fetch_between
 from baton.postgres.connecting import SlowStatementError, connected
 from baton.postgres.database import Database
 from baton.postgres.uuid7 import first_id
@@ -45,7 +45,7 @@ async def test_a_statement_between_two_ids_reads_their_month(
 
         async def read(first: UUID, last: UUID) -> list[UUID]:
             rows = await fetch_between(
-                database, statements.ITEMS_BETWEEN, "items", first, last,
+                database, statements.ITEMS_BETWEEN, first, last,
                 OURS.tenant, march, first, last,
             )  # fmt: skip
             return [row["id"] for row in rows]
