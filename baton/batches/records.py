@@ -107,7 +107,8 @@ class NewLine(NamedTuple):
     number: int
     """From 1, as editors count."""
     custom_id: str
-    body: str
+    body: bytes
+    """JSON, in UTF-8."""
     prefix: bytes = b""
     """Digests of what its prompt begins with: lines run in the order of theirs."""
 

@@ -55,11 +55,12 @@ where tenant = $1 and id = $2 and owner = $3 and attempt = $4
 """
 BEGIN_LINES = "delete from batch_lines where tenant = $1 and batch = $2"
 START_BATCH = """
-update batches set status = 'in_progress', in_progress_at = now(), total = $5, model = $6,
-    owner = '', lease_until = now()
+update batches set status = 'in_progress', in_progress_at = clock_timestamp(), total = $5,
+    model = $6, owner = '', lease_until = now()
 where tenant = $1 and id = $2 and owner = $3 and attempt = $4 and status = 'validating'
 returning id
 """
+"""Its transaction began with the check: `now()` is that time."""
 FAIL_BATCH = """
 with failed as (
     update batches set status = 'failed', ended_at = now(), total = $5, errors = $6, owner = ''

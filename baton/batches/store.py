@@ -1,15 +1,15 @@
 """The store of batches: what clients and those who check or end a batch do."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterable, Callable, Sequence
 from typing import Any
 from uuid import UUID
 
 from baton.batches import statements
+from baton.batches.copying import COLUMNS, copied
 from baton.batches.line_rate import BatchWork
 from baton.batches.records import (
     BatchLease,
     NewBatch,
-    NewLine,
     StoredBatch,
     WrittenLine,
     parse_batch,
@@ -24,7 +24,8 @@ BATCHES = "batches are unavailable", "send the requests one by one"
 """What is unavailable, and what a client may do."""
 LONG_SECONDS = 60.0
 """Time for statements on all lines of a batch."""
-_LINE_COLUMNS = "tenant", "batch", "number", "custom_id", "body", "prefix"
+CHECK_SECONDS = 600.0
+"""Time for the check of all lines, which are stored as they are checked."""
 
 
 class BatchStore:
@@ -110,24 +111,47 @@ class BatchStore:
         """End a claim: any frontend may claim the batch, after some seconds."""
         await self._fetch(statements.RELEASE_BATCH, *self._held(lease), seconds)
 
-    async def begin_lines(self, lease: BatchLease) -> None:
-        """Delete lines that an earlier owner added."""
-        batch = lease.batch
-        await self._fetch(statements.BEGIN_LINES, batch.tenant, batch.id, seconds=LONG_SECONDS)
+    async def start(
+        self,
+        lease: BatchLease,
+        rows: AsyncIterable[bytes],
+        details: Callable[[], tuple[int, str] | None],
+    ) -> bool:
+        """Store the lines of a batch, and let them run, in one transaction.
 
-    async def add_lines(self, lease: BatchLease, lines: Sequence[NewLine]) -> None:
-        """Add lines to a batch that is being checked."""
+        Args:
+            lease: of the batch.
+            rows: its lines, as `LineRows` makes them.
+            details: called after the last row: the number of lines, and the model of all of them;
+                None: the batch does not start.
+
+        Returns:
+            Whether it started; otherwise nothing is stored. It does not if it was cancelled, or
+            if its claim does not hold any more.
+
+        Raises:
+            BatonError: also what `rows` raises.
+        """
         batch = lease.batch
-        rows = [(batch.tenant, batch.id, *line) for line in lines]
         with failures(BATCHES):
-            async with self._database.connection(LONG_SECONDS) as connection:
-                await connection.copy_records_to_table(
-                    "batch_lines", records=rows, columns=_LINE_COLUMNS
+            async with self._database.connection(CHECK_SECONDS) as connection:
+                transaction = connection.transaction()
+                await transaction.start()
+                # An earlier release stored lines before the batch started.
+                await connection.execute(statements.BEGIN_LINES, batch.tenant, batch.id)
+                await connection.copy_to_table(
+                    "batch_lines",
+                    source=copied(rows),
+                    columns=COLUMNS,
+                    format="binary",
+                    timeout=CHECK_SECONDS,
                 )
-
-    async def start(self, lease: BatchLease, total: int, model: str) -> None:
-        """Let the lines of a batch run, all of which are there, unless it was cancelled."""
-        await self._fetch(statements.START_BATCH, *self._held(lease), total, model)
+                found, started = details(), []
+                if found is not None:
+                    held = self._held(lease)
+                    started = await connection.fetch(statements.START_BATCH, *held, *found)
+                await (transaction.commit() if started else transaction.rollback())
+        return bool(started)
 
     async def fail(self, lease: BatchLease, total: int, errors: str) -> None:
         """End a batch whose input has errors, unless it was cancelled."""

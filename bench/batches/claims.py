@@ -10,12 +10,14 @@ import argparse
 import asyncio
 import tempfile
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from pydantic import SecretStr
 
+from baton.batches.copying import LineRows
 from baton.batches.lines import LineStore
 from baton.batches.records import ActiveBatch, LineResult, LineState, NewBatch, NewLine
 from baton.batches.store import BatchStore
@@ -32,7 +34,7 @@ from bench.harness.table import Table
 SECONDS = 120.0
 AT_ONCE = 64
 ENDPOINT = "/v1/chat/completions"
-BODY = '{"model": "tiny", "messages": [{"role": "user", "content": "%s"}]}' % ("x" * 900)
+BODY = b'{"model": "tiny", "messages": [{"role": "user", "content": "%s"}]}' % (b"x" * 900)
 RESULT = "y" * 1000
 
 
@@ -43,13 +45,16 @@ async def _add(store: BatchStore, count: int) -> float:
     await store.create(NewBatch(scope, ident, *values))
     lease = await store.claim()
     assert lease is not None, "nobody else claims it"
+    rows = LineRows(scope.tenant, ident)
+
+    async def added() -> AsyncIterator[bytes]:
+        for first in range(0, count, 1000):
+            numbers = range(first + 1, min(first + 1000, count) + 1)
+            yield rows.of(NewLine(at, f"c{at}", BODY) for at in numbers)
+
     began = time.perf_counter()
-    for first in range(0, count, 500):
-        numbers = range(first + 1, min(first + 500, count) + 1)
-        await store.add_lines(lease, [NewLine(at, f"c{at}", BODY) for at in numbers])
-    seconds = time.perf_counter() - began
-    await store.start(lease, count, "tiny")
-    return count / seconds
+    await store.start(lease, added(), lambda: (count, "tiny"))
+    return count / (time.perf_counter() - began)
 
 
 async def _run(lines: LineStore, batch: ActiveBatch) -> tuple[int, float]:

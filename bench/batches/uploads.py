@@ -72,7 +72,7 @@ async def _form(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield b"\r\n--X--\r\n"
 
 
-async def _upload(url: str, pieces: AsyncIterator[bytes]) -> str:
+async def upload(url: str, pieces: AsyncIterator[bytes]) -> str:
     """Return the id of an uploaded file."""
     headers = {"content-type": "multipart/form-data; boundary=X"}
     async with httpx.AsyncClient(base_url=url, timeout=SECONDS) as http:
@@ -86,7 +86,8 @@ async def _bytes(megabytes: int) -> AsyncIterator[bytes]:
         yield line * 1024
 
 
-async def _lines(count: int, model: str) -> AsyncIterator[bytes]:
+async def generated_lines(count: int, model: str) -> AsyncIterator[bytes]:
+    """Yield the lines of a batch's input, of 1 KB each."""
     messages = [{"role": "user", "content": "x" * 900}]
     body = {"model": model, "messages": messages, "max_tokens": 1}
     for first in range(0, count, 100):
@@ -138,8 +139,8 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
             return found
 
         await row("none", asyncio.sleep(QUIET_SECONDS))
-        await row("upload", _upload(url, _bytes(options.megabytes)))
-        file = await _upload(url, _lines(options.lines, up.model))
+        await row("upload", upload(url, _bytes(options.megabytes)))
+        file = await upload(url, generated_lines(options.lines, up.model))
         await row("check", _check(url, file))
     return results
 

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,6 +65,8 @@ class Member:
     ops_port: int
     http_port: int = 0
     """HTTP port of a frontend."""
+    program: Sequence[str | Path] = ()
+    """It and its arguments; empty: `baton serve`."""
     child: asyncio.subprocess.Process | None = None
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     starts: int = 0
@@ -168,10 +170,10 @@ class Fleet:
             await member.stack.aclose()
             log = member.stack.enter_context(log_path(f"fleet-{name}").open("ab"))
             service = "decode" if member.service == COMBINED else member.service
-            command = (sys.executable, "-m", "baton", "serve", service)
+            served = (sys.executable, "-m", "baton", "serve", service)
             own = release.settings({**member.settings, **settings}) | release.environment
             member.child = await member.stack.enter_async_context(
-                process(command, own, stdout=log.fileno(), stderr=log)
+                process(member.program or served, own, stdout=log.fileno(), stderr=log)
             )
             member.starts += 1
 

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from baton.batches.copying import LineRows
 from baton.batches.lines import LineStore
 from baton.batches.records import (
     ActiveBatch,
@@ -19,9 +20,10 @@ from baton.batches.records import (
 )
 from baton.batches.store import BatchStore
 from baton.conversations.records import StateScope
-from baton.errors import BatonError
+from baton.errors import BatonError, Reason
 from baton.postgres.database import Database
 from baton.postgres.revisions import BATCHES
+from tests.support.state.batches import start_batch
 from tests.support.state.databases import Databases, state_settings
 
 OURS = StateScope("acme", "proj_1")
@@ -62,10 +64,8 @@ async def started(runner: Runner, lines: int, number: int = 1) -> ActiveBatch:
     await create(runner, number)
     lease = await runner.batches.claim()
     assert lease is not None
-    await runner.batches.begin_lines(lease)
-    new = [NewLine(at, f"c{at}", f"body {at}") for at in range(1, lines + 1)]
-    await runner.batches.add_lines(lease, new)
-    await runner.batches.start(lease, lines, "tiny")
+    new = [NewLine(at, f"c{at}", b"body %d" % at) for at in range(1, lines + 1)]
+    assert await start_batch(runner.batches, lease, new)
     return next(one for one in await runner.lines.active() if one.id == UUID(int=number))
 
 
@@ -132,12 +132,35 @@ async def test_a_batch_is_checked_and_ended_by_one(
     taken = await second.batches.claim()
     assert taken is not None and taken.attempt == 2
     assert not await first.batches.renew(lease) and await second.batches.renew(taken)
-    await first.batches.start(lease, 1, "")
+    assert not await start_batch(first.batches, lease, [NewLine(1, "c", b"{}")])
     assert (await status(first)).status == "validating"
+    assert await database.fetch("select 1 from batch_lines") == []
     await second.batches.fail(taken, 3, '[{"code":"x"}]')
     found = await status(first)
     assert (found.status, found.total, found.errors) == ("failed", 3, '[{"code":"x"}]')
     assert await first.batches.claim() is None
+
+
+async def test_a_batch_that_does_not_start_has_no_lines(
+    runners: list[Runner], database: Database
+) -> None:
+    first = runners[0]
+    await create(first)
+    lease = await first.batches.claim()
+    assert lease is not None
+    gone = BatonError(Reason.NOT_FOUND, "the file was deleted")
+
+    async def rows(error: BatonError | None) -> AsyncIterator[bytes]:
+        yield LineRows(OURS.tenant, lease.batch.id).of([NewLine(1, "c1", b"{}")])
+        if error is not None:
+            raise error
+
+    assert not await first.batches.start(lease, rows(None), lambda: None)
+    with pytest.raises(BatonError, match="was deleted"):
+        await first.batches.start(lease, rows(gone), lambda: (1, "tiny"))
+    assert await database.fetch("select 1 from batch_lines") == []
+    assert (await status(first)).status == "validating"
+    assert await start_batch(first.batches, lease, [NewLine(1, "c1", b"{}")])
 
 
 async def end(runner: Runner) -> BatchLease:

@@ -10,6 +10,7 @@ from baton.batches.store import BatchStore
 from baton.conversations.records import StateScope
 from baton.postgres.database import Database
 from baton.postgres.revisions import BATCHES
+from tests.support.state.batches import start_batch
 from tests.support.state.databases import Databases, state_settings
 
 PREFIXES, EACH = 10, 8
@@ -28,12 +29,10 @@ async def test_lines_that_begin_alike_are_claimed_one_after_the_other(
         await batches.create(NewBatch(StateScope("acme", "proj_1"), UUID(int=1), *values))
         lease = await batches.claim()
         assert lease is not None
-        await batches.begin_lines(lease)
         order = [at % PREFIXES for at in range(PREFIXES * EACH)]
         random.Random(1).shuffle(order)
-        new = [NewLine(at, f"c{at}", f"{one}", bytes([one])) for at, one in enumerate(order, 1)]
-        await batches.add_lines(lease, new)
-        await batches.start(lease, len(new), "tiny")
+        new = [NewLine(at, f"c{at}", b"%d" % one, bytes([one])) for at, one in enumerate(order, 1)]
+        assert await start_batch(batches, lease, new)
         (active,) = await lines.active()
         found: list[str] = []
         while claimed := await lines.claim(active, EACH):

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from baton.batches.estimates import CompletionEstimates
 from baton.batches.lines import LineStore
@@ -17,6 +18,7 @@ from services.frontend.generation.accounting.metering import Metering
 from services.frontend.generation.inference import Inference
 from services.frontend.openai.batches.checking.input import InputCheck
 from services.frontend.openai.batches.checking.lines import InputLimits
+from services.frontend.openai.batches.checking.models import check_model
 from services.frontend.openai.batches.running.ending import BatchEnding
 from services.frontend.openai.batches.running.execution import LineExecution
 from services.frontend.openai.batches.running.line import LineRunner
@@ -96,7 +98,7 @@ async def open_batches(
                 store,
                 lines,
                 LineRunner(execution, lines, results, authenticator, metering, own.retries),
-                InputCheck(store, files, inference, authenticator, limits),
+                InputCheck(store, files, partial(check_model, inference), authenticator, limits),
                 BatchEnding(store, files, metering),
                 own.max_running,
             )

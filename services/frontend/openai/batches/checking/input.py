@@ -1,30 +1,32 @@
 """Checks the input of a batch, and stores its lines."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from typing import NamedTuple
 
 import msgspec
 
+from baton.batches.copying import LineRows
 from baton.batches.records import BatchLease
 from baton.batches.store import BatchStore
 from baton.errors import BatonError, Reason
-from baton.files.records import file_text
+from baton.files.records import StoredFile, file_text
 from baton.files.store import FileStore
-from baton.tenancy.directory.principal import Principal
-from baton.v1 import common_pb2
+from baton.process.ahead import ahead
 from services.frontend.access.authenticator import Authenticator
-from services.frontend.generation.inference import Inference
-from services.frontend.openai.batches.checking.lines import (
-    CheckedLine,
-    InputError,
-    InputLimits,
-    LineChecker,
-)
+from services.frontend.openai.batches.checking.errors import InputError, InputErrors, listed
+from services.frontend.openai.batches.checking.lines import CheckedLine, InputLimits, LineChecker
+from services.frontend.openai.batches.checking.models import ModelCheck, ModelChecks
 
-_LATER = frozenset({Reason.NO_WORKER, Reason.MODEL_LOADING})
-"""The model exists, and will be there."""
-_LINES_AT_ONCE = 500
 _MOST_ATTEMPTS = 20
 """An input that stops its frontends is given up."""
+
+
+class _Checked(NamedTuple):
+    """The lines of a piece of the file."""
+
+    lines: list[CheckedLine]
+    rows: bytes
 
 
 class InputCheck:
@@ -33,8 +35,8 @@ class InputCheck:
     Args:
         store: of batches.
         files: with the inputs.
-        inference: knows the models.
-        authenticator: knows whose batches they are.
+        models: that there are.
+        authenticator: knows whose they are.
         limits: of inputs.
     """
 
@@ -42,100 +44,68 @@ class InputCheck:
         self,
         store: BatchStore,
         files: FileStore,
-        inference: Inference,
+        models: ModelCheck,
         authenticator: Authenticator,
         limits: InputLimits,
     ) -> None:
         self._store = store
         self._files = files
-        self._inference = inference
+        self._models = models
         self._authenticator = authenticator
         self._limits = limits
 
     async def run(self, lease: BatchLease) -> None:
         """Check a batch's input: then its lines run, or it has failed.
 
+        Lines are checked on a thread. Meanwhile those before them are stored, in a transaction that
+        is rolled back if there is an error.
+
         Raises:
             BatonError: UNAVAILABLE: another one checks it again.
         """
         batch = lease.batch
-        checker = LineChecker(batch.endpoint, self._limits)
-        models: dict[str, BatonError | None] = {}
+        checker, errors = LineChecker(batch.endpoint, self._limits), InputErrors()
         try:
             if lease.attempt > _MOST_ATTEMPTS:
                 raise BatonError(Reason.INTERNAL, "the input could not be checked")
-            principal = self._authenticator.recall(batch.key)
-            await self._read(lease, checker, principal, models)
+            models = ModelChecks(self._models, self._authenticator.recall(batch.key), errors)
+            file = await self._files.get(batch.scope, file_text(batch.input_file))
+
+            def details() -> tuple[int, str] | None:
+                return None if checker.errors or errors else (checker.total, models.only)
+
+            rows = self._rows(lease, file, checker, models)
+            await self._store.start(lease, rows, details)
         except BatonError as error:
             if error.reason is Reason.UNAVAILABLE:
                 raise
-            checker.refuse(InputError(error.reason.openai_code, error.message))
-        if checker.errors:
-            said = [error._asdict() for error in checker.errors]
+            errors.add(InputError(error.reason.openai_code, error.message))
+        if found := listed(checker.errors, errors):
+            said = [error._asdict() for error in found]
             await self._store.fail(lease, checker.total, msgspec.json.encode(said).decode())
-            return
-        model = next(iter(models)) if len(models) == 1 else ""
-        await self._store.start(lease, checker.total, model)
 
-    async def _read(
-        self,
-        lease: BatchLease,
-        checker: LineChecker,
-        principal: Principal,
-        models: dict[str, BatonError | None],
-    ) -> None:
-        batch = lease.batch
-        file = await self._files.get(batch.scope, file_text(batch.input_file))
-        await self._store.begin_lines(lease)
+    async def _rows(
+        self, lease: BatchLease, file: StoredFile, checker: LineChecker, models: ModelChecks
+    ) -> AsyncIterator[bytes]:
+        """Yield rows of lines that are correct, until there is an error."""
+        async with ahead(self._checked(lease, file, checker)) as pieces:
+            async for checked in pieces:
+                for line in checked.lines:
+                    models.check(line)
+                if not (checker.errors or models.errors):
+                    yield checked.rows
+
+    async def _checked(
+        self, lease: BatchLease, file: StoredFile, checker: LineChecker
+    ) -> AsyncIterator[_Checked]:
+        rows = LineRows(lease.batch.tenant, lease.batch.id)
+
+        def check(piece: bytes | None) -> _Checked:
+            lines = checker.end() if piece is None else checker.feed(piece)
+            return _Checked(lines, rows.of(one.line for one in lines))
+
         async for piece in self._files.read(file, 0, file.bytes):
-            checked = await asyncio.to_thread(checker.feed, piece)
-            await self._add(lease, checker, principal, checked, models)
+            yield await asyncio.to_thread(check, piece)
             if checker.stopped:
                 break
-        checked = await asyncio.to_thread(checker.end)
-        await self._add(lease, checker, principal, checked, models)
-
-    async def _add(
-        self,
-        lease: BatchLease,
-        checker: LineChecker,
-        principal: Principal,
-        checked: list[CheckedLine],
-        models: dict[str, BatonError | None],
-    ) -> None:
-        """Check the models of lines, and store the lines unless there is an error already."""
-        for (number, *_), model in checked:
-            if model not in models:
-                models[model] = self._model_error(principal, model)
-            if (error := models[model]) is not None:
-                code = error.reason.openai_code
-                checker.refuse(InputError(code, error.message, number, "body.model"))
-        if checker.errors:
-            return
-        for at in range(0, len(checked), _LINES_AT_ONCE):
-            lines = [one.line for one in checked[at : at + _LINES_AT_ONCE]]
-            await self._store.add_lines(lease, lines)
-
-    def _model_error(self, who: Principal, name: str) -> BatonError | None:
-        """Return why the caller's batches may not ask for a model; None: they may."""
-        try:
-            self._check_model(who, name)
-        except BatonError as error:
-            return error
-        return None
-
-    def _check_model(self, who: Principal, name: str) -> None:
-        """Check that a model exists, and that the caller's batches may ask for it."""
-        registry, policies = self._inference.registry, self._inference.policies
-        registry.aliases.require(who, name)
-        if registry.is_auto(name):
-            return
-        alias = registry.alias(name)
-        try:
-            found = registry.get(name if alias is None else alias.main)
-        except BatonError as error:
-            if error.reason in _LATER:
-                return
-            raise
-        policies.require(who, found)
-        policies.require_class(found, who.capped(common_pb2.PRIORITY_CLASS_BATCH))
+        yield await asyncio.to_thread(check, None)

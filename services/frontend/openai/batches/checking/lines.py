@@ -9,12 +9,11 @@ from baton.batches.records import NewLine
 from baton.errors import BatonError, invalid_field
 from services.frontend.http.json_body import decode_body, not_json
 from services.frontend.http.values import check_values
+from services.frontend.openai.batches.checking.errors import InputError, InputErrors
 from services.frontend.openai.batches.checking.prefix import prompt_prefix
 from services.frontend.openai.batches.checking.splitting import LineSplitter
 from services.frontend.openai.batches.endpoints import ENDPOINTS
 
-MOST_ERRORS = 1000
-"""Errors that are kept; further ones are counted."""
 _MAX_CUSTOM_ID = 256
 _GZIP = b"\x1f\x8b"
 _UTF16 = b"\xff\xfe", b"\xfe\xff"
@@ -28,15 +27,6 @@ class LineBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _line = msgspec.json.Decoder(LineBody)
-
-
-class InputError(NamedTuple):
-    """An error of the input."""
-
-    code: str
-    message: str
-    line: int | None = None
-    param: str | None = None
 
 
 class InputLimits(NamedTuple):
@@ -65,10 +55,9 @@ class LineChecker:
     """
 
     def __init__(self, endpoint: str, limits: InputLimits) -> None:
-        self.errors: list[InputError] = []
+        self.errors = InputErrors()
         self.total = 0
         """Lines that are not empty."""
-        self._more_errors = 0
         self._endpoint = endpoint
         self._limits = limits
         self._splitter = LineSplitter(limits.max_line_bytes)
@@ -87,21 +76,11 @@ class LineChecker:
         return self._take(self._splitter.feed(piece))
 
     def end(self) -> list[CheckedLine]:
-        """Return the last line; then `errors` is complete."""
+        """Return the last line, if its end is missing; then `errors` is complete."""
         found = [] if self.stopped else self._take(self._splitter.end())
         if not (self.total or self.errors):
             self._fail("empty_file", "the file has no lines: each line is one request")
-        if self._more_errors:
-            what = f"{self._more_errors} more errors are not listed"
-            self.errors.append(InputError("too_many_errors", what))
         return found
-
-    def refuse(self, error: InputError) -> None:
-        """Add an error."""
-        if len(self.errors) < MOST_ERRORS:
-            self.errors.append(error)
-        else:
-            self._more_errors += 1
 
     def _take(self, lines: Iterable[bytes | None]) -> list[CheckedLine]:
         found: list[CheckedLine] = []
@@ -119,7 +98,7 @@ class LineChecker:
                 found.append(self._check(line))
             except BatonError as error:
                 code = error.reason.openai_code
-                self.refuse(InputError(code, error.message, self._number, error.field))
+                self.errors.add(InputError(code, error.message, self._number, error.field))
         return found
 
     def _check(self, line: bytes | None) -> CheckedLine:
@@ -146,8 +125,9 @@ class LineChecker:
         if read.url != self._endpoint:
             raise invalid_field("url", f"must be the batch's endpoint, {self._endpoint}")
         try:
-            text = str(read.body, "utf-8")
-            model = ENDPOINTS[self._endpoint](text.encode(), limits.unknown_fields)
+            body = bytes(read.body)
+            body.decode()  # also where no field is read
+            model = ENDPOINTS[self._endpoint](body, limits.unknown_fields)
         except UnicodeDecodeError as error:
             raise not_json(error) from error
         except BatonError as error:
@@ -155,8 +135,7 @@ class LineChecker:
             raise BatonError(error.reason, error.message, field=field) from error
         if not model:
             raise invalid_field("body.model", "is required; /v1/models lists the models")
-        new = NewLine(self._number, name, text, prompt_prefix(text.encode()))
-        return CheckedLine(new, model)
+        return CheckedLine(NewLine(self._number, name, body, prompt_prefix(body)), model)
 
     def _fail(self, code: str, message: str) -> None:
-        self.refuse(InputError(code, message))
+        self.errors.add(InputError(code, message))

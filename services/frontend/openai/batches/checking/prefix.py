@@ -39,8 +39,7 @@ def prompt_prefix(body: bytes) -> bytes:
         Up to 40 bytes: CRC-32 of the first 128, 256, … 65,536 bytes of the fields that become the
         prompt.
     """
-    fields = _decode(body)
-    text = b"\0".join([bytes(getattr(fields, name)) for name in fields.__struct_fields__])
+    text = b"\0".join(msgspec.structs.astuple(_decode(body)))
     digests, digest, start = b"", 0, 0
     for border in _BORDERS:
         if border > len(text):

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from services.frontend.openai.batches.checking.lines import (
+from services.frontend.openai.batches.checking.errors import (
     MOST_ERRORS,
-    CheckedLine,
-    InputLimits,
-    LineChecker,
+    InputError,
+    InputErrors,
+    listed,
 )
+from services.frontend.openai.batches.checking.lines import CheckedLine, InputLimits, LineChecker
 
 CHAT = "/v1/chat/completions"
 LIMITS = InputLimits(max_lines=50, max_line_bytes=2000, max_values=100, unknown_fields=False)
@@ -70,7 +71,7 @@ def test_lines_are_the_same_in_pieces_of_any_size(step: int) -> None:
 def test_an_error_has_its_line(bad: bytes, code: str, param: str | None) -> None:
     found, checker = check(line("first") + b"\n" + bad + b"\n" + line("last"))
     assert [one.line.custom_id for one in found] == ["first", "last"]
-    (error,) = checker.errors
+    (error,) = listed(checker.errors)
     assert (error.code, error.line, error.param) == (code, 2, param)
 
 
@@ -86,7 +87,7 @@ def test_an_error_has_its_line(bad: bytes, code: str, param: str | None) -> None
 )
 def test_a_file_that_is_no_input_is_said_once(data: bytes, code: str) -> None:
     _, checker = check(data)
-    assert [error.code for error in checker.errors] == [code]
+    assert [error.code for error in listed(checker.errors)] == [code]
 
 
 def test_a_long_line_is_not_held() -> None:
@@ -95,7 +96,7 @@ def test_a_long_line_is_not_held() -> None:
         assert checker.feed(b"x" * 1_000_000) == []
         assert len(checker._splitter._held) <= LIMITS.max_line_bytes
     assert len(checker.feed(b"\n" + line() + b"\n")) == 1
-    assert [error.line for error in checker.errors] == [1]
+    assert [error.line for error in listed(checker.errors)] == [1]
 
 
 def test_errors_are_bounded() -> None:
@@ -103,5 +104,9 @@ def test_errors_are_bounded() -> None:
     checker = LineChecker(CHAT, limits)
     checker.feed(b"{}\n" * (MOST_ERRORS + 7))
     checker.end()
-    *listed, last = checker.errors
-    assert len(listed) == MOST_ERRORS and last.message == "7 more errors are not listed"
+    others = InputErrors()
+    for line in (2, 1):
+        others.add(InputError("model_not_found", "", line))
+    *first, last = listed(checker.errors, others)
+    assert len(first) == MOST_ERRORS and last.message == "9 more errors are not listed"
+    assert [error.line for error in first[:5]] == [1, 1, 2, 2, 3]
