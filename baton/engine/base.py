@@ -331,6 +331,12 @@ class Engine(ABC):
     def step(self) -> list[Event]:
         """Admit sequences that fit, run a batch if there is one, and return the events in order."""
 
+    def hold_seconds(self) -> float:
+        """Return how long the next step should wait for a call of `start`, because a sequence of a
+        higher class than those that run was admitted; 0: it need not.
+        """
+        return 0.0
+
     @abstractmethod
     def has_work(self) -> bool:
         """Return whether `step` would do anything now."""

@@ -183,10 +183,17 @@ class EngineLoop:
     def _run_commands(self, engine: Engine) -> bool:
         """Run pending commands, or wait for work; return False when the loop must end."""
         idle = not engine.has_work()
-        while idle or not self._commands.empty():
+        held_until = time.monotonic() + engine.hold_seconds()
+        while True:
+            held = engine.hold_seconds() and not idle
+            if not (idle or held or not self._commands.empty()):
+                return True
+            left = max(0.0, held_until - time.monotonic())
             try:
-                command = self._commands.get(timeout=IDLE_SECONDS)
+                command = self._commands.get(timeout=IDLE_SECONDS if idle else left)
             except Empty:
+                if held:
+                    return True
                 idle = not engine.has_work()
                 continue
             if command is None:
@@ -195,7 +202,6 @@ class EngineLoop:
             command(engine)
             self.busy_since = None
             idle = False
-        return True
 
 
 def _fulfil(future: asyncio.Future[T], result: T) -> None:

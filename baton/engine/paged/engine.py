@@ -26,6 +26,7 @@ from baton.engine.paged.group_pages import GroupPages
 from baton.engine.paged.guided import leave_out
 from baton.engine.paged.page_pool import PagePool
 from baton.engine.paged.planning.plan import ScheduledChunk, SchedulerLimits
+from baton.engine.paged.planning.step_room import HOLD_SECONDS
 from baton.engine.paged.rates import EngineRates
 from baton.engine.paged.reports import admitted, report_ended, report_sampled
 from baton.engine.paged.runner import Runner
@@ -151,6 +152,9 @@ class PagedEngine(Engine):
             self._rates.observe(prompt, decoding, now - began)
             self._scheduler.planner.costs.observe(prompt, decoding, now - began)
         return events
+
+    def hold_seconds(self) -> float:
+        return HOLD_SECONDS if self._scheduler.awaits_start else 0.0
 
     def has_work(self) -> bool:
         return bool(self._pending) or self._scheduler.has_work()

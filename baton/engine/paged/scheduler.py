@@ -55,7 +55,9 @@ class Scheduler:
         self._set_aside = SetAside(int(limits.paused_share * self.pool.total))
         """Paused sequences that keep their pages, and resumed ones of them that are in the line."""
         self._came: tuple[LiveSequence, ...] = ()
-        """Sequences admitted since the last plan, which are to start after the next step."""
+        """Sequences admitted since the last plan."""
+        self._awaited: tuple[LiveSequence, ...] = ()
+        """Sequences for whose start the last plan was left empty."""
         self.planner = StepPlanner(pages, limits, self._allocate_until)
         self._outranked = SetAside()
         """Sequences in the line that keep their pages, and whose places went to higher classes."""
@@ -92,6 +94,11 @@ class Scheduler:
     def computing(self) -> int:
         """Sequences that a step computes, unless they sit out."""
         return len(self._running)
+
+    @property
+    def awaits_start(self) -> bool:
+        """Whether the last plan was left empty for a sequence that is not started yet."""
+        return any(each.state is SequenceState.ADMITTED for each in self._awaited)
 
     def has_work(self) -> bool:
         """Return whether a step would do anything."""
@@ -178,11 +185,22 @@ class Scheduler:
         self._changed = True  # of its class depends who waits for its blocks
 
     def plan(self, now: float) -> StepPlan:
-        """Choose the tokens to compute next, and allocate pages for them."""
+        """Choose the tokens to compute next, and allocate pages for them.
+
+        There are none if a sequence was admitted while others of lower classes run: it can start at
+        once, unless its KV has to come first, and would have to wait for their step. Steps are not
+        left out twice in a row.
+        """
         plan = StepPlan(preempted=self._preempted)
         for sequence in [each for each in self._running if each.paused and each.pauses]:
             self._pause(sequence, now)
-        self.planner.plan(tuple(self._running), self._came, plan, now)
+        held, self._awaited = bool(self._awaited), ()
+        if not held:
+            came = [one for one in self._came if one.state is SequenceState.ADMITTED]
+            if any(_is_lower(each, one) for each in self._running for one in came):
+                self._awaited = tuple(came)
+        if not self._awaited:
+            self.planner.plan(tuple(self._running), plan, now)
         if plan.preempted:
             plan.chunks = [chunk for chunk in plan.chunks if chunk.sequence.running]
         self._preempted = []

@@ -32,6 +32,9 @@ class Idle:
     def has_work(self) -> bool:
         return False
 
+    def hold_seconds(self) -> float:
+        return 0.0
+
     def step(self) -> list[Event]:
         self.threads["stepped"] = threading.get_ident()
         return []
@@ -69,6 +72,15 @@ class Mortal(Idle):
         raise RuntimeError("a rank has ended")
 
 
+class Holding(Tireless):
+    """An engine that waits for a start after its first step."""
+
+    held = 60.0
+
+    def hold_seconds(self) -> float:
+        return self.held if self.steps == 1 else 0.0
+
+
 SETTINGS = EngineSettings(kind="sim", sim_time_scale=0, kv_bytes=64 * 1024)
 
 
@@ -79,6 +91,30 @@ def make_sim() -> Engine:
 @pytest.fixture(scope="module")
 def stats() -> EngineStats:
     return make_sim().stats()
+
+
+async def test_a_step_that_is_held_waits_for_a_command(stats: EngineStats) -> None:
+    engine = Holding(stats)
+    loop = EngineLoop(lambda: engine, lambda _: None)  # type: ignore[arg-type,return-value]
+    await loop.start()
+    try:
+        await eventually(lambda: engine.steps == 1)
+        assert await loop.call(lambda _: engine.steps) == 1, "it waits"
+        await loop.call(lambda _: setattr(engine, "held", 0.0))
+        await eventually(lambda: engine.steps > 1)
+    finally:
+        await loop.stop()
+
+
+async def test_a_step_is_not_held_for_longer_than_the_engine_says(stats: EngineStats) -> None:
+    engine = Holding(stats)
+    engine.held = 0.001
+    loop = EngineLoop(lambda: engine, lambda _: None)  # type: ignore[arg-type,return-value]
+    await loop.start()
+    try:
+        await eventually(lambda: engine.steps > 1)
+    finally:
+        await loop.stop()
 
 
 async def test_steps_that_nobody_takes_do_not_pile_up(stats: EngineStats) -> None:

@@ -3,23 +3,20 @@
 Each step computes one token of every decoding sequence and fills the rest of its budget with chunks
 of prompts: of a class, the one that has begun, to its end, then the others by their turns.
 
-A step with sequences of the highest class that runs has work of lower classes only as far as it
-takes no longer than `SequenceRequest.step_seconds` of the former: the oldest of the highest decode
-first, and then there are tokens of prompts. The others keep their places and pages.
+A step with sequences of the highest class that runs has work of lower classes only as far as its
+duration allows (`step_room`), given `SequenceRequest.step_seconds` of the former: the oldest of the
+highest decode first, and then there are tokens of prompts. The others keep their places and pages.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import chain
 
 from baton.engine.paged.group_pages import GroupPages
+from baton.engine.paged.planning import step_room
 from baton.engine.paged.planning.plan import ScheduledChunk, SchedulerLimits, StepPlan
 from baton.engine.paged.planning.step_costs import StepCosts
 from baton.engine.paged.sequence import LiveSequence
 from baton.engine.work_order import INTERRUPTED_OFTEN
-
-_SHORT = 1e-9
-"""Seconds of a step into which nothing more fits."""
 
 Allocate = Callable[[LiveSequence, int, StepPlan, float], bool]
 """Gives a sequence pages for its tokens before a position; returns whether it still runs."""
@@ -46,7 +43,6 @@ class StepPlanner:
     def plan(
         self,
         running: Sequence[LiveSequence],
-        came: Sequence[LiveSequence],
         plan: StepPlan,
         now: float,
     ) -> None:
@@ -54,60 +50,68 @@ class StepPlanner:
 
         Args:
             running: sequences, the oldest first.
-            came: sequences that are to start after this step.
             plan: extended. Sequences that are preempted meanwhile may have chunks in it.
             now: seconds on the engine's clock.
         """
-        first, lower, seconds = self._split(running, came)
-        often = bool(first) and _is_interrupted_often(first[0])
-        self._plan(first, plan, now, seconds if often else 0.0)
+        split = self._split(running)
+        if split is None:
+            self._prompts(self._decode(running, plan, now, math.inf), plan, now, math.inf)
+            return
+        first, lower, target = split
+        chunked = self._decode(first, plan, now, math.inf)
+        most = math.inf
+        if first and first[0].priority_class >= INTERRUPTED_OFTEN:
+            seconds = step_room.alone(self._seconds(plan), target)
+            most = max(self._tokens_left(plan, seconds), self._limits.block_tokens)
+        # Next to nothing but lower classes, a first token does not wait for the next prompt.
+        self._prompts(chunked, plan, now, most, one_ends=bool(lower) and not plan.chunks)
         if lower:
-            # No prompt of the highest class waits for others in its steps.
-            left = _SHORT if plan.prompt_tokens else seconds
-            self._plan(lower, plan, now, left, decodes_too=True)
+            self._plan_lower(lower, plan, now, target)
 
     def _split(
-        self, running: Sequence[LiveSequence], came: Sequence[LiveSequence]
-    ) -> tuple[Sequence[LiveSequence], Sequence[LiveSequence], float]:
-        """Return the sequences to plan first, and those for which there is only what is left of so
-        many seconds; 0: there is no limit.
+        self, running: Sequence[LiveSequence]
+    ) -> tuple[Sequence[LiveSequence], Sequence[LiveSequence], float] | None:
+        """Return the sequences of the highest class, those of lower ones, and the former's target;
+        None: they are planned as one.
         """
-        ranks = {each.priority_class for each in chain(running, came)}
-        if not ranks or not self.costs.known:
-            return running, (), 0.0
-        top = min(ranks)
-        of_top = [each for each in chain(running, came) if each.priority_class == top]
-        limits = [each.request.step_seconds for each in of_top if each.request.step_seconds]
-        if not limits:
-            return running, (), 0.0
+        if not running or not self.costs.known:
+            return None
+        top = min(each.priority_class for each in running)
         first = [each for each in running if each.priority_class == top]
+        targets = [each.request.step_seconds for each in first if each.request.step_seconds]
+        if not targets:
+            return None
         lower = [each for each in running if each.priority_class > top]
-        seconds = min(limits)
-        if lower and any(each.priority_class == top for each in came):
-            seconds = _SHORT if first else seconds / 2  # it starts after this step
-        return first, sorted(lower, key=by_youth), seconds
+        return first, sorted(lower, key=by_youth), min(targets)
 
-    def _plan(
-        self,
-        sequences: Sequence[LiveSequence],
-        plan: StepPlan,
-        now: float,
-        seconds: float,
-        *,
-        decodes_too: bool = False,
+    def _plan_lower(
+        self, lower: Sequence[LiveSequence], plan: StepPlan, now: float, target: float
     ) -> None:
-        """Plan the next tokens of sequences, after what is planned already.
+        """Plan the tokens of lower classes, after those of the highest one."""
+        decoding = len(plan.decoding)
+        prompts = plan.prompt_tokens > 0
+        seconds = 0.0
+        # A step that only computes a prompt may cost less than one that decodes, too.
+        if decoding or not prompts:
+            seconds = step_room.beside(self._seconds(plan), target, prompts=prompts)
+        most = self.costs.sequences_in(seconds - self._seconds(plan))
+        chunked = self._decode(lower, plan, now, most)
+        self.idle_room_offered += int(min(most, self._limits.max_running))
+        self.idle_room_used += len(plan.decoding) - decoding
+        self._prompts(chunked, plan, now, self._tokens_left(plan, seconds))
+
+    def _decode(
+        self, sequences: Sequence[LiveSequence], plan: StepPlan, now: float, most: float
+    ) -> list[LiveSequence]:
+        """Plan the next tokens of sequences that decode; return the others.
 
         Args:
             sequences: running ones, those first that decode first.
             plan: extended.
             now: seconds on the engine's clock.
-            seconds: duration of a step that their prompts keep; 0: any.
-            decodes_too: whether sequences that decode keep it, too.
+            most: sequences that decode.
         """
         chunked = []
-        left = room = self._sequences_left(plan, seconds) if decodes_too else math.inf
-        before = len(plan.decoding) if decodes_too else 0
         for sequence in sequences:
             if not sequence.running or sequence.sits_out:  # just preempted, or late
                 continue
@@ -115,25 +119,40 @@ class StepPlanner:
             if end - sequence.num_computed_tokens > 1:
                 chunked.append(sequence)
                 continue
-            if left < 1:
+            if most < 1:
                 continue
-            left -= 1
+            most -= 1
             self._pages.leave_behind(sequence, end - 1, now)
             if self._allocate(sequence, end, plan, now):
                 # A token whose KV is in place is still computed: its logits are not stored.
                 plan.chunks.append(ScheduledChunk(sequence, end - 1, end))
         if len(chunked) > 1:
             chunked.sort(key=lambda each: each.turn(now))
-        if decodes_too:
-            most = min(room, self._limits.max_running)
-            self.idle_room_offered += int(most)
-            self.idle_room_used += len(plan.decoding) - before
-        if not chunked:
+        return chunked
+
+    def _prompts(
+        self,
+        sequences: Sequence[LiveSequence],
+        plan: StepPlan,
+        now: float,
+        most: float,
+        *,
+        one_ends: bool = False,
+    ) -> None:
+        """Plan chunks of prompts.
+
+        Args:
+            sequences: by their turns.
+            plan: extended.
+            now: seconds on the engine's clock.
+            most: tokens.
+            one_ends: whether no chunk comes after one that ends its prompt.
+        """
+        if not sequences:
             return
         planned, decoding = plan.prompt_tokens, plan.decoding
         first = min((one.sequence.priority_class for one in decoding), default=None)
-        most = self._tokens_left(plan, seconds, at_least=not decodes_too) if seconds else math.inf
-        for sequence in chunked:
+        for sequence in sequences:
             beside = first is not None and first <= sequence.priority_class
             budget = self._limits.prompt_tokens(len(decoding), beside=beside) - planned
             budget = int(min(budget, most))
@@ -146,31 +165,18 @@ class StepPlanner:
                 plan.chunks.append(ScheduledChunk(sequence, sequence.num_computed_tokens, end))
                 planned += end - sequence.num_computed_tokens
                 most -= end - sequence.num_computed_tokens
+                if one_ends and end == len(sequence.tokens):
+                    break
 
-    def _sequences_left(self, plan: StepPlan, seconds: float) -> float:
-        """Return how many more sequences may decode in a step of that duration."""
-        spent = self.costs.seconds(plan.prompt_tokens, len(plan.decoding))
-        return self.costs.sequences_in(seconds - spent)
+    def _seconds(self, plan: StepPlan) -> float:
+        return self.costs.seconds(plan.prompt_tokens, len(plan.decoding))
 
-    def _tokens_left(self, plan: StepPlan, seconds: float, *, at_least: bool) -> float:
-        """Return how many more prompt tokens fit into a step of that duration: whole blocks.
-
-        Args:
-            plan: of the step.
-            seconds: its duration.
-            at_least: return one block if there is less.
-        """
-        spent = self.costs.seconds(plan.prompt_tokens, len(plan.decoding))
-        tokens, block = self.costs.tokens_in(seconds - spent), self._limits.block_tokens
-        if tokens == math.inf:
-            return tokens
-        return max(tokens - tokens % block, block if at_least else 0)
+    def _tokens_left(self, plan: StepPlan, seconds: float) -> float:
+        """Return how many more prompt tokens fit into a step of that duration: whole blocks."""
+        tokens = self.costs.tokens_in(seconds - self._seconds(plan))
+        return tokens if tokens == math.inf else tokens - tokens % self._limits.block_tokens
 
 
 def by_youth(sequence: LiveSequence) -> tuple[int, int]:
     """Return the key by which the youngest sequence of the lowest class is the greatest."""
     return sequence.priority_class, sequence.order
-
-
-def _is_interrupted_often(sequence: LiveSequence) -> bool:
-    return sequence.priority_class >= INTERRUPTED_OFTEN

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from itertools import groupby
 
 import pytest
@@ -547,16 +548,56 @@ def test_a_step_with_a_prompt_that_takes_longer_has_nothing_else() -> None:
     assert [chunk.sequence for chunk in bench.step().chunks] == [urgent]
 
 
-def test_lines_wait_for_a_step_for_one_that_was_admitted() -> None:
-    """It starts after this step, which should therefore be short."""
+def test_a_step_is_left_out_for_one_of_a_higher_class_that_was_admitted() -> None:
     bench = Bench(pages=256)
     other = bench.add([5], step_seconds=0.05)
-    bench.add([1], order=BATCH)
+    line = bench.add([1], order=BATCH)
     bench.step()
     learn(bench)
-    urgent = bench.add([2], step_seconds=0.05)
+    urgent, scheduler = bench.add([2], step_seconds=0.05), bench.scheduler
     assert bench.admit(start=False) == [urgent.id]
-    assert [chunk.sequence for chunk in bench.scheduler.plan(NOW).chunks] == [other]
+    assert not scheduler.plan(NOW).chunks
+    assert scheduler.awaits_start
+    late = bench.add([3], step_seconds=0.05)
+    assert bench.admit(start=False) == [late.id]
+    chunks = scheduler.plan(NOW).chunks
+    assert [chunk.sequence for chunk in chunks] == [other, line], "not twice in a row"
+    assert not scheduler.awaits_start
+    bench.add([4], order=BATCH)
+    bench.admit(start=False)
+    assert scheduler.plan(NOW).chunks, "an equal one is not waited for"
+
+
+def test_a_step_takes_at_most_twice_what_its_streams_take() -> None:
+    bench = Bench(pages=256, chunk_tokens=64)
+    lines = [bench.add([number], order=BATCH) for number in range(20)]
+    bench.step()
+    urgent = bench.add([99], step_seconds=1.0)
+    bench.step()
+    learn(bench)
+    chunks = bench.step().chunks
+    assert [chunk.sequence for chunk in chunks] == [urgent, *lines[:10]], "just below 22 ms"
+    other = bench.add([5] * 41, step_seconds=1.0)
+    chunks = bench.step().chunks  # 32 ms with the prompt, and 5 % more
+    assert [chunk.sequence for chunk in chunks] == [urgent, other, lines[0]]
+    bench.close(other)
+    urgent.request = replace(urgent.request, step_seconds=0.005)
+    assert len(bench.step().chunks) == 1, "and no longer than the target"
+
+
+def test_a_first_token_does_not_wait_for_the_next_prompt_next_to_lines() -> None:
+    bench = Bench(pages=256, chunk_tokens=64)
+    line = bench.add([1], order=BATCH)
+    bench.step()
+    learn(bench)
+    first, second = (bench.add([2 + at] * 40, step_seconds=0.05) for at in range(2))
+    assert [chunk.sequence for chunk in bench.step().chunks] == [first]
+    assert [chunk.sequence for chunk in bench.step().chunks][:2] == [first, second]
+    bench.close(line)
+    bench.close(first)
+    bench.close(second)
+    two = [bench.add([7 + at] * 30, step_seconds=0.05) for at in range(2)]
+    assert [chunk.sequence for chunk in bench.step().chunks] == two, "as they did without"
 
 
 def test_a_prompt_of_class_batch_keeps_a_step_short_also_alone() -> None:
@@ -569,6 +610,20 @@ def test_a_prompt_of_class_batch_keeps_a_step_short_also_alone() -> None:
     bench.add([2] * 60, order=WorkOrder(priority_class=1), step_seconds=0.02)
     (chunk,) = bench.step().chunks
     assert (chunk.start, chunk.end) == (0, 60), "interactive is as it was"
+
+
+def test_prompts_of_class_batch_alone_take_half_as_long_as_what_decodes() -> None:
+    """Or more, up to the target: so places stay full where many decode."""
+    bench = Bench(pages=256, chunk_tokens=64)
+    for number in range(20):
+        bench.add([number], order=BATCH, step_seconds=0.02)
+    bench.step()
+    learn(bench)
+    line = bench.add([1] * 60, order=BATCH, step_seconds=0.02)
+    chunks = bench.step().chunks
+    assert len(chunks) == 21
+    (chunk,) = [each for each in chunks if each.sequence is line]
+    assert chunk.end == 28, "15 ms of 30: whole blocks"
 
 
 def test_paused_sequences_keep_a_share_of_the_pages() -> None:
