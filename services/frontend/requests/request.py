@@ -235,9 +235,10 @@ class ResolvedRequest:
 
     @property
     def most_tokens(self) -> int:
-        """The most tokens of prompt and outputs that the request may still reach."""
+        """The most tokens of prompt and outputs that the request may still count."""
         output = 0 if self.no_output else self.n * self.sampling.max_tokens
-        return len(self.prompt) + output - len(self.output_so_far)
+        earlier = 0 if self.counts_so_far else len(self.output_so_far)
+        return len(self.prompt) + output - earlier
 
     @property
     def named(self) -> str:

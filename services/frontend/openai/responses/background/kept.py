@@ -26,6 +26,10 @@ class RunRequest(msgspec.Struct, frozen=True):
     seed: int
     digest: str
     """Of all that the output depends on besides seed and parameters."""
+    exact: bool = True
+    """Whether it continues with the same tokens elsewhere."""
+    provided: bool = False
+    """Whether it runs at a provider."""
 
 
 def kept_request(
@@ -42,6 +46,8 @@ def kept_request(
         resolved.requested,
         resolved.sampling.seed,
         digest_of(resolved),
+        exact=resolved.exact_continuation and not resolved.body,
+        provided=bool(resolved.body),
     )
     return msgspec.json.encode(kept).decode()
 
@@ -51,8 +57,9 @@ read_kept = msgspec.json.Decoder(RunRequest).decode
 
 
 def digest_of(resolved: ResolvedRequest) -> str:
-    """Return a digest of the prompt, the weights and the adapter."""
+    """Return a digest of the prompt, the weights and the adapter, or of what a provider gets."""
     found = sha256(token_bytes(resolved.prompt))
     for part in (resolved.model.weights.encode(), resolved.adapter_digest):
         found.update(len(part).to_bytes(4) + part)
+    found.update(resolved.body)
     return found.hexdigest()

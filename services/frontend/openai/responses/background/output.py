@@ -56,8 +56,10 @@ class SingleTokens:
 
     def push(self, part: OutputPart) -> list[Delta]:
         """Return the deltas of tokens."""
-        assert self._output is not None, "providers' answers have no tokens"
-        deltas = []
+        deltas: list[Delta] = []
+        if self._output is None:
+            assert not part.token_ids, "providers' answers have no tokens"
+            return deltas
         for at, token in enumerate(part.token_ids):
             logprobs: Sequence[TokenLogprob] = part.logprobs[at : at + 1]
             deltas.append(msgspec.structs.replace(self._output.push((token,)), logprobs=logprobs))

@@ -30,6 +30,8 @@ from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import Fallback, ResolvedRequest, Resume
 
 _MOST_ATTEMPTS = 20
+_OPENING = 2
+"""Events before those of an output."""
 
 
 class Resumption:
@@ -68,9 +70,12 @@ class Resumption:
         if left <= 0:
             raise BatonError(Reason.DEADLINE, "the request exceeded its deadline")
         own.principal = self._authenticator.recall(kept.key)
+        pieces = await self._store.outputs(run.lease)
+        begun = bool(pieces) and pieces[-1][0] >= _OPENING
+        if begun and not kept.exact:  # clients saw its output
+            raise _lost("no other one continues it with the same tokens")
         names = RequestNames(kept.request_id)
         prepared = await self._preparer.prepare(kept.body.encode(), names, own.principal)
-        pieces = await self._store.outputs(run.lease)
         output = OutputPart()
         for _, packed in pieces:
             output.add(unpack_output(packed))
@@ -80,14 +85,14 @@ class Resumption:
                 model=kept.model,
                 fallback=Fallback.NEVER,
                 take_over=True,
-                resume=Resume(output.token_ids, kept.seed, counted=True),
+                resume=None if kept.provided else Resume(output.token_ids, kept.seed, counted=True),
             ),
             own,
             left,
         )
         try:
             request = generation.request
-            _check(request, kept, begun=bool(pieces))
+            _check(request, kept, begun=begun)
             inputs = len(input_items(prepared.body.input))
             name = ResponseName(run.lease.id, kept.created, inputs, stored=True)
             told = replace(request, requested=kept.requested)

@@ -27,6 +27,8 @@ class BackgroundRun:
     """The events of a response while it runs: made here, stored, and read by those who follow.
 
     Lives on the event loop. Events are numbered from 0; `first` to `next` - 1 are in memory.
+    Clients see them at once if another frontend would make the same ones, and otherwise once they
+    are stored: what a client saw is never made anew.
 
     Args:
         lease: under which it runs.
@@ -45,6 +47,8 @@ class BackgroundRun:
         self.kept = False
         """Whether the database has it."""
         self.first = self._stored = 0
+        self._made = 0
+        """Events before this one may be stored."""
         self._shown = 0
         """Events before this one may be sent to clients."""
         self._events: list[bytes] = []
@@ -90,7 +94,7 @@ class BackgroundRun:
 
     def begin_at(self, number: int) -> None:
         """Set the number of the first event that is made here."""
-        self.first = self._stored = self._shown = number
+        self.first = self._stored = self._made = self._shown = number
 
     def take(self, events: list[Event]) -> bool:
         """Add events of the generation."""
@@ -101,34 +105,36 @@ class BackgroundRun:
                 self._tokens.add(OutputPart(list(event.token_ids), list(event.logprobs)))
             elif type(event) is not Started or not self.next:
                 self.add(self.encoder.take(0, event))
-        self.show()
+        self._made = self.next
+        if self.exact:
+            self._show(self.next)
         if self.next - self._stored > _MOST_EVENTS and self._generation is not None:
             self._generation.buffer.pause()
         return False
 
     def add(self, data: bytes) -> None:
-        """Add encoded events, which clients do not see before `show`."""
+        """Add encoded events, which clients do not see before `finish`."""
         self._events += split(data) if data else ()
 
     def retract(self, number: int) -> None:
         """Remove events that clients do not see yet, from a number on."""
         del self._events[number - self.first :]
 
-    def show(self) -> None:
-        """Let clients have all events."""
-        self._shown = self.next
+    def _show(self, number: int) -> None:
+        """Let clients have the events before a number."""
+        self._shown = max(self._shown, number)
         if self._changed is not None:
             changed, self._changed = self._changed, None
             if not changed.done():
                 changed.set_result(None)
 
     def piece(self, *, whole: bool = False) -> EventPiece | None:
-        """Return what clients see and is not stored yet, for `stored`; None: nothing.
+        """Return what the generation made and is not stored yet, for `stored`; None: nothing.
 
         Args:
-            whole: with what they do not see yet.
+            whole: with what was added after it.
         """
-        end = self.next if whole else self._shown
+        end = self.next if whole else self._made
         if self._stored == end:
             return None
         events = self._events[self._stored - self.first : end - self.first]
@@ -141,6 +147,8 @@ class BackgroundRun:
         self._tokens = OutputPart(
             tokens.token_ids[self._in_flight :], tokens.logprobs[self._in_flight :]
         )
+        if not self.exact:
+            self._show(self._stored)
         surplus = self._stored - self.first - _KEPT_EVENTS
         if surplus > 0:
             del self._events[:surplus]
@@ -188,7 +196,7 @@ class BackgroundRun:
     def finish(self) -> None:
         """Tell those who follow that it has ended, or runs here no longer."""
         self.ended = True
-        self.show()
+        self._show(self._shown if self.moved and not self.exact else self.next)
 
     def _end(self, error: BatonError) -> None:
         if self._generation is not None:

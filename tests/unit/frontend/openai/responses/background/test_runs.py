@@ -95,8 +95,10 @@ class Answer:
         self.take(ChoiceFinished(0, FinishReason.LENGTH, ""))
         self.take(Finished(Usage(5, 2, 3, 4, 0.0, 0.0), ()))
         self.run.add(self.run.encoder.end())
-        self.run.show()
-        self.store()
+        whole = self.run.piece(whole=True)
+        assert whole is not None
+        self.pieces.append(whole)
+        self.run.finish()
         self.events = events_from([(p.last, p.events) for p in self.pieces], 0)
 
     def take(self, event: Any) -> None:
@@ -148,12 +150,32 @@ def test_events_add_up_to_what_the_encoder_has(request_of: Requests) -> None:
                 assert item["status"] in ("completed", "incomplete")
 
 
-def test_events_wait_for_a_client_until_they_are_shown() -> None:
+def test_an_end_waits_for_a_client_until_it_is_stored() -> None:
     run = BackgroundRun(RunLease(StateScope("t", "p"), BLOCK, 1))
     run.add(b"event: a\ndata: 1\n\nevent: b\ndata: 2\n\n")
     assert (run.next, run.events_from(0), run.piece()) == (2, [], None)
     whole = run.piece(whole=True)
     assert whole is not None
     assert whole.last == 1
-    run.show()
+    run.finish()
     assert run.events_from(1) == [b"event: b\ndata: 2\n\n"]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_events_that_no_other_frontend_makes_again_are_shown_once_stored(
+    request_of: Requests, *, exact: bool
+) -> None:
+    request = request_of(max_tokens=5)
+    request = replace(request, model=replace(request.model, exact_continuation=exact))
+    made = Answer(request, random.Random(0), logprobs=False)
+    made.take(STARTED)
+    shown = made.run.events_from(0)
+    assert shown is not None
+    assert len(shown) == (2 if exact else 0)
+    made.store()
+    made.take(ChoiceOutput(request, 0).push(TOKENIZER.encode("ab")))
+    made.run.moved = True  # another frontend has it
+    made.run.finish()
+    shown = made.run.events_from(0)
+    assert shown is not None
+    assert len(shown) == (made.run.next if exact else 2)
