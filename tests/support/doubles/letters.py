@@ -16,7 +16,7 @@ TEMPLATE = (
 )
 
 
-def write_model(directory: Path) -> Path:
+def write_model(directory: Path, template: str = TEMPLATE) -> Path:
     """Write a tokenizer whose tokens are single bytes and an end of sequence."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
@@ -26,7 +26,7 @@ def write_model(directory: Path) -> Path:
     directory.mkdir(parents=True)
     tokenizer.save(str(directory / "tokenizer.json"))
     (directory / "config.json").write_text("{}")
-    (directory / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+    (directory / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
     return directory
 
 

@@ -28,6 +28,8 @@ class Script:
     """The behaviour of a worker. A test may change it at any time."""
 
     step_seconds: float = 0.001
+    says: Sequence[int] = ()
+    """The tokens of each choice, and then the end of sequence; empty: letters."""
     eos_after: int = 10**9
     """The token at this position is the end of sequence."""
     first_token: asyncio.Event = field(default_factory=asyncio.Event)
@@ -230,6 +232,8 @@ class ScriptedWorker(WorkerServiceServicer):
     def _token(self, start: worker_pb2.Start, choice: int, position: int) -> int:
         if position >= self.script.eos_after and not start.sampling.ignore_eos:
             return EOS
+        if self.script.says:
+            return self.script.says[position] if position < len(self.script.says) else EOS
         return letter_id(said(choice, position + 1)[-1])
 
 

@@ -1,6 +1,7 @@
 """Sealed reasoning is what was thought for the tenant that it was sealed for, and nothing else."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -64,6 +65,17 @@ def test_what_was_not_sealed_for_the_tenant_is_refused_alike(sealed: Any) -> Non
         thought(sealed, content=[{"type": "reasoning_text", "text": "x"}])
     assert caught.value.field == "input[1].encrypted_content"
     assert "was not sealed by this cluster for this tenant" in caught.value.message
+
+
+@pytest.mark.parametrize("sealed", [SEALED[:-8], SEALED + "A" * 1_000_000])
+def test_a_refusal_takes_5_ms_at_most(sealed: str) -> None:
+    def refuse() -> float:
+        began = time.thread_time()
+        with pytest.raises(BatonError):
+            thought(sealed)
+        return time.thread_time() - began
+
+    assert min(refuse() for _ in range(10)) < 0.005
 
 
 async def test_only_requests_with_sealed_reasoning_need_the_tenants_secret() -> None:
