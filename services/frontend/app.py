@@ -282,7 +282,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     )
     operations = ConversationOperations(conversations)
     stored = StoredResponses(conversations, running)
-    turns = MessageTurns(operations, inference, preparer, conversations)
+    turns = MessageTurns(operations, inference, preparer, conversations, compactor)
     conversing = ConversationServicer(
         operations, stored, turns, authenticator, limits.max_body_values
     )

@@ -42,6 +42,9 @@ class MessageOptions(SamplingOptions, total=False):
     """Variable of the chat template, as of `chat`."""
     truncate: bool
     """Leave out the oldest turns of a conversation that does not fit. Default: reject it."""
+    compact_threshold: int
+    """Tokens beyond which a summary takes the place of the oldest turns; 0: the server's default.
+    Default: none is written."""
     metadata: Mapping[str, str]
     """Of the response."""
     request_id: str
@@ -81,6 +84,7 @@ def message_request(
         reasoning_effort=options.get("reasoning_effort"),
         truncate=options.get("truncate", False),
         metadata=options.get("metadata", {}),
+        compact_threshold=options.get("compact_threshold"),
     )
     choice = options.get("tool_choice")
     if choice is not None:

@@ -8,6 +8,7 @@ from baton.v1 import conversations_pb2, inference_pb2
 from services.frontend.conversations.convert import items_of
 from services.frontend.grpc.convert import generation_request, json_field
 from services.frontend.openai.conversations.bodies import message_body
+from services.frontend.openai.responses.input.item_types import COMPACTION
 from services.frontend.openai.responses.input.prepare import PreparedResponse
 from services.frontend.output.definitions import CallMode, ToolUse
 from services.frontend.requests.request import GenerationRequest
@@ -56,6 +57,11 @@ def response_body(
         "max_output_tokens": asked.sampling.max_tokens if "max_tokens" in asked.given else None,
     }
     body |= {name: value for name, value in options.items() if value}
+    if request.HasField("compact_threshold"):
+        least = (
+            {"compact_threshold": request.compact_threshold} if request.compact_threshold else {}
+        )
+        body["context_management"] = [{"type": COMPACTION, **least}]
     if request.HasField("reasoning_effort"):
         body["reasoning"] = {"effort": request.reasoning_effort}
     if request.HasField("parallel_tool_calls"):

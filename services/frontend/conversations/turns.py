@@ -18,6 +18,7 @@ from services.frontend.generation.inference import Inference
 from services.frontend.grpc.streaming import follow_call, sending_head
 from services.frontend.openai.conversations.operations import ConversationOperations
 from services.frontend.openai.request.parse import RequestNames
+from services.frontend.openai.responses.compaction.compactor import Compactor
 from services.frontend.openai.responses.encoder import ResponseEncoder
 from services.frontend.openai.responses.input.prepare import (
     PreparedResponse,
@@ -25,6 +26,7 @@ from services.frontend.openai.responses.input.prepare import (
     one_turn,
 )
 from services.frontend.openai.responses.storing import keep, name_response, room_of, scope_of
+from services.frontend.openai.responses.truncation import header
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request_id import identify
 
@@ -37,6 +39,7 @@ class MessageTurns:
         inference: runs responses.
         preparer: reads what they are.
         store: where they are stored; None: nowhere.
+        compactor: writes summaries after them; None: nothing is stored.
     """
 
     def __init__(
@@ -45,11 +48,13 @@ class MessageTurns:
         inference: Inference,
         preparer: ResponsePreparer,
         store: ConversationStore | None,
+        compactor: Compactor | None,
     ) -> None:
         self._operations = operations
         self._inference = inference
         self._preparer = preparer
         self._store = store
+        self._compactor = compactor
 
     async def run(
         self,
@@ -66,11 +71,32 @@ class MessageTurns:
         with ExitStack() as head:
             head.enter_context(sending_head(self._inference, context, record, identity))
             prepared, size = await self._prepare(request, record, identity)
-            with one_turn(prepared), room_of(self._store, prepared.context, size):
-                asked = prepared.asked.generation
-                generation = await self._inference.start(asked, record, context.time_remaining())
-                head.close()
-                await self._follow(prepared, generation, context)
+            try:
+                await self._serve(prepared, size, context, record, head)
+                return
+            except BatonError as error:
+                if error.reason is not Reason.CONTEXT_LENGTH_EXCEEDED or self._compactor is None:
+                    raise
+                if not await self._compactor.wait(prepared):
+                    raise
+            prepared, size = await self._prepare(request, record, identity)
+            await self._serve(prepared, size, context, record, head)
+
+    async def _serve(
+        self,
+        prepared: PreparedResponse,
+        size: int,
+        context: ServerCall,
+        record: RequestRecord,
+        head: ExitStack,
+    ) -> None:
+        with one_turn(prepared), room_of(self._store, prepared.context, size):
+            asked = prepared.asked.generation
+            generation = await self._inference.start(asked, record, context.time_remaining())
+            head.close()
+            encoder = await self._follow(prepared, generation, context)
+        if self._compactor is not None:
+            self._compactor.after(prepared, encoder, record.principal)
 
     async def _prepare(
         self,
@@ -92,13 +118,11 @@ class MessageTurns:
 
     async def _follow(
         self, prepared: PreparedResponse, generation: Generation, context: ServerCall
-    ) -> None:
-        turn, encoder = (
-            prepared.context,
-            ResponseEncoder(
-                name_response(prepared.context, prepared.body), prepared.asked, generation.request
-            ),
-        )
+    ) -> ResponseEncoder:
+        turn, resolved, asked = prepared.context, generation.request, prepared.asked
+        encoder = ResponseEncoder(name_response(turn, prepared.body), asked, resolved)
+        unseen = header(resolved.dropped, asked.items, asked.note)
+        context.set_trailing_metadata(tuple((key.decode(), told.decode()) for key, told in unseen))
         end: list[conversations_pb2.SendMessageResponse] = []
 
         def take(events: list[Event]) -> bool:
@@ -125,3 +149,4 @@ class MessageTurns:
         await keep(self._store, turn, encoder)
         for response in end:
             context.send(response)
+        return encoder

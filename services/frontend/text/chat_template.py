@@ -69,6 +69,8 @@ class TemplateOptions:
     """End within the last message, which the output continues."""
     variables: Mapping[str, Any] = field(default_factory=dict)
     """Variables of the model, by name, such as Qwen3's `enable_thinking`; plain JSON."""
+    hints: Mapping[str, Any] = field(default_factory=dict)
+    """Variables that the client did not set, instead of those that it did; not for providers."""
     tools: Sequence[Mapping[str, Any]] = ()
     """The tools shown to the model, in OpenAI's format; plain JSON."""
 
@@ -123,6 +125,7 @@ class ChatTemplate:
             "tools": None,
             "documents": None,
             **options.variables,
+            **options.hints,
             **({"tools": list(options.tools)} if options.tools else {}),
             "messages": [_as_dict(message, compiled.only_parts) for message in messages],
             "add_generation_prompt": options.add_generation_prompt and not continues,

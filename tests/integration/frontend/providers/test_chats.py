@@ -194,3 +194,23 @@ async def test_texts_and_tokens_need_a_tokenizer(provided: Provided) -> None:
     ):
         answer = await provided.http.post(path, json={"model": "gpt", **body})
         assert (answer.status_code, "acme" in answer.text) == (400, True), answer.text
+
+
+async def test_items_are_compacted(provided: Provided) -> None:
+    """The provider writes the summary; its items are read as those of any model."""
+    body = {"model": "gpt", "input": "My name is Ada.", "instructions": "Be kind."}
+    answer = await provided.http.post("/v1/responses/compact", json=body)
+    assert answer.status_code == 200, answer.text
+    *kept, compaction = answer.json()["output"]
+    assert [item["content"][0]["text"] for item in kept] == ["My name is Ada."]
+    sent = provided.upstream.exchanges[-1].body
+    said = [message["content"] for message in sent["messages"]]
+    assert said[:2] == ["Be kind.", "My name is Ada."]
+    assert said[2].startswith("Summarize our conversation")
+    assert sent["max_completion_tokens"] == 1000
+    onward = [*kept, compaction, {"role": "user", "content": "So?"}]
+    answer = await provided.http.post("/v1/responses", json={"model": "gpt", "input": onward})
+    assert answer.status_code == 200, answer.text
+    said = [one["content"] for one in provided.upstream.exchanges[-1].body["messages"]]
+    assert said[0] == "My name is Ada."
+    assert said[2:] == ["Hello there", "So?"]

@@ -35,8 +35,7 @@ def summary_request(
     """
     prompt, tools = asked.prompt, asked.tools
     assert isinstance(prompt, ChatPrompt), "responses are conversations"
-    variables = {**prompt.options.variables, _THINKING: False}
-    options = replace(prompt.options, variables=variables)
+    options = replace(prompt.options, hints={_THINKING: False})
     return replace(
         asked,
         prompt=replace(prompt, messages=[*messages, question()], options=options),
