@@ -228,6 +228,12 @@ async def test_turns_that_do_not_fit_are_left_out_and_said_so(
     assert fits.usage is not None
     assert answer.usage.input_tokens == fits.usage.input_tokens
     assert "input_transformations" in fits.to_dict()
+    # The next turns are cut at the same place, though nothing is stored.
+    longer: Any = list(history)
+    for turn in range(3):
+        longer += [{"role": "assistant", "content": "Yes"}, {"role": "user", "content": f"{turn}?"}]
+        later = await client.responses.create(truncation="auto", **{**body, "input": longer})
+        assert later.to_dict()["input_transformations"] == [told]
     short = await client.responses.create(
         model=MODEL, input="Hi", truncation="auto", max_output_tokens=8
     )
