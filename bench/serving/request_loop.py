@@ -3,7 +3,8 @@
 64 clients send requests at once over real HTTP connections without sockets, are placed by a router
 and answered by a worker that are this program, and send again. Prints the CPU per request of 8
 tokens: until the last of the 64 has been started at the worker, and in total. Other work of the
-machine has little influence.
+machine has little influence. `--layers` prints instead how many functions a request calls, by
+folder: a figure without noise.
 """
 
 import argparse
@@ -30,7 +31,9 @@ from baton.worker.wire.step_tokens import StepTokens
 from baton.worker.wire.tokenizer_files import TokenizerFiles
 from bench.harness import cli
 from bench.harness.checkpoints import tokenizer_only
+from bench.harness.layers import counted_calls
 from bench.harness.profile import profiled
+from bench.harness.table import Table
 from bench.serving.token_loop import DetachedConnection
 from bench.serving.token_path import prompts
 from services.frontend.access.authenticator import NoAuthentication
@@ -276,6 +279,8 @@ async def measure(options: argparse.Namespace) -> list[dict[str, float]]:
     gc.collect()  # as a process does once it serves
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
+    if options.layers:
+        return await layers(frontend, worker, requests)
     found = []
     for number in range(options.rounds):
         with profiled(options.profile):
@@ -290,8 +295,25 @@ async def measure(options: argparse.Namespace) -> list[dict[str, float]]:
     return found
 
 
+async def layers(
+    frontend: Frontend, worker: DetachedConnection, requests: list[bytes]
+) -> list[dict[str, float]]:
+    """Print the calls of a request by layer."""
+    await burst(frontend, worker, requests)  # caches are full
+    with counted_calls() as calls:
+        await burst(frontend, worker, requests)
+    rows = [row for row in calls.rows(CLIENTS) if not row[0].startswith("bench")]
+    table = Table(("calls per request", "<32"), ("of Python", "9.1f"), ("of C", "9.1f"))
+    for row in rows:
+        table.row(*row)
+    python, c = (sum(row[column] for row in rows) for column in (1, 2))
+    table.row("all", python, c)
+    return [{"python_calls": python, "c_calls": c}]
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bursts", type=int, default=30, help="bursts per round; default: 30")
+    parser.add_argument("--layers", action="store_true", help="print calls by folder instead")
     parser.add_argument("--profile", action="store_true", help="print where the time goes")
 
 
