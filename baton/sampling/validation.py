@@ -1,13 +1,33 @@
 """Check parameters, and list the features that a request needs."""
 
 import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 from baton.request.grammar import Grammar
-from baton.sampling.parameter import Effect, Engines, InvalidParameterError, Limits, count_text
+from baton.sampling.parameter import (
+    Effect,
+    Engines,
+    InvalidParameterError,
+    Limits,
+    Parameter,
+    count_text,
+)
 from baton.sampling.params import PARAMETERS, SamplingParams
+
+_ALL = operator.attrgetter(*(each.name for each in PARAMETERS))
+_DEFAULTS = tuple((each, each.default) for each in PARAMETERS)
+
+
+def changed(params: SamplingParams) -> list[tuple[Parameter, Any]]:
+    """Return the parameters with another value than their default, and their values."""
+    return [
+        (each, value)
+        for (each, default), value in zip(_DEFAULTS, _ALL(params), strict=True)
+        if value != default
+    ]
 
 
 def check(params: SamplingParams, names: Mapping[str, str] | None = None) -> None:
@@ -21,10 +41,7 @@ def check(params: SamplingParams, names: Mapping[str, str] | None = None) -> Non
         InvalidParameterError: the first parameter that is wrong.
     """
     names = names or {}
-    for each in PARAMETERS:
-        value = getattr(params, each.name)
-        if value == each.default:
-            continue
+    for each, value in changed(params):
         name, limits = names.get(each.name, each.name), each.limits
         if isinstance(value, Grammar):
             _check_grammar(name, value)
@@ -54,8 +71,9 @@ def check_vocabulary(params: SamplingParams, vocab_tokens: int) -> None:
     Raises:
         InvalidParameterError: the first parameter with an invalid id.
     """
-    for each in _TOKEN_IDS:
-        value = getattr(params, each.name)
+    for each, value in changed(params):
+        if not each.limits.token_ids:
+            continue
         if each.name == "bad_word_ids":
             value = list(chain.from_iterable(value))
         check_token_ids(each.name, value, vocab_tokens)
@@ -73,9 +91,9 @@ def check_token_ids(field: str, ids: Mapping[int, Any] | Sequence[int], vocab_to
 
 def needed_features(params: SamplingParams) -> Iterator[tuple[str, str]]:
     """Yield the parameters that not every engine supports, each with the feature it needs."""
-    for each in PARAMETERS:
+    for each, _ in changed(params):
         feature = each.traits.feature
-        if feature is not None and getattr(params, each.name) != each.default:
+        if feature is not None:
             yield each.name, feature.name
 
 
@@ -91,11 +109,9 @@ def is_plainly_greedy(params: SamplingParams, n: int) -> bool:
     Such an output continues identically anywhere: it depends on no random number and no count of
     earlier tokens.
     """
-    return (
-        n == 1
-        and params.temperature == 0
-        and all(getattr(params, name) == default for name, default in _MATTER_TO_GREEDY)
-    )
+    if n != 1 or params.temperature:
+        return False
+    return not [each for each, _ in changed(params) if each.traits.effect is Effect.LOGITS]
 
 
 def _check_grammar(name: str, grammar: Grammar) -> None:
@@ -117,9 +133,3 @@ def _check_one(name: str, limits: Limits, value: Any) -> None:
     elif isinstance(value, tuple):
         shown = f"a run of {number} tokens"
     raise InvalidParameterError(name, f"{shown} is out of range: {limits.describe()}")
-
-
-_MATTER_TO_GREEDY = tuple(
-    (each.name, each.default) for each in PARAMETERS if each.traits.effect is Effect.LOGITS
-)
-_TOKEN_IDS = tuple(each for each in PARAMETERS if each.limits.token_ids)

@@ -7,10 +7,10 @@ caller's trace, at a microsecond each.
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from opentelemetry import trace
-from opentelemetry.context import Context
+from opentelemetry.context import Context, get_current
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from baton import __version__
@@ -66,6 +66,45 @@ def recording() -> bool:
     return current().provider is not None
 
 
+class RequestTrace(NamedTuple):
+    """The span of a request, and what is derived from it once instead of for each use."""
+
+    span: trace.Span
+    context: Context
+    """Has the span as its current one."""
+    traceparent: str
+    """W3C, of the span; empty: the request has no trace."""
+    exemplar: dict[str, str] | None
+    """Of histograms; None: the span is not exported."""
+
+    @property
+    def id(self) -> str:
+        """The trace's id in hexadecimal; empty: there is none."""
+        return self.traceparent[3:35]
+
+    def child(self, name: str, kind: trace.SpanKind) -> tuple[trace.Span, str]:
+        """Start a span under the request's; return it and its `traceparent`."""
+        scope = current()
+        if scope.provider is None:
+            return self.span, self.traceparent
+        span = scope.tracer.start_span(name, self.context, kind)
+        return span, inject(trace.set_span_in_context(span, self.context))
+
+
+UNTRACED = RequestTrace(trace.INVALID_SPAN, Context(), "", None)
+"""Of a request whose caller has no trace, while spans have no destination."""
+
+
+def request_trace(name: str) -> RequestTrace:
+    """Start the span of a request that this process serves, under the caller's if there is one."""
+    scope = current()
+    if scope.provider is None and not get_current():
+        return UNTRACED
+    span = scope.tracer.start_span(name, kind=trace.SpanKind.SERVER)
+    context = trace.set_span_in_context(span)
+    return RequestTrace(span, context, inject(context), exemplar(span))
+
+
 def keep(span: trace.Span) -> None:
     """Export the trace of a root that is about to end, also if it was not sampled: this process's
     spans, for others have none of it."""
@@ -76,10 +115,10 @@ def keep(span: trace.Span) -> None:
 
 def exemplar(span: trace.Span) -> dict[str, str] | None:
     """Return a histogram's exemplar that names a span's trace; None: it is not exported."""
-    context = span.get_span_context()
-    if not (context.trace_flags.sampled and span.is_recording()):
+    if not span.is_recording():
         return None
-    return {"trace_id": format(context.trace_id, "032x")}
+    context = span.get_span_context()
+    return {"trace_id": format(context.trace_id, "032x")} if context.trace_flags.sampled else None
 
 
 def tracer() -> trace.Tracer:
@@ -103,6 +142,8 @@ def current_span(
 def inject(context: Context | None = None) -> str:
     """Return W3C `traceparent` of the current span, or of `context`'s; empty if there is no
     trace."""
+    if context is None and not get_current():
+        return ""
     carrier: dict[str, str] = {}
     _propagator.inject(carrier, context)
     return carrier.get("traceparent", "")

@@ -58,8 +58,8 @@ def _layer(code: CodeType) -> str:
     """Return `services/frontend/text`, the name of a library, `generated` or `python`."""
     path = code.co_filename
     if _PACKAGES in path:
-        return path.rsplit(_PACKAGES, 1)[1].split(os.sep, 1)[0]
+        return Path(path.rsplit(_PACKAGES, 1)[1]).parts[0]
     if path.startswith(_ROOT):
-        folders = path.removeprefix(_ROOT).split(os.sep)[:-1]
+        folders = Path(path.removeprefix(_ROOT)).parts[:-1]
         return "/".join(folders[: 3 if folders[0] == "services" else 2])
     return "generated" if path.startswith("<") and "frozen" not in path else "python"

@@ -306,7 +306,7 @@ async def layers(
     table = Table(("calls per request", "<32"), ("of Python", "9.1f"), ("of C", "9.1f"))
     for row in rows:
         table.row(*row)
-    python, c = (sum(row[column] for row in rows) for column in (1, 2))
+    python, c = sum(row[1] for row in rows), sum(row[2] for row in rows)
     table.row("all", python, c)
     return [{"python_calls": python, "c_calls": c}]
 

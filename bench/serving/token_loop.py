@@ -11,15 +11,13 @@ import asyncio
 import time
 from typing import Any
 
-from opentelemetry import trace
-from opentelemetry.context import Context
-
 from baton.conversations.ids import draw_block
 from baton.engine.events import SampledTokens
 from baton.internal.v1 import cluster_pb2, router_pb2, worker_pb2
 from baton.rpc.protocol import VERSION
 from baton.sampling import SamplingParams
 from baton.settings import FrontendLimits
+from baton.telemetry.tracing import UNTRACED
 from baton.tenancy.directory.principal import LOCAL
 from baton.worker.wire.step_tokens import StepTokens
 from baton.worker.wire.tokenizer_files import TokenizerFiles
@@ -119,7 +117,7 @@ async def serve(kind: str, model: ServedModel, anywhere: Any, wire: Any, number:
         None,
         [],
         b"",
-        Context(),
+        UNTRACED,
         now,
         now + 600,
         3,
@@ -128,9 +126,7 @@ async def serve(kind: str, model: ServedModel, anywhere: Any, wire: Any, number:
     )
     batch: Any = GenerationBatch()
     batch.generations = [
-        WorkerGeneration(
-            GenerationSetup(resolved, "chat", trace.INVALID_SPAN, lambda _: None), context
-        )
+        WorkerGeneration(GenerationSetup(resolved, "chat", UNTRACED, lambda _: None), context)
     ]
     encoder: EventEncoder
     if kind == "chat":

@@ -6,8 +6,8 @@ peers have been silent. That is no evidence about the peers.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from typing import Any
 
 PERIOD_SECONDS = 0.25
 """Part of a pause that counts as time in which the loop ran."""
@@ -107,17 +107,26 @@ class Timer:
             self._callback()
 
 
-@asynccontextmanager
-async def timeout(seconds: float) -> AsyncIterator[None]:
-    """Cancel the block after this process ran for `seconds`.
+class timeout:  # noqa: N801 - used as `asyncio.timeout` is
+    """Cancel the block of `async with` after this process ran for `seconds`.
 
     Raises:
         TimeoutError: it was cancelled.
     """
-    loop = asyncio.get_running_loop()
-    timer = Timer(seconds, lambda: bound.reschedule(loop.time()))
-    try:
-        async with asyncio.timeout(None) as bound:
-            yield
-    finally:
-        timer.cancel()
+
+    __slots__ = ("_bound", "_seconds", "_timer")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    async def __aenter__(self) -> None:
+        self._bound = asyncio.timeout(None)
+        await self._bound.__aenter__()
+        self._timer = Timer(self._seconds, self._expire)
+
+    async def __aexit__(self, *error: Any) -> None:
+        self._timer.cancel()
+        await self._bound.__aexit__(*error)
+
+    def _expire(self) -> None:
+        self._bound.reschedule(asyncio.get_running_loop().time())

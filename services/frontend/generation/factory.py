@@ -4,13 +4,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from opentelemetry import trace
-
 from baton.cluster.tenants import Salts
 from baton.errors import BatonError, Reason
 from baton.request.prices import Price
 from baton.settings import FrontendSettings
-from baton.telemetry.tracing import tracer
+from baton.telemetry.tracing import RequestTrace, request_trace
 from baton.tenancy.records.providers import Provider
 from services.frontend.generation.accounting.metering import Metering
 from services.frontend.generation.assigned.assignments import GenerationContext
@@ -124,7 +122,7 @@ class GenerationFactory:
             request.pictures.runs,
         )
         chains = await self._threads.run(keys, len(request.prompt))
-        span = _span(runnable)
+        trace = _trace(runnable)
         # Nothing is awaited from here on, so every claim gets its generation.
         context = GenerationContext(
             pool=self._pool,
@@ -135,7 +133,7 @@ class GenerationFactory:
             claim=self._claims.begin(runnable.sent, request.context.tenant),
             block_key_chains=chains,
             cache_salt=cache_salt,
-            trace=trace.set_span_in_context(span),
+            trace=trace,
             arrived=runnable.arrived,
             deadline=runnable.deadline,
             max_placements=self._settings.placement.max_attempts,
@@ -143,7 +141,7 @@ class GenerationFactory:
             buffer_bytes=self._settings.limits.buffer_bytes,
             max_wait=runnable.max_wait,
         )
-        return WorkerGeneration(self._setup(runnable, span, on_closed), context)
+        return WorkerGeneration(self._setup(runnable, trace, on_closed), context)
 
     def _at_provider(
         self, runnable: RunnableRequest, on_closed: Callable[[Generation], None]
@@ -151,7 +149,6 @@ class GenerationFactory:
         if self._upstreams is None:
             raise BatonError(Reason.UNAVAILABLE, "this process reaches no providers")
         request = runnable.request
-        span = _span(runnable)
         context = ProviderContext(
             self._upstreams,
             self._claims.begin(runnable.sent, request.context.tenant),
@@ -159,10 +156,13 @@ class GenerationFactory:
             runnable.deadline,
             self._settings.limits.buffer_bytes,
         )
-        return ProviderGeneration(self._setup(runnable, span, on_closed), context)
+        return ProviderGeneration(self._setup(runnable, _trace(runnable), on_closed), context)
 
     def _setup(
-        self, runnable: RunnableRequest, span: trace.Span, on_closed: Callable[[Generation], None]
+        self,
+        runnable: RunnableRequest,
+        trace: RequestTrace,
+        on_closed: Callable[[Generation], None],
     ) -> GenerationSetup:
         """Return what a generation is made of. With several prompts, none may run at all, so the
         meter begins with the generation."""
@@ -170,7 +170,7 @@ class GenerationFactory:
         return GenerationSetup(
             request,
             record.operation,
-            span,
+            trace,
             partial(self._closed, on_closed),
             None
             if metering is None
@@ -184,9 +184,8 @@ class GenerationFactory:
         on_closed(generation)
 
 
-def _span(runnable: RunnableRequest) -> trace.Span:
+def _trace(runnable: RunnableRequest) -> RequestTrace:
     """Start the span of a request."""
-    name = f"{runnable.record.operation} {runnable.request.model.name}"
-    span = tracer().start_span(name, kind=trace.SpanKind.SERVER)
-    runnable.record.follow(span)
-    return span
+    trace = request_trace(f"{runnable.record.operation} {runnable.request.model.name}")
+    runnable.record.trace_id = trace.id
+    return trace

@@ -7,8 +7,6 @@ from enum import Enum
 from time import monotonic
 from typing import NamedTuple, Protocol
 
-from opentelemetry import trace
-
 from baton.errors import BatonError, Reason
 from baton.request.prices import Price
 from baton.request.stream_events import Event, Finished, Started, Usage
@@ -60,8 +58,8 @@ class GenerationSetup(NamedTuple):
     """What to generate."""
     operation: str
     """`chat` or `text_completion`, for telemetry."""
-    span: trace.Span
-    """Ended with the request."""
+    trace: tracing.RequestTrace
+    """Its span ends with the request."""
     on_closed: Callable[["Generation"], None]
     """Called once, by the first `close`."""
     begin_meter: Callable[[], RequestMeter] | None = None
@@ -99,7 +97,7 @@ class Generation(ABC):
         self.buffer = EventBuffer(self._release, lifetime.buffer_bytes, self._hold_if_running)
         self._lifetime = lifetime
         self._operation = setup.operation
-        self._span = setup.span
+        self._trace = setup.trace
         self._on_closed: Callable[[Generation], None] | None = setup.on_closed
         self._begin_meter = setup.begin_meter
         self._meter: RequestMeter | None = None
@@ -115,6 +113,8 @@ class Generation(ABC):
         self._error = ""
         """Message of the error that ended it."""
         self._state = _State.NEW
+        self.finished = False
+        """Whether the sink has received `Finished`."""
         self._begun: list[Event] = []
         """Events for the sink once it runs, or waits for a worker."""
         self._sink: Sink = _nobody
@@ -180,11 +180,6 @@ class Generation(ABC):
     def claim(self) -> RequestClaim | None:
         """The request's claim on an execution id."""
         return self._lifetime.claim
-
-    @property
-    def finished(self) -> bool:
-        """Whether the sink has received `Finished`."""
-        return self._state is _State.FINISHED
 
     async def follow(self, sink: Sink) -> None:
         """Pass events to `sink` as they arrive, until it has enough or the request has `finished`.
@@ -312,9 +307,9 @@ class Generation(ABC):
         if self._meter is not None:
             self._meter.end(self.progress, self._outcome, self.cost, self.path, self._error)
             if self._meter.notable:
-                tracing.keep(self._span)
+                tracing.keep(self._trace.span)
         seconds = monotonic() - self._lifetime.arrived
-        record_generation(self.progress, self._operation, self._outcome, self._span, seconds)
+        record_generation(self.progress, self._operation, self._outcome, self._trace, seconds)
 
     # Reports: called by the buffer.
 
@@ -336,11 +331,11 @@ class Generation(ABC):
             events, self._begun = self._begun, events
         self._receive(received, events)
         if self._recorded and self._end_event is not None:
-            self._state = _State.FINISHED
+            self._state, self.finished = _State.FINISHED, True
             events.append(self._end_event)
             self._end_event = None
         self._enough = self._sink(events)
-        return self._enough or self._interrupted or self._state is _State.FINISHED
+        return self._enough or self.finished or self._interrupted
 
     def _begin(self) -> None:
         self._state = _State.RUNNING
@@ -384,6 +379,6 @@ class Generation(ABC):
         """Release everything that the request holds anywhere, once."""
         if self._state not in (_State.NEW, _State.RUNNING):
             return
-        self._state = state
+        self._state, self.finished = state, state is _State.FINISHED
         self._deadline_timer.cancel()
         self._stop(finished=state is not _State.RELEASED)

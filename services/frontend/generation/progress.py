@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from time import monotonic
 
-from opentelemetry import trace
-
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import worker_pb2
 from baton.request.stream_events import (
@@ -15,7 +13,6 @@ from baton.request.stream_events import (
     Started,
     TokenLogprob,
 )
-from baton.telemetry.tracing import exemplar
 from baton.usage.path import RequestPath
 from baton.v1 import common_pb2
 from services.frontend.generation.assigned.assignments import GenerationContext, WorkerAssignments
@@ -54,7 +51,7 @@ class RequestProgress:
         self, request: ResolvedRequest, context: GenerationContext, buffer: EventBuffer
     ) -> None:
         self.request = request
-        self._exemplar = exemplar(trace.get_current_span(context.trace))
+        self._exemplar = context.trace.exemplar
         self.outputs = [ChoiceOutput(request, choice) for choice in range(request.n)]
         self._scored_tokens = 1
         """Leading prompt tokens whose log probabilities were delivered; the first has none."""
@@ -64,7 +61,9 @@ class RequestProgress:
     @property
     def output_tokens(self) -> int:
         """Tokens delivered to the client so far, over all choices."""
-        total = sum(len(output.token_ids) for output in self.outputs)
+        total = 0
+        for output in self.outputs:
+            total += len(output.token_ids)
         return total if self.request.counts_so_far else total - len(self.request.output_so_far)
 
     def path(self, now: float) -> RequestPath:
@@ -75,7 +74,7 @@ class RequestProgress:
     def unplaced(self) -> list[ChoiceOutput]:
         """Outputs that continue and that no worker is decoding."""
         placed = {one.choice for one in self.streams.open.values() if one.phase is Phase.DECODE}
-        return [one for one in self.outputs if not one.ended and one.choice not in placed]
+        return [one for one in self.outputs if one.reason is None and one.choice not in placed]
 
     def begin(self, events: list[Event]) -> None:
         """Add the output of a resumed stream, and report its start to the client."""
@@ -105,9 +104,9 @@ class RequestProgress:
         Returns whether a decision is needed: not while a decode stream just continues.
         """
         stream = self.streams.find(stream_id)
-        output = self.outputs[choice]
-        if stream is None or output.ended:
+        if stream is None or self.outputs[choice].reason is not None:
             return False  # released meanwhile
+        output = self.outputs[choice]
         known = len(output.token_ids) - position
         if known < 0:  # some are missing: the next stream delivers them too
             stream.release()

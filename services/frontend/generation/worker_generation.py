@@ -55,7 +55,7 @@ class WorkerGeneration(Generation):
         if self._progress.add_tokens(stream_id, choice, position, token_ids, logprobs, events):
             self._reconcile(events)
         self._enough = self._sink(events)
-        return self._enough or self._interrupted or self.finished
+        return self._enough or self.finished or (self._place is not None and self._interrupted)
 
     def _run(self) -> None:
         self._progress.begin(self._begun)
@@ -66,6 +66,8 @@ class WorkerGeneration(Generation):
             self.buffer.wake()
 
     def _go_on(self) -> None:
+        if self._place is None:
+            return
         if self._interrupted:
             self.take(self.buffer.drain())  # lost streams are placed with it
         if self._place is not None and self._interrupted:

@@ -46,9 +46,12 @@ async def read_json(scope: Scope, receive: Receive, limit: int, seconds: float) 
     announced = header(scope, b"content-length")
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)
+    wire = connection_of(scope)
+    if wire.body_complete:  # it came with its head, as most do: nothing is waited for
+        return await _read(receive, limit, wire)
     try:
         async with timeout(seconds):
-            return await _read(receive, limit, connection_of(scope))
+            return await _read(receive, limit, wire)
     except TimeoutError:
         raise BatonError(
             Reason.BODY_TIMEOUT, f"the body did not arrive within {seconds:g} s"

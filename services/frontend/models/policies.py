@@ -1,6 +1,7 @@
 """Policies of models, from their records in etcd: who may ask, and how much."""
 
 import asyncio
+from collections.abc import Sequence
 
 from baton.errors import BatonError, Reason
 from baton.telemetry.logs import get_logger
@@ -32,9 +33,10 @@ class Policies:
 
     def permitted(self, who: Principal, model: str, adapter: str = "") -> bool:
         """Return whether a tenant may ask for a model, or for one of its adapters."""
-        return all(
-            not one.tenants or who.tenant.id in one.tenants for one in self._of(model, adapter)
-        )
+        for one in self._of(model, adapter):
+            if one.tenants and who.tenant.id not in one.tenants:
+                return False
+        return True
 
     def require(self, who: Principal, found: ResolvedModel) -> None:
         """Check that a tenant may ask for a model, or for its adapter.
@@ -64,15 +66,19 @@ class Policies:
 
     def context_tokens(self, who: Principal, found: ResolvedModel) -> int | None:
         """Return the most tokens of a request of a tenant's tier; None: no policy limits them."""
-        tier = who.tenant.tier.value
-        limits = [one.context_tokens.get(tier) for one in self._of(found.model.name, found.adapter)]
+        policies = self._of(found.model.name, found.adapter)
+        if not policies:
+            return None
+        limits = [one.context_tokens.get(who.tenant.tier.value) for one in policies]
         return min((one for one in limits if one is not None), default=None)
 
     async def wait_synced(self) -> None:
         """Return once etcd was listed."""
         await self._synced.wait()
 
-    def _of(self, model: str, adapter: str) -> list[ModelPolicy]:
+    def _of(self, model: str, adapter: str) -> Sequence[ModelPolicy]:
+        if not self._policies:
+            return ()
         found = (self._policies.get(model), self._policies.get(adapter) if adapter else None)
         return [one for one in found if one is not None]
 

@@ -241,16 +241,19 @@ class Handlers:
             options = await response_options(body, template, requests, resolved)
             if kept is not None:
                 options = replace(options, id=kept.id)
-            whole = WholeEncoder(template, options, resolved)
-            ending = no_ending if kept is None else partial(kept.keep, whole)
-            if body.stream:
-                chunks: EventEncoder = ChunkEncoder(template, options, resolved)
-                if kept is not None:
-                    chunks = KeptChunks(chunks, whole, kept)
-                seconds = self._settings.keep_alive_seconds
-                await answer_stream(batch, chunks, wire, send, seconds, ending=ending)
-            else:
+            ending = no_ending
+            if kept is not None or not body.stream:
+                whole = WholeEncoder(template, options, resolved)
+            if kept is not None:
+                ending = partial(kept.keep, whole)
+            if not body.stream:
                 await answer_whole(batch, whole, wire, send, ending=ending)
+                return
+            chunks: EventEncoder = ChunkEncoder(template, options, resolved)
+            if kept is not None:
+                chunks = KeptChunks(chunks, whole, kept)
+            seconds = self._settings.keep_alive_seconds
+            await answer_stream(batch, chunks, wire, send, seconds, ending=ending)
         finally:
             batch.close()
 

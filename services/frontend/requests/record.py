@@ -10,8 +10,6 @@ from math import inf
 from time import monotonic
 from typing import Literal
 
-from opentelemetry.trace import Span
-
 from baton.errors import BatonError
 from baton.telemetry.logs import get_logger
 from baton.tenancy.directory.principal import NOBODY
@@ -116,12 +114,6 @@ class RequestRecord:
     def named(self) -> str:
         """The name of the model or adapter that answers; empty: it is not known."""
         return self.adapter or self.served_model
-
-    def follow(self, span: Span) -> None:
-        """Set the trace id if a span is recorded."""
-        context = span.get_span_context()
-        if context.is_valid:
-            self.trace_id = format(context.trace_id, "032x")
 
     def add(
         self,

@@ -1,14 +1,14 @@
 """Metrics and span of an ended generation."""
 
-from opentelemetry import trace
+from opentelemetry.trace import StatusCode
 
-from baton.telemetry.tracing import exemplar
+from baton.telemetry.tracing import RequestTrace
 from services.frontend.generation.accounting.progress import Progress
 from services.frontend.metrics import PER_TOKEN
 
 
 def record_generation(
-    progress: Progress, operation: str, outcome: str, span: trace.Span, seconds: float
+    progress: Progress, operation: str, outcome: str, trace: RequestTrace, seconds: float
 ) -> None:
     """Record an ended generation and end its span.
 
@@ -16,7 +16,7 @@ def record_generation(
         progress: its outputs and usage.
         operation: `chat` or `text_completion`.
         outcome: `ok`, or the error's reason.
-        span: its span.
+        trace: its trace.
         seconds: from its arrival to its end.
     """
     request, usage = progress.request, progress.usage
@@ -24,7 +24,8 @@ def record_generation(
         per_choice = progress.output_tokens / request.n
         if per_choice > 1:
             mean = (seconds - usage.first_token_seconds) / (per_choice - 1)
-            PER_TOKEN.labels(operation, request.model.name).observe(mean, exemplar(span))
+            PER_TOKEN.labels(operation, request.model.name).observe(mean, trace.exemplar)
+    span = trace.span
     if span.is_recording():
         span.set_attribute("gen_ai.operation.name", operation)
         span.set_attribute("gen_ai.provider.name", request.model.owner)
@@ -38,5 +39,5 @@ def record_generation(
         span.set_attribute("gen_ai.usage.cache_read.input_tokens", usage.cached_tokens)
         if outcome != "ok":
             span.set_attribute("error.type", outcome)
-            span.set_status(trace.StatusCode.ERROR)
+            span.set_status(StatusCode.ERROR)
     span.end()

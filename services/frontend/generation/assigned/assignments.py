@@ -6,11 +6,10 @@ from functools import partial
 from time import monotonic
 
 from opentelemetry import trace
-from opentelemetry.context import Context
 
 from baton.errors import BatonError
 from baton.internal.v1 import router_pb2, worker_pb2
-from baton.telemetry.tracing import inject, tracer
+from baton.telemetry.tracing import RequestTrace
 from baton.v1 import common_pb2
 from services.frontend.generation.assigned.pauses import RequestPauses
 from services.frontend.generation.assigned.suspects import Suspects, poison_request
@@ -54,8 +53,7 @@ class GenerationContext:
     """Its claim on an execution id; None: its id is new."""
     block_key_chains: Sequence[router_pb2.Chain]
     cache_salt: bytes
-    trace: Context
-    """Trace context of the request's span."""
+    trace: RequestTrace
     arrived: float
     """When the request arrived."""
     deadline: float
@@ -281,11 +279,10 @@ class WorkerAssignments:
         self, phase: Phase, choice: int, target: router_pb2.Target, start: worker_pb2.Start
     ) -> trace.Span:
         """Start the span of a stream, and name it in the stream's frame as the worker's parent."""
-        span = tracer().start_span(phase.value, self._context.trace, trace.SpanKind.CLIENT)
+        span, start.traceparent = self._context.trace.child(phase.value, trace.SpanKind.CLIENT)
         if span.is_recording():
             span.set_attribute("baton.instance", target.instance_id)
             span.set_attribute("baton.choice", choice)
-        start.traceparent = inject(trace.set_span_in_context(span, self._context.trace))
         return span
 
 

@@ -198,7 +198,7 @@ class RequestPlacements:
         outputs = [len(one.token_ids) for one in progress.unplaced]
         if not outputs:  # compute only the prompt, for the streams that wait for it
             outputs = [len(one.token_ids) for one in progress.outputs if not one.ended]
-        with current_span("route", context.trace, trace.SpanKind.CLIENT):
+        with current_span("route", context.trace.context, trace.SpanKind.CLIENT):
             placement = await context.placement_finder.find(
                 self._request,
                 context.block_key_chains,

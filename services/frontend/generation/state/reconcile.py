@@ -83,34 +83,38 @@ def reconcile(
         placement: the latest placement, if it was found just now: missing streams start on it.
         report_deadline_passed: the time for workers to report usage has passed.
     """
-    live = [output for output in outputs if not output.ended]
-    # Workers know no stop strings, and a stream waiting for Generate would wait in vain. A stream
-    # that produced the last token of its choice by the engine's own rules ends by itself.
-    surplus = [
-        stream
-        for stream in streams
-        if stream.phase is Phase.DECODE
-        and outputs[stream.choice].ended
-        and stream.state is not WorkerStreamState.ENDING
-    ]
-    actions: list[Action] = [Release(stream) for stream in surplus]
-    if not live:
-        reported = report_deadline_passed or len(surplus) == len(streams)
+    # One pass each, without comprehensions: a request comes here five times.
+    actions: list[Action] = []
+    decodes: dict[int, WorkerStream] = {}
+    has_prefill = False
+    for stream in streams:
+        if stream.phase is Phase.PREFILL:
+            has_prefill = True
+        elif outputs[stream.choice].reason is None:
+            decodes[stream.choice] = stream
+        elif stream.state is not WorkerStreamState.ENDING:
+            # Workers know no stop strings, and a stream waiting for Generate would wait in vain. A
+            # stream that produced the last token of its choice by the engine's own rules ends by
+            # itself.
+            actions.append(Release(stream))
+    missing: list[ChoiceOutput] = []
+    needs_prefill = False
+    for output in outputs:
+        if output.reason is None and output.choice not in decodes:
+            missing.append(output)
+            needs_prefill |= not output.token_ids
+    if not (decodes or missing):
+        reported = report_deadline_passed or len(actions) == len(streams)
         return [*actions, Finish() if reported else AwaitReports()]
 
-    has_prefill = any(stream.phase is Phase.PREFILL for stream in streams)
-    decodes = {
-        stream.choice: stream
-        for stream in streams
-        if stream.phase is Phase.DECODE and not outputs[stream.choice].ended
-    }
-    missing = [output for output in live if output.choice not in decodes]
-    prepared = [stream for stream in decodes.values() if stream.state is WorkerStreamState.PREPARED]
-    waiting = [stream for stream in prepared if not outputs[stream.choice].token_ids]
-    actions += [SendGenerate(stream) for stream in prepared if stream not in waiting]
-    needs_prefill = not has_prefill and (
-        bool(waiting) or any(not output.token_ids for output in missing)
-    )
+    waiting: list[WorkerStream] = []
+    for stream in decodes.values():
+        if stream.state is WorkerStreamState.PREPARED:
+            if outputs[stream.choice].token_ids:
+                actions.append(SendGenerate(stream))
+            else:
+                waiting.append(stream)
+    needs_prefill = not has_prefill and (needs_prefill or bool(waiting))
     for stream in failed:
         is_prefill = stream.phase is Phase.PREFILL
         needed = needs_prefill if is_prefill else outputs[stream.choice] in missing
@@ -132,21 +136,14 @@ def reconcile(
             actions += map(Release, waiting)
             missing += [outputs[stream.choice] for stream in waiting]
     if not prefill_goes_on:
-        actions += [
-            PrefillDone(stream)
-            for stream in decodes.values()
-            if stream.awaits_kv and stream not in waiting
-        ]
+        for stream in decodes.values():
+            if stream.awaits_kv and stream not in waiting:
+                actions.append(PrefillDone(stream))
     if placement is not None:
-        actions += [
-            StartDecode(
-                placement,
-                output.choice,
-                prepare=prefill_goes_on and not output.token_ids,
-                wait_for_kv=prefill_goes_on,
-            )
-            for output in missing
-        ]
+        for output in missing:
+            prepare = prefill_goes_on and not output.token_ids
+            choice, waits = output.choice, prefill_goes_on
+            actions.append(StartDecode(placement, choice, prepare=prepare, wait_for_kv=waits))
     elif needs_prefill or missing:
         if placements >= max_placements:
             return [Fail(failed[-1].error if failed else worker_lost())]

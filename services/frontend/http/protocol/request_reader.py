@@ -107,6 +107,11 @@ class RequestReader(HttpToolsProtocol):
         self.scope = None  # type: ignore[assignment]
 
     @property
+    def body_complete(self) -> bool:
+        """Whether all requests that have begun are here, with their bodies."""
+        return not self._in_body
+
+    @property
     def lost(self) -> bool:
         """Whether the client has disconnected."""
         return self.transport.is_closing()

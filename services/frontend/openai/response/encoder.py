@@ -4,6 +4,7 @@ Choices are numbered across all prompts of a body: prompt by prompt, n each.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from baton.errors import BatonError
@@ -149,6 +150,22 @@ def stop_reason(finished: ChoiceFinished) -> int | str | None:
     return finished.stop_string or finished.stop_token_id
 
 
+def _answering(options: ResponseOptions) -> bytes:
+    """Return the fields of a chunk that say what answers, and how."""
+    requested, tier = options.requested_model, options.service_tier
+    return _answering_of(options.model, options.fingerprint, requested, tier)
+
+
+@lru_cache(1024)
+def _answering_of(model: str, fingerprint: str, requested: str, tier: str | None) -> bytes:
+    line = b'"model":%b,"system_fingerprint":%b,' % (encode_line(model), encode_line(fingerprint))
+    if tier:
+        line += b'"service_tier":%b,' % encode_line(tier)
+    if requested:
+        line += b'"baton":%b,' % encode_line({"requested_model": requested})
+    return line
+
+
 class ChunkEncoder:
     """Encodes the events of all prompts of a body as server-sent events, one by one.
 
@@ -169,18 +186,11 @@ class ChunkEncoder:
         self._output_tokens = 0
         self._prompt_logprobs: list[list[TokenLogprob]] = [[] for _ in requests]
         self._tail = b',"usage":null}\n\n' if options.usage else b"}\n\n"
-        beside = b'"system_fingerprint":%b,' % encode_line(options.fingerprint)
-        if options.service_tier:
-            beside += b'"service_tier":%b,' % encode_line(options.service_tier)
-        if options.requested_model:
-            told = encode_line({"requested_model": options.requested_model})
-            beside += b'"baton":%b,' % told
-        self._head = b'data: {"id":%b,"object":%b,"created":%d,"model":%b,%b%b"choices":[' % (
+        self._head = b'data: {"id":%b,"object":"%b","created":%d,%b%b"choices":[' % (
             encode_line(options.id),
-            encode_line(template.chunk_object),
+            template.chunk_object.encode(),
             options.created,
-            encode_line(options.model),
-            beside,
+            _answering(options),
             b"" if options.exact_continuation else b'"exact_continuation":false,',
         )
         self._text_heads = [

@@ -29,6 +29,10 @@ def check_bans(sampling: SamplingParams, model: ServedModel, names: Mapping[str,
         BatonError: INVALID_FIELD: none is left; the message names all parameters involved.
     """
     allowed = sampling.allowed_token_ids
+    if allowed is None and not (
+        sampling.bad_words or sampling.bad_word_ids or sampling.logit_bias or sampling.min_tokens
+    ):
+        return
     bans = list(_bans(sampling, model))
     if allowed is None and sum(len(banned) for _, banned in bans) < model.vocab_tokens:
         return
