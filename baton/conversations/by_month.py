@@ -43,8 +43,7 @@ async def fetch_between(
     Raises:
         StateError: as `Database.fetch`.
     """
-    days = milliseconds_of(first) // _DAY_MS, milliseconds_of(last) // _DAY_MS
-    if (of_month := _read(statement, *days)) is not None:
+    if (of_month := read_statement(statement, first, last)) is not None:
         try:
             return await database.fetch(of_month, *values)
         except MissingTableError:
@@ -69,12 +68,22 @@ async def write_turn(
     Raises:
         StateError: as `Database.fetch`.
     """
-    if (of_month := _write(statement, milliseconds_of(ident) // _DAY_MS)) is not None:
+    if (of_month := turn_statement(statement, ident)) is not None:
         try:
             return await database.fetch(of_month, *values)
         except MissingTableError:
             pass  # No such month, or a schema that does not count: triggers do what it does.
     return await database.fetch(statement, *values)
+
+
+def read_statement(statement: str, first: UUID, last: UUID) -> str | None:
+    """Return a statement that reads between two ids, for their month; None: there is none."""
+    return _in_month(statement, milliseconds_of(first) // _DAY_MS, milliseconds_of(last) // _DAY_MS)
+
+
+def turn_statement(statement: str, ident: UUID) -> str | None:
+    """Return the statement of a turn, for its month; None: it is beyond the calendar."""
+    return _counting(statement, milliseconds_of(ident) // _DAY_MS)
 
 
 def month_bounds(ident: UUID) -> tuple[UUID, UUID]:
@@ -91,7 +100,7 @@ def _bounds(day: int) -> tuple[UUID, UUID] | None:
 
 
 @lru_cache(_STATEMENTS)
-def _read(statement: str, *days: int) -> str | None:
+def _in_month(statement: str, *days: int) -> str | None:
     """Return the statement for the month of all days since the Unix epoch; None: there is none."""
     months = {(found.year, found.month): found for day in days if (found := day_of(day))}
     if len(months) != 1:
@@ -101,8 +110,8 @@ def _read(statement: str, *days: int) -> str | None:
 
 
 @lru_cache(_STATEMENTS)
-def _write(statement: str, day: int) -> str | None:
+def _counting(statement: str, day: int) -> str | None:
     found = day_of(day)
     if found is None:
         return None
-    return _read(counting(statement, found.year * 100 + found.month), day)
+    return _in_month(counting(statement, found.year * 100 + found.month), day)

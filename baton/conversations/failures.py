@@ -1,7 +1,6 @@
 """Failures of the store, as errors for clients."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from baton.errors import BatonError, Reason
 from baton.postgres.connecting import NoPartitionError, RefusedError, StateError
@@ -15,21 +14,34 @@ COMPLETIONS = "stored chat completions are unavailable", "omit `store`"
 log = get_logger(__name__)
 
 
-@contextmanager
-def failures(what: tuple[str, str] = RESPONSES) -> Iterator[None]:
+class _Failures:
+    """A context manager of its own kind, which costs less than a generator."""
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: tuple[str, str]) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if not isinstance(error, StateError):
+            return
+        if isinstance(error, RefusedError) and not isinstance(error, NoPartitionError):
+            return
+        log.warning("state.store.unavailable", error=str(error))
+        raise unavailable(self._what) from error
+
+
+def failures(what: tuple[str, str] = RESPONSES) -> AbstractContextManager[None]:
     """Translate errors of the database, for one of the kinds above.
 
     Raises:
         BatonError: UNAVAILABLE: the database is away, slow, or has no place for a row.
         RefusedError: it rejects values, which is an error of this process.
     """
-    try:
-        yield
-    except StateError as error:
-        if isinstance(error, RefusedError) and not isinstance(error, NoPartitionError):
-            raise
-        log.warning("state.store.unavailable", error=str(error))
-        raise unavailable(what) from error
+    return _Failures(what)
 
 
 def unavailable(what: tuple[str, str] = RESPONSES) -> BatonError:

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from baton.postgres.connecting import (
     DatabaseUnavailableError,
@@ -125,21 +125,15 @@ class Database:
             DatabaseUnavailableError: the database is not available, or did not respond in time.
             StateError: too many wait, or the statement failed.
         """
-        with self._errors():
-            connection, left = await self._borrow(seconds)
-            with self._lent(connection):
-                rows: list[asyncpg.Record] = await connection.fetch(query, *values, timeout=left)
-                return rows
+        rows: list[asyncpg.Record] = await self._run("fetch", query, values, seconds)
+        return rows
 
     async def execute(self, query: str, *values: object, seconds: float | None = None) -> str:
         """Run a statement; return Postgres' command tag, such as `INSERT 0 5`.
 
         Arguments and errors are those of `fetch`.
         """
-        with self._errors():
-            connection, left = await self._borrow(seconds)
-            with self._lent(connection):
-                return str(await connection.execute(query, *values, timeout=left))
+        return str(await self._run("execute", query, values, seconds))
 
     @asynccontextmanager
     async def connection(self, seconds: float | None = None) -> "AsyncIterator[asyncpg.Connection]":
@@ -153,14 +147,38 @@ class Database:
             DatabaseUnavailableError: the database is not available, or did not respond in time.
             StateError: too many wait, or a statement failed.
         """
+        self._check_available()
         with self._errors():
             connection, left = await self._borrow(seconds)
-            with self._lent(connection):
+            try:
                 async with asyncio.timeout(left):
                     yield connection
+            except BaseException as error:
+                self._take_back(connection, error)
+                raise
+            self._pool.release(connection)
+
+    async def _run(
+        self, method: str, query: str, values: tuple[object, ...], seconds: float | None
+    ) -> Any:
+        """Return what a method of a connection does. Each stored response waits for several, so
+        that what does not fail enters no context managers."""
+        self._check_available()
+        try:
+            connection, left = await self._borrow(seconds)
+            try:
+                found = await getattr(connection, method)(query, *values, timeout=left)
+            except BaseException as error:
+                self._take_back(connection, error)
+                raise
+        except Exception:
+            with self._errors():
+                raise
+        self._pool.release(connection)
+        return found
 
     async def _borrow(self, seconds: float | None) -> "tuple[asyncpg.Connection, float]":
-        """Return a connection, which is given back by `_lent`, and the time left for its use."""
+        """Return a connection, which the caller gives back, and the time left for its use."""
         seconds = seconds or self._settings.statement_seconds
         if (connection := self._pool.take()) is not None:
             return connection, seconds
@@ -169,28 +187,24 @@ class Database:
             connection = await self._pool.wait()
         return connection, seconds + began - time.monotonic()
 
-    @contextmanager
-    def _lent(self, connection: "asyncpg.Connection") -> Iterator[None]:
-        """Give a connection back when the block ends."""
-        try:
-            yield
-        except self._asyncpg.PostgresError:
+    def _take_back(self, connection: "asyncpg.Connection", error: BaseException) -> None:
+        """Give a connection back whose use failed."""
+        if isinstance(error, self._asyncpg.PostgresError):
             self._pool.release(connection)  # The statement has ended.
-            raise
-        except BaseException:
+        else:
             self._pool.recover(connection)
-            raise
-        self._pool.release(connection)
+
+    def _check_available(self) -> None:
+        if not self.available:
+            raise DatabaseUnavailableError(self._problem)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Refuse what begins while the database is unavailable, and note failures.
+        """Note failures.
 
         Raises:
             StateError: as `errors_of`.
         """
-        if not self.available:
-            raise DatabaseUnavailableError(self._problem)
         try:
             with errors_of(self._settings):
                 yield

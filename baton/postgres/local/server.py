@@ -6,7 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 from urllib.parse import quote
 
@@ -69,12 +71,19 @@ class LocalPostgres:
         log_path: where its output is appended; None: `postgres.log` in the directory.
         durable: wait for the disk at each commit. If false, commits survive `kill` but not a crash
             of the machine.
+        options: settings of Postgres beside those of a small server.
     """
 
     def __init__(
-        self, directory: Path, log_path: Path | None = None, *, durable: bool = False
+        self,
+        directory: Path,
+        log_path: Path | None = None,
+        *,
+        durable: bool = False,
+        options: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._directory = directory
+        self._options = options
         self._durable = durable
         self._log_path = log_path or directory / "postgres.log"
         self._user = NOBODY if os.getuid() == 0 else 0
@@ -132,6 +141,7 @@ class LocalPostgres:
         options = _SMALL | {"unix_socket_directories": str(real)}
         if not self._durable:
             options |= {"fsync": "off", "full_page_writes": "off"}
+        options |= self._options
         flags = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
         deadline = asyncio.get_running_loop().time() + START_SECONDS
         while True:
