@@ -105,6 +105,9 @@ class Reason(Enum):
     """Two workers were lost while they computed this request, and at the second loss no other
     request could be the cause. Every frontend rejects the request, identified by tenant, prompt and
     parameters, for ten minutes. Do not retry it unchanged."""
+    BATCH_ENDED = Code.FAILED_PRECONDITION, "invalid_request_error", "batch_ended", 409
+    """A batch that has ended, or whose output is being written, cannot be cancelled. Read its
+    output."""
     PROTOCOL_MISMATCH = Code.FAILED_PRECONDITION, "invalid_request_error", "protocol_mismatch"
     """Two processes use different versions of an internal protocol. Run the same version of
     both."""

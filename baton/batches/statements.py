@@ -81,10 +81,13 @@ update batches set failed = failed + (select count(*) from closed)
 where tenant = $1 and id = $2
 """
 END_BATCH = """
-with ended as (
+with written as (
+    select id from files where tenant = $1 and id in ($5, $6) for update
+), ended as (
     update batches set status = outcome, ended_at = now(), output_file = $5, error_file = $6,
         owner = ''
     where tenant = $1 and id = $2 and owner = $3 and attempt = $4
+        and (select count(*) from written) = num_nonnulls($5::uuid, $6::uuid)
     returning tenant, id, status
 ), shown as (
     update files set ready = true from ended
@@ -95,6 +98,8 @@ with ended as (
 )
 select status from ended
 """
+"""A process that was stopped for long may have written files that a sweep has deleted since: the
+batch does not end with these."""
 LINES_WITH = """
 select number, custom_id, state, result, usage from batch_lines
 where tenant = $1 and batch = $2 and state = any($3::smallint[]) and number > $4

@@ -76,7 +76,7 @@ class BatchStore:
         """Begin to cancel a batch; one that is being cancelled, or was, stays as it is.
 
         Raises:
-            BatonError: NOT_FOUND; FAILED_PRECONDITION: it has ended, or is about to.
+            BatonError: NOT_FOUND; BATCH_ENDED: it has ended, or is about to.
         """
         ident = parse_batch(batch)
         rows = () if ident is None else await self._fetch(statements.CANCEL, *scope, ident)
@@ -84,10 +84,8 @@ class BatchStore:
             return StoredBatch(*rows[0])
         found = await self.get(scope, batch)
         if found.outcome != "cancelled":
-            raise BatonError(
-                Reason.FAILED_PRECONDITION,
-                f"a batch in the state {found.status!r} cannot be cancelled",
-            )
+            said = f"Cannot cancel a batch with status {found.status!r}."  # clients match it
+            raise BatonError(Reason.BATCH_ENDED, said)
         return found
 
     async def expire(self) -> None:
@@ -174,7 +172,7 @@ class BatchStore:
         """End a batch with its files, which clients see from then on, and delete its lines.
 
         Returns:
-            Whether the claim still held; nothing has changed otherwise.
+            Whether the claim still held, and the files are there; nothing has changed otherwise.
         """
         return await self._end(statements.END_BATCH, lease, output, errors)
 

@@ -68,6 +68,9 @@ def usage_differences(
         ]
         if own != wanted:
             problems.append(f"{name}: the output says {wanted}, recorded {own}")
+    for name in found.keys() - lines.keys():
+        billed = [one for one in found[name] if one.cost_nanodollars]
+        problems += [f"{name}: is in no output, recorded {one}" for one in billed]
     if sums["said"] != sums["recorded"]:
         problems.append(f"the sums differ: {sums}")
     return problems, sums

@@ -56,6 +56,9 @@ async def send_bytes(
     await send({"type": "http.response.body", "body": data})
 
 
+_FINAL = frozenset({Reason.INSUFFICIENT_QUOTA, Reason.BATCH_ENDED})
+
+
 class MethodNotAllowedError(BatonError):
     """METHOD_NOT_ALLOWED: the path exists, for other methods."""
 
@@ -72,8 +75,8 @@ async def send_error(send: Send, error: BatonError) -> None:
     if error.retry_after is not None:
         headers.append((b"retry-after", str(max(1, round(error.retry_after))).encode()))
         headers.append((b"retry-after-ms", str(round(error.retry_after * 1000)).encode()))
-    elif error.reason is Reason.INSUFFICIENT_QUOTA or error.quota is not None:
-        # It never fits, and OpenAI's clients would retry 429.
+    elif error.reason in _FINAL or error.quota is not None:
+        # It stays so, and OpenAI's clients would retry 429 and 409.
         headers.append((b"x-should-retry", b"false"))
     if error.reason is Reason.INVALID_API_KEY:
         headers.append((b"www-authenticate", b"Bearer"))

@@ -67,6 +67,13 @@ class LineRunner:
         self._metering = metering
         self._retries = retries
 
+    def weight(self, key: str) -> int:
+        """Return the weight of the tenant of a key; 1 if the key is not valid any more."""
+        try:
+            return self._authenticator.recall(key).tenant.weight or 1
+        except BatonError:  # its lines fail, which takes no time
+            return 1
+
     async def run(self, line: ClaimedLine) -> None:
         """Run a line; return once its result is written, or it is given back.
 
@@ -118,17 +125,19 @@ class LineRunner:
 
     def _result(self, line: ClaimedLine, ended: _Ended) -> LineResult:
         usage = ended.usage
+        if ended.error is not None:  # there is no output to pay for
+            usage = [msgspec.structs.replace(one, cost_nanodollars=0) for one in usage]
         recorded = msgspec.json.encode(usage).decode() if usage and self._metering.records else ""
+        if ended.error is not None:
+            name = request_name(line.batch.id, line.number)
+            output = refused(name, line.custom_id, ended.error)
+            return LineResult(line, LineState.FAILED, output, recorded)
         counts = (
             sum(one.prompt_tokens or 0 for one in usage),
             sum(one.cached_tokens or 0 for one in usage),
             sum(one.output_tokens or 0 for one in usage),
         )
-        if ended.error is None:
-            return LineResult(line, LineState.ANSWERED, ended.output, recorded, *counts)
-        name = request_name(line.batch.id, line.number)
-        output = refused(name, line.custom_id, ended.error)
-        return LineResult(line, LineState.FAILED, output, recorded, *counts)
+        return LineResult(line, LineState.ANSWERED, ended.output, recorded, *counts)
 
 
 def _lost(line: ClaimedLine) -> BatonError:

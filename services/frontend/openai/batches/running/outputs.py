@@ -9,10 +9,11 @@ from services.frontend.http.responses import encode_line
 _LATER = frozenset(
     {
         *(Reason.UNAVAILABLE, Reason.NO_WORKER, Reason.MODEL_LOADING, Reason.OVERLOADED),
-        *(Reason.DRAINING, Reason.NO_CAPACITY),
+        *(Reason.DRAINING, Reason.NO_CAPACITY, Reason.MODEL_NOT_FOUND),
     }
 )
-"""There is no place for it now: it waits."""
+"""There is no place for it now: it waits. Models and adapters were there when the input was
+checked: one without workers is unknown to a frontend that started later."""
 _AGAIN = frozenset(
     {
         *(Reason.WORKER_LOST, Reason.STREAM_LOST, Reason.INTERNAL, Reason.UNKNOWN),

@@ -62,6 +62,7 @@ class BatchRunner:
         self._empty: set[UUID] = set()
         """Batches that had no line to claim at the last look."""
         self._woken = asyncio.Event()
+        self._ticking = asyncio.Lock()
         self._draining = False
         self._looked_at = self._renewed_at = 0.0
 
@@ -76,7 +77,8 @@ class BatchRunner:
             self._woken.clear()
             if self._batches.available:
                 try:
-                    await self._tick()
+                    async with self._ticking:
+                        await self._tick()
                 except BatonError as error:
                     log.warning("batches.runner.failed", error=error.message)
             await asyncio.sleep(_LEAST_SECONDS)
@@ -89,11 +91,12 @@ class BatchRunner:
     async def hand_over(self) -> None:
         """Stop, and give back what other frontends can run."""
         self._draining = True
+        async with self._ticking:  # what it claims now is here
+            pass
         lines = [line for line, _ in self._running.values()]
         leases = [lease for lease, _ in self._held.values()]
         await self.close()
-        for line in lines:
-            await self._give_back(line)
+        await asyncio.gather(*map(self._give_back, lines))
         try:
             for lease in leases:
                 await self._batches.release(lease)
@@ -137,7 +140,8 @@ class BatchRunner:
         while (free := self._most - len(self._running)) > 0 and not self._draining:
             running = Counter(line.batch.tenant for line, _ in self._running.values())
             batches = [batch for batch in self._active if batch.id not in self._empty]
-            wanted = allocate(free, batches, running)
+            weights = {batch.tenant: self._line_runner.weight(batch.key) for batch in batches}
+            wanted = allocate(free, batches, running, weights)
             if not wanted:
                 return
             for batch, count in wanted.items():

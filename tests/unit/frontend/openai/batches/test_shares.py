@@ -17,6 +17,14 @@ def test_tenants_share_places_whatever_their_batches() -> None:
     assert allocate(3, [big, small], {"a": 50, "b": 1}) == {small: 3}
 
 
+def test_tenants_share_places_by_weight() -> None:
+    light, heavy = batch("a", 1), batch("b", 2)
+    weights = {"b": 3}
+    assert allocate(8, [light, heavy], {}, weights) == {light: 2, heavy: 6}
+    assert allocate(1, [light, heavy], {"a": 1, "b": 4}, weights) == {heavy: 1}
+    assert allocate(1, [light, heavy], {"a": 1, "b": 6}, weights) == {light: 1}
+
+
 def test_of_a_tenant_the_first_batch_is_first() -> None:
     assert allocate(2, [batch("a", 2), batch("a", 1)], {}) == {batch("a", 2): 2}
     assert allocate(5, [], {"a": 1}) == {} and allocate(0, [batch("a", 1)], {}) == {}
