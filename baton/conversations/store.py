@@ -29,6 +29,7 @@ from baton.conversations.records import (
 )
 from baton.conversations.storage.storage import TenantStorage
 from baton.errors import BatonError, Reason
+from baton.postgres.budget import seconds_left
 from baton.postgres.connecting import DuplicateError
 from baton.postgres.database import Database
 from baton.settings import ConversationSettings
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
 
 YOUNG_SECONDS = 300.0
 """A response that began so recently may wait at another frontend: it is looked for again."""
-_POLLS = (0.05, 0.1, 0.2, 0.3, 0.35)
+_POLLS = (0.05, 0.1, 0.2, 0.2, 0.2)
+_POLL_SECONDS = 0.1
+"""What a poll may take."""
 MAINTENANCE_SECONDS = 60.0
 """Time to make and drop months, including waiting for another process that does."""
 
@@ -233,9 +236,9 @@ class ConversationStore:
         ident = parse_id(RESPONSE, response)
         if ident is None:
             raise missing("response", response)
-        if self.pending is not None:
-            await self.pending.wait(ident)
-        with failures():
+        with failures(), self.database.budget():
+            if self.pending is not None:
+                await self.pending.wait(ident)
             async with self.database.connection() as connection, connection.transaction():
                 conversation = await connection.fetchval(statements.DELETE_RESPONSE, *scope, ident)
                 if conversation is None:
@@ -257,17 +260,20 @@ class ConversationStore:
         """Return the row of a response, which may be about to be stored, here or elsewhere."""
         if ident is None:
             return ()
-        if self.pending is not None:
-            await self.pending.wait(ident)
-        rows = await self._fetch_response(statement, scope, ident, *more)
-        age = time.time() - milliseconds_of(ident) / 1000
-        if self.pending is None or rows or not 0 <= age < YOUNG_SECONDS:
+        with self.database.budget():
+            if self.pending is not None:
+                await self.pending.wait(ident)
+            rows = await self._fetch_response(statement, scope, ident, *more)
+            age = time.time() - milliseconds_of(ident) / 1000
+            if self.pending is None or rows or not 0 <= age < YOUNG_SECONDS:
+                return rows
+            for seconds in _POLLS:
+                if seconds_left() < seconds + _POLL_SECONDS:
+                    break
+                await asyncio.sleep(seconds)
+                if rows := await self._fetch_response(statement, scope, ident, *more):
+                    break
             return rows
-        for seconds in _POLLS:
-            await asyncio.sleep(seconds)
-            if rows := await self._fetch_response(statement, scope, ident, *more):
-                break
-        return rows
 
     async def _fetch_response(
         self, statement: str, scope: StateScope, ident: UUID, *more: object

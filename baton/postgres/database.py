@@ -7,9 +7,10 @@ the reason, and one task retries the connection.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from baton.postgres.budget import seconds_left, wait_budget
 from baton.postgres.connecting import (
     DatabaseUnavailableError,
     SlowStatementError,
@@ -38,6 +39,8 @@ CHECK_SECONDS = 15.0
 """Time between two checks of a database without failures."""
 IDLE_SECONDS = 300.0
 """Time after which an unused connection is closed."""
+BUDGET_SECONDS = 0.4
+"""What a request may wait beside the time of one statement."""
 
 log = get_logger(__name__)
 
@@ -110,6 +113,10 @@ class Database:
         except TimeoutError:
             raise DatabaseUnavailableError(self._problem) from None
 
+    def budget(self) -> AbstractContextManager[None]:
+        """Bound what a request waits in a block: `state.statement_seconds` and BUDGET_SECONDS."""
+        return wait_budget(self._settings.statement_seconds + BUDGET_SECONDS)
+
     async def fetch(
         self, query: str, *values: object, seconds: float | None = None
     ) -> "list[asyncpg.Record]":
@@ -118,7 +125,8 @@ class Database:
         Args:
             query: with `$1` and so on for values.
             values: as asyncpg takes them.
-            seconds: limit for it and the wait for a connection; None: state.statement_seconds.
+            seconds: limit for it and the wait for a connection; None: state.statement_seconds, or
+                what is left of a budget.
 
         Raises:
             RefusedError: Postgres rejected the values.
@@ -140,7 +148,7 @@ class Database:
         """Lend a connection, for several statements or a transaction.
 
         Args:
-            seconds: limit for all of it; None: state.statement_seconds.
+            seconds: limit for all of it; None: as of `fetch`.
 
         Raises:
             RefusedError: Postgres rejected the values of a statement.
@@ -179,7 +187,10 @@ class Database:
 
     async def _borrow(self, seconds: float | None) -> "tuple[asyncpg.Connection, float]":
         """Return a connection, which the caller gives back, and the time left for its use."""
-        seconds = seconds or self._settings.statement_seconds
+        if seconds is None:
+            seconds = min(self._settings.statement_seconds, seconds_left())
+            if seconds <= 0:
+                raise TimeoutError
         if (connection := self._pool.take()) is not None:
             return connection, seconds
         began = time.monotonic()

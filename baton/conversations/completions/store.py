@@ -153,9 +153,9 @@ class CompletionStore:
         ident = parse_completion(completion)
         rows: Sequence[Any] = ()
         if ident is not None:
-            if self.pending is not None:
-                await self.pending.wait(ident, completion=True)
-            with failures(COMPLETIONS):
+            with failures(COMPLETIONS), self._database.budget():
+                if self.pending is not None:
+                    await self.pending.wait(ident, completion=True)
                 rows = await self._database.fetch(statement, *scope, ident, *more)
         if not rows:
             raise missing("chat completion", completion)

@@ -116,8 +116,9 @@ class ManagedConversations:
 
     async def get(self, scope: StateScope, conversation: str) -> ManagedConversation:
         """Return a conversation."""
-        await self._wait(parse_id(CONVERSATION, conversation))
-        return await self._one(scope, conversation, statements.CONVERSATION)
+        with self._database.budget():
+            await self._wait(parse_id(CONVERSATION, conversation))
+            return await self._one(scope, conversation, statements.CONVERSATION)
 
     async def history(
         self, scope: StateScope, conversation: str

@@ -11,6 +11,7 @@ from baton.conversations.failures import COMPLETIONS, RESPONSES, unavailable
 from baton.conversations.pending.notices import PendingNotices
 from baton.conversations.pending.record import PendingRecord
 from baton.conversations.records import StateScope, Turn
+from baton.postgres.budget import seconds_left
 from baton.spool.spool import Spool
 
 WAIT_SECONDS = 0.8
@@ -74,12 +75,13 @@ class PendingWrites:
             completion: whether it is the last.
 
         Raises:
-            BatonError: UNAVAILABLE: it still waits after WAIT_SECONDS.
+            BatonError: UNAVAILABLE: it still waits after WAIT_SECONDS, or at the end of a budget.
         """
         if needed is None or not self._waits(needed):
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(WAIT_SECONDS if self._can_store() else 0):
+            seconds = min(WAIT_SECONDS, seconds_left())
+            async with asyncio.timeout(seconds if self._can_store() else 0):
                 while needed in self._waiting:
                     await self._changed.wait()
                 while self._notices is not None and self._notices.knows(needed.hex):

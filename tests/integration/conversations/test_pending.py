@@ -16,17 +16,21 @@ from baton.conversations.ids import CONVERSATION, RESPONSE, draw_block, text_of
 from baton.conversations.opening import open_conversations
 from baton.conversations.partitions import maintain
 from baton.conversations.pending.notices import PendingNotices
+from baton.conversations.pending.record import PendingRecord
 from baton.conversations.records import StateScope, StoredPath, Turn
 from baton.conversations.store import ConversationStore
 from baton.errors import BatonError, Reason
 from baton.postgres.connecting import connected
 from baton.postgres.local.server import LocalPostgres
 from baton.settings import ConversationSettings
+from services.frontend.openai.conversations.operations import ConversationOperations
 from tests.integration.conversations.test_away import frozen, is_open
+from tests.support.clock import Stopwatch
 from tests.support.state.databases import Databases, state_settings
 from tests.support.wait import eventually
 
 OURS = StateScope("acme", "proj_1")
+STATEMENT_SECONDS = 60.0
 
 
 @asynccontextmanager
@@ -71,6 +75,45 @@ async def count(url: str, table: str) -> int:
     async with connected(state_settings(url)) as connection:
         found: int = await connection.fetchval(f"select count(*) from {table}")
         return found
+
+
+async def test_a_request_is_refused_within_a_second_whatever_it_waited_for(
+    own_postgres: LocalPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A second in all, where each statement alone would take a minute.
+    monkeypatch.setattr("baton.postgres.database.BUDGET_SECONDS", 0.9 - STATEMENT_SECONDS)
+    # Connections to a frozen server succeed: the database counts as slow, not as away.
+    state = state_settings(await with_months(own_postgres), connect_seconds=60)
+    settings = ConversationSettings(
+        enabled=True, statement_seconds=STATEMENT_SECONDS, spool_path=tmp_path
+    )
+    async with open_conversations(state, settings) as store:
+        assert store is not None
+        pending, operations = store.pending, ConversationOperations(store)
+        assert pending is not None
+        await eventually(lambda: is_open(store))
+        managed = await store.managed.create(OURS, "{}", lambda _: [], 0, int(time.time() * 1000))
+        named = text_of(CONVERSATION, managed.id)
+        asks = (
+            lambda late: store.path(OURS, name(late)),
+            lambda _: operations.page(OURS, named, "", 20, newest_first=True),
+            lambda late: store.delete_response(OURS, name(late)),
+        )
+        with frozen(own_postgres):
+            for ask in asks:
+                late = turn(1, managed.end)
+                await pending.add_turn(OURS, late)
+                watch, request = Stopwatch(), asyncio.ensure_future(ask(late.id))
+                await asyncio.sleep(0.7)
+                assert not request.done()
+                # The request goes on as if the turn were stored, to a statement that hangs.
+                pending.done(PendingRecord(late.id.hex, 0, *OURS, turn=late))
+                with pytest.raises(BatonError) as caught:
+                    await request
+                assert watch.remaining(1.0)
+                assert watch.elapsed < STATEMENT_SECONDS
+                assert (caught.value.reason, caught.value.retry_after) == (Reason.UNAVAILABLE, 1.0)
+                assert store.database.available
 
 
 async def test_what_ended_meanwhile_is_stored_once_and_before_it_is_continued(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from baton.postgres.budget import wait_budget
 from baton.postgres.connecting import DatabaseUnavailableError, RefusedError, StateError, connected
 from baton.postgres.database import Database
 from baton.postgres.local.programs import remove_data
@@ -72,6 +73,18 @@ async def test_statements_have_a_deadline_and_a_bounded_queue(databases: Databas
                 await database.fetch("select 1")
         assert await waits == [(1,)]
         assert database.available
+
+
+async def test_statements_of_a_block_have_one_budget(databases: Databases) -> None:
+    async with Database(state_settings(await databases.migrated())) as database:
+        await database.wait_available(WAIT_SECONDS)
+        with wait_budget(0.2), database.budget():  # the one that ends first holds
+            with pytest.raises(DatabaseUnavailableError, match="did not respond in time"):
+                await database.fetch("select pg_sleep(60)")
+            with pytest.raises(DatabaseUnavailableError, match="did not respond in time"):
+                await database.execute("select 1")
+            assert await database.fetch("select 1", seconds=60) == [(1,)]
+        assert await database.fetch("select 1") == [(1,)]
 
 
 async def test_a_server_that_hangs_holds_nobody_up_and_is_used_once_it_goes_on(

@@ -1,6 +1,7 @@
 """What clients do with conversations, over HTTP and gRPC alike."""
 
 import time
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
@@ -20,6 +21,8 @@ from services.frontend.openai.responses.storing import limits_of, scope_of
 class ConversationOperations:
     """Creates, reads and changes conversations. One object per frontend, on the loop's thread.
 
+    What an operation waits for the database, in all of its statements, is bounded.
+
     Values were checked by `bodies`. Errors, besides those that a method names: BatonError
     UNIMPLEMENTED, if nothing is stored; NOT_FOUND; UNAVAILABLE.
 
@@ -37,6 +40,11 @@ class ConversationOperations:
             raise not_enabled("conversations")
         return self._store.managed
 
+    def _budget(self) -> AbstractContextManager[None]:
+        if self._store is None:
+            raise not_enabled("conversations")
+        return self._store.database.budget()
+
     def require_enabled(self) -> None:
         """Raise UNIMPLEMENTED if nothing is stored."""
         if self._store is None:
@@ -50,7 +58,8 @@ class ConversationOperations:
         """
         items, metadata = body.items or [], msgspec.json.encode(body.metadata or {}).decode()
         counted = bodies_of(items), len(items), _now_ms()
-        return await self.managed.create(scope_of(who), metadata, *counted, limits_of(who))
+        with self._budget():
+            return await self.managed.create(scope_of(who), metadata, *counted, limits_of(who))
 
     async def add(self, who: Principal, ident: str, items: list[Any]) -> list[str]:
         """Add items to a conversation, and return their bodies.
@@ -60,7 +69,8 @@ class ConversationOperations:
         """
         bodies = bodies_of(items)
         counted = bodies, len(items), _now_ms()
-        block = await self.managed.add(scope_of(who), ident, *counted, limits_of(who))
+        with self._budget():
+            block = await self.managed.add(scope_of(who), ident, *counted, limits_of(who))
         return list(bodies(block))
 
     async def page(
@@ -78,20 +88,23 @@ class ConversationOperations:
         Raises:
             BatonError: INVALID_FIELD: `after` is not an item of the conversation.
         """
-        found = await self.managed.get(scope, ident)
-        last = parse_item_id(after) if after else None
-        if after and (last is None or not found.id < last <= found.last_item):
-            raise invalid_field("after", f"{after[:64]!r} is not an item of the conversation")
-        items = await self.managed.page(scope, found, limit + 1, last, newest_first=newest_first)
+        last, order = parse_item_id(after) if after else None, newest_first
+        with self._budget():
+            found = await self.managed.get(scope, ident)
+            if after and (last is None or not found.id < last <= found.last_item):
+                raise invalid_field("after", f"{after[:64]!r} is not an item of the conversation")
+            items = await self.managed.page(scope, found, limit + 1, last, newest_first=order)
         return [item.body for item in items[:limit]], len(items) > limit
 
     async def item(self, scope: StateScope, ident: str, item: str) -> str:
         """Return the body of an item."""
-        return await self.managed.item(scope, ident, parse_item_id(item), item)
+        with self._budget():
+            return await self.managed.item(scope, ident, parse_item_id(item), item)
 
     async def delete_item(self, scope: StateScope, ident: str, item: str) -> ManagedConversation:
         """Delete an item; return its conversation."""
-        return await self.managed.delete_item(scope, ident, parse_item_id(item), item)
+        with self._budget():
+            return await self.managed.delete_item(scope, ident, parse_item_id(item), item)
 
     async def add_model(self, scope: StateScope, ident: str, body: dict[str, Any]) -> None:
         """Let the model of the conversation's last response answer a message that names none.
@@ -102,7 +115,8 @@ class ConversationOperations:
         if body.get("model"):
             return
         managed = self.managed
-        last = await managed.last_response(scope, await managed.get(scope, ident))
+        with self._budget():
+            last = await managed.last_response(scope, await managed.get(scope, ident))
         if last is None:
             raise invalid_field("model", "the conversation has no response yet; name a model")
         said = msgspec.json.decode(last)

@@ -44,17 +44,18 @@ class StoredResponses:
             BatonError: UNIMPLEMENTED: nothing is stored; NOT_FOUND; UNAVAILABLE.
         """
         store, background = self._asked()
-        try:
-            response = await store.response(who, ident)
-        except BatonError as error:
-            if error.reason is not Reason.NOT_FOUND:
-                raise
-            running = await background.running(who, ident)
-            if running is not None:
-                return running
-            response = await store.response(who, ident)  # it may have ended in between
+        with store.database.budget():
+            try:
+                response = await store.response(who, ident)
+            except BatonError as error:
+                if error.reason is not Reason.NOT_FOUND:
+                    raise
+                running = await background.running(who, ident)
+                if running is not None:
+                    return running
+                response = await store.response(who, ident)  # it may have ended in between
+            output = await store.output_items(who, response)
         body: dict[str, Any] = msgspec.json.decode(response.body)
-        output = await store.output_items(who, response)
         body["output"] = [msgspec.Raw(item.body.encode()) for item in output]
         return body
 
@@ -77,8 +78,9 @@ class StoredResponses:
         """Delete a response; errors as of `get`."""
         store, background = self._asked()
         await background.end(who, ident)
-        await store.delete_response(who, ident)
-        await background.delete_events(who, ident)
+        with store.database.budget():
+            await store.delete_response(who, ident)
+            await background.delete_events(who, ident)
 
     async def retrieve(self, scope: Scope, _: Receive, send: Send) -> None:
         """Return a stored response, or the events of one in the background again."""
@@ -110,7 +112,8 @@ class StoredResponses:
         order, limit = query.one_of("order", ("desc", "asc")), query.limit()
         after = query.text("after")
         (ident,) = scope["path_params"]
-        items = await store.input_items(who, await store.response(who, ident))
+        with store.database.budget():
+            items = await store.input_items(who, await store.response(who, ident))
         if order == "desc":
             items.reverse()
         if after:

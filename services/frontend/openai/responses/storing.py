@@ -95,28 +95,29 @@ async def read_context(
     if previous or conversation:
         who.require(KeyScope.STATE_READ)
     stored = body.store is not False and who.has(KeyScope.STATE_WRITE)
-    if stored:
-        await store.storage.check_bytes(scope.tenant, limits_of(who))
-    if conversation:
-        if previous:
-            raise unsupported(
-                "previous_response_id", why="conversation has all items before the input; send one"
-            )
-        if not stored:
-            raise unsupported("store", why="turns of conversations are stored; omit it")
-        found, read = await store.managed.history(scope, conversation)
-        path = found.end
-    elif previous:
-        path, read = await store.history(scope, previous)
-    else:
-        body.input = await resolve(store, scope, body.input, ())
-        return TurnContext(scope, stored)
-    field = "conversation" if conversation else "previous_response_id"
-    check_room(path, _count(body.input), 0, store.settings, field)
-    compacts = threshold_of(body.context_management) is not None
-    context = await read_path(store, scope, path, read, stored=stored, compacts=compacts)
-    body.input = await resolve(store, scope, body.input, context.ids)
-    return context
+    if conversation and previous:
+        raise unsupported(
+            "previous_response_id", why="conversation has all items before the input; send one"
+        )
+    if conversation and not stored:
+        raise unsupported("store", why="turns of conversations are stored; omit it")
+    with store.database.budget():
+        if stored:
+            await store.storage.check_bytes(scope.tenant, limits_of(who))
+        if conversation:
+            found, read = await store.managed.history(scope, conversation)
+            path = found.end
+        elif previous:
+            path, read = await store.history(scope, previous)
+        else:
+            body.input = await resolve(store, scope, body.input, ())
+            return TurnContext(scope, stored)
+        field = "conversation" if conversation else "previous_response_id"
+        check_room(path, _count(body.input), 0, store.settings, field)
+        compacts = threshold_of(body.context_management) is not None
+        context = await read_path(store, scope, path, read, stored=stored, compacts=compacts)
+        body.input = await resolve(store, scope, body.input, context.ids)
+        return context
 
 
 async def read_path(
