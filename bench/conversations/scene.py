@@ -1,7 +1,9 @@
 """A cluster with keys, stored conversations and usage records, and its Postgres."""
 
 import asyncio
+import sys
 import tempfile
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,13 +14,15 @@ from pydantic import SecretStr
 
 from baton.conversations.records import StateScope
 from baton.postgres.local.programs import remove_data
-from baton.postgres.local.server import LocalDatabase
+from baton.postgres.local.server import LocalDatabase, LocalPostgres
 from baton.request.prices import Price
 from baton.settings import StateSettings
 from baton.tenancy.records.tenants import Scope as KeyScope
 from baton.tenancy.records.tenants import Tier
 from bench.conversations.turns import RETRY_SECONDS
+from bench.harness.child import process
 from bench.harness.fleet import Fleet, total
+from bench.harness.releases import CHECKOUT, Release
 from bench.tenancy.scene import Scene, scene
 
 TENANTS = ("acme", "globex")
@@ -51,7 +55,7 @@ class Stage:
     """A running cluster and its database."""
 
     up: Scene
-    postgres: LocalDatabase
+    postgres: LocalPostgres
     keys: tuple[tuple[StateScope, str], ...]
     """Projects, each with the secret of its key."""
 
@@ -99,15 +103,26 @@ class Stage:
 
 @asynccontextmanager
 async def stage(
-    counts: Mapping[str, int] = COUNTS, settings: Mapping[str, str] = {}
+    counts: Mapping[str, int] = COUNTS,
+    settings: Mapping[str, str] = {},
+    release: Release = CHECKOUT,
 ) -> AsyncIterator[Stage]:
-    """Run a cluster and its Postgres until the block exits; yield once responses are stored."""
+    """Run a cluster and its Postgres until the block exits; yield once responses are stored.
+
+    Args:
+        counts: number of processes by service.
+        settings: environment variables of all processes.
+        release: the version of all processes, and of the schema.
+    """
+    server = LocalDatabase if release is CHECKOUT else LocalPostgres
     with tempfile.TemporaryDirectory(prefix="baton-bench-") as scratch:
         directory = Path(scratch) / "postgres"
         try:
-            async with LocalDatabase(directory) as postgres:
+            async with server(directory) as postgres:
+                if release is not CHECKOUT:
+                    await upgrade_schema(release, postgres)
                 given = {**SETTINGS, "BATON_STATE_URL": postgres.url, **settings}
-                async with scene(counts, given) as up:
+                async with scene(counts, given, release=release) as up:
                     keys = []
                     for tenant in TENANTS:
                         await up.admin.create_tenant(tenant, Tier.PRO)
@@ -120,6 +135,20 @@ async def stage(
                     yield made
         finally:
             remove_data(directory)
+
+
+async def upgrade_schema(release: Release, postgres: LocalPostgres) -> str:
+    """Upgrade a database's schema to that of a version, with its own command; return its output.
+
+    Raises:
+        SystemExit: it failed.
+    """
+    command = (sys.executable, "-m", "baton", "db", "upgrade", "--state-url", postgres.url)
+    async with process(command, release.environment, stdout=PIPE) as child:
+        output, _ = await child.communicate()
+    if child.returncode:
+        raise SystemExit(f"`baton db upgrade` of {release.name} failed: {output.decode()}")
+    return output.decode().strip()
 
 
 async def _serves(url: str, secret: str) -> None:

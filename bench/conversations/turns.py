@@ -12,7 +12,7 @@ import httpx
 from baton.conversations.records import StateScope
 
 RETRY_SECONDS = 0.1
-_MAX_OUTPUT_TOKENS = 16
+MAX_OUTPUT_TOKENS = 16
 _AT_ONCE_TOKENS = 128
 """Turns at once last longer than it takes to send them."""
 _RETRIED = (409, 503)
@@ -85,7 +85,7 @@ class TurnClient:
         self.requests: list[str] = []
         """Request IDs of all attempts."""
         self._url = url
-        self._model = model
+        self.model = model
         self._stream = stream
         self._retry_seconds = retry_seconds
         self.headers = {"authorization": f"Bearer {secret}"} if secret else {}
@@ -94,7 +94,7 @@ class TurnClient:
     async def begin(self, http: httpx.AsyncClient) -> None:
         """Create its conversation, if it names one."""
         while self.managed and not self.last:
-            found = await self._send(http, "/v1/conversations", {})
+            found = await self.send(http, "POST", "/v1/conversations", {})
             if found is not None:
                 self.last = found["id"]
             else:
@@ -108,7 +108,7 @@ class TurnClient:
             text = f"{request}: tell me more about it"
             self.requests.append(request)
             body = self._body(text)
-            found = await self._send(http, "/v1/responses", body, request)
+            found = await self.send(http, "POST", "/v1/responses", body, request)
             if found is None or found["status"] not in ("completed", "incomplete"):
                 self.unclear.append(text)
                 await asyncio.sleep(self._retry_seconds)
@@ -142,23 +142,28 @@ class TurnClient:
 
     def _body(self, text: str) -> dict[str, Any]:
         before = "conversation" if self.managed else "previous_response_id"
-        body: dict[str, Any] = {"model": self._model, "input": text, "stream": self._stream}
-        body |= {"max_output_tokens": _MAX_OUTPUT_TOKENS}
+        body: dict[str, Any] = {"model": self.model, "input": text, "stream": self._stream}
+        body |= {"max_output_tokens": MAX_OUTPUT_TOKENS}
         return body | ({before: self.last} if self.last else {})
 
-    async def _send(
-        self, http: httpx.AsyncClient, path: str, body: dict[str, Any], request: str = ""
+    async def send(
+        self,
+        http: httpx.AsyncClient,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        request: str = "",
     ) -> dict[str, Any] | None:
-        """Return what a frontend responded in the end; None: something else was received."""
+        """Return what a frontend responded in the end; None: an error, or less, which is noted."""
         headers = self.headers | ({"x-request-id": request} if request else {})
         try:
             async with http.stream(
-                "POST", f"{self._url()}{path}", json=body, headers=headers
+                method, f"{self._url()}{path}", json=body, headers=headers
             ) as answer:
                 if answer.status_code != 200:
                     self._note(answer.status_code, json.loads(await answer.aread()), request)
                     return None
-                if not body.get("stream"):
+                if not (body or {}).get("stream"):
                     found: dict[str, Any] = json.loads(await answer.aread())
                     return found
                 return await self._last_event(answer)

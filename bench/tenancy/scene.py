@@ -12,6 +12,7 @@ from baton.cluster.etcd.local import LocalEtcd
 from baton.tenancy.admin.tenants import Administration
 from bench.faults.setup import MODEL, cluster_settings
 from bench.harness.fleet import Fleet
+from bench.harness.releases import CHECKOUT, Release
 
 CLUSTER = "local"
 COUNTS = {"kvstore": 1, "router": 2, "prefill": 1, "decode": 1, "frontend": 4}
@@ -47,6 +48,7 @@ async def scene(
     engine: str = "sim",
     dtype: str = "float64",
     before: Sequence[tuple[str, bytes]] = (),
+    release: Release = CHECKOUT,
 ) -> AsyncIterator[Scene]:
     """Run a cluster until the block exits; yield once all its processes are ready.
 
@@ -56,6 +58,7 @@ async def scene(
         engine: `sim` or `torch`.
         dtype: dtype of the engine.
         before: tenancy records by name, which etcd contains before the processes start.
+        release: the version of all processes.
     """
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -73,7 +76,7 @@ async def scene(
             wanted = {**cluster_settings(engine, dtype), **own, **given}
             fleet = Fleet(directory, local, wanted, counts, {})
             try:
-                await fleet.start(*fleet.members)
+                await fleet.start(*fleet.members, release=release)
                 await fleet.wait_ready()
                 admin = Administration(etcd, CLUSTER)
                 yield Scene(fleet, local, etcd, admin, directory)

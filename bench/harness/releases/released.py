@@ -1,4 +1,4 @@
-"""The version from which upgrades are tested: a wheel built from its commit."""
+"""Versions from which upgrades are tested: wheels built from their commits."""
 
 import os
 import shutil
@@ -14,10 +14,13 @@ from bench.harness.releases import Release
 
 COMMIT = "488c1e01c45c00ef66d212d1076238709669b732"
 """The commit to upgrade from and downgrade to."""
+CONVERSATIONS_COMMIT = "ffb9a79adcc5cc41277b272a505e905ed5b8a70d"
+"""The last commit with stored conversations whose newest schema is 0006."""
 RENAMED = {
     "BATON_OPS_HOST": "BATON_TELEMETRY_METRICS_HOST",
     "BATON_OPS_PORT": "BATON_TELEMETRY_METRICS_PORT",
 }
+"""Names of COMMIT for settings that were renamed since."""
 BUILT = ROOT / "build" / "releases"
 _KNOWN = """
 from baton.serve import PROCESSES
@@ -32,8 +35,12 @@ class HistoryError(Exception):
     """The commit does not exist, does not build, or does not run here."""
 
 
-def released(commit: str = COMMIT) -> Release:
+def released(commit: str = COMMIT, renamed: Mapping[str, str] = RENAMED) -> Release:
     """Return the version of a commit; its wheel is built and unpacked once per checkout.
+
+    Args:
+        commit: all digits of it.
+        renamed: its names for settings that were renamed since.
 
     Raises:
         HistoryError: the history lacks the commit, or its wheel cannot be built or imported.
@@ -46,7 +53,7 @@ def released(commit: str = COMMIT) -> Release:
             site = _build(commit, Path(directory))
             if not target.exists():  # otherwise another process was faster
                 site.rename(target)
-    release = Release(name, (target, target / "baton" / "_bundled"), RENAMED)
+    release = Release(name, (target, target / "baton" / "_bundled"), renamed)
     known = _run(sys.executable, "-c", _KNOWN, environment=release.environment)
     variables, processes = (frozenset(line.split()) for line in known.splitlines())
     return replace(release, variables=variables, processes=processes)
