@@ -6,6 +6,7 @@ from uuid import UUID
 
 from baton.conversations.records import StateScope
 from baton.postgres.database import Database
+from baton.webhooks.places import Receiver
 from baton.webhooks.records import ClaimedDelivery, SealedSecrets, WebhookAttempt
 from baton.webhooks.statements import attempts
 from baton.webhooks.statements import deliveries as statements
@@ -31,20 +32,28 @@ class DeliveryStore:
         """Whether the database's last response was successful, and it has the tables."""
         return self._database.available
 
+    async def receivers(self, now: float, most: int) -> list[Receiver]:
+        """Return receivers with deliveries that are due.
+
+        Args:
+            now: seconds since the Unix epoch.
+            most: the most, which tenants share equally.
+        """
+        rows = await self._database.fetch(statements.RECEIVERS, _time(now), most)
+        return [Receiver(*row) for row in rows]
+
     async def claim(
-        self, now: float, lease_until: float, each: int, most: int, busy: Mapping[UUID, int]
+        self, now: float, lease_until: float, places: Mapping[Receiver, int]
     ) -> list[ClaimedDelivery]:
         """Return deliveries that are due; until the lease ends, no other process gets them.
 
         Args:
             now: seconds since the Unix epoch.
             lease_until: likewise.
-            each: the most of one endpoint, with those that are in progress here.
-            most: the most of all.
-            busy: how many of each endpoint are in progress here.
+            places: the most of each receiver.
         """
-        times = _time(now), _time(lease_until)
-        values = *times, each, most, list(busy), list(busy.values())
+        columns = [one.tenant for one in places], [one.endpoint for one in places]
+        values = _time(now), _time(lease_until), *columns, list(places.values())
         rows = await self._database.fetch(statements.CLAIM, *values)
         return [
             ClaimedDelivery(

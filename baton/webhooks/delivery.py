@@ -2,10 +2,10 @@
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from baton.conversations.ids import milliseconds_of, text_of
@@ -16,6 +16,7 @@ from baton.telemetry.logs import get_logger
 from baton.webhooks import metrics
 from baton.webhooks.deliveries import DeliveryStore
 from baton.webhooks.events import EVENT
+from baton.webhooks.places import DeliveryPlaces, PlaceLimits, Receiver
 from baton.webhooks.records import ENDPOINT, ClaimedDelivery, SendResult, WebhookAttempt
 from baton.webhooks.schedule import retry_delay
 from baton.webhooks.secrets import WebhookSecrets, signed_headers
@@ -26,8 +27,12 @@ if TYPE_CHECKING:
 POLL_SECONDS = 1.0
 _PAUSE_SECONDS = 0.05
 """Between two claims of a process that finds something: attempts end one by one."""
-MAX_ATTEMPTS, MAX_PER_ENDPOINT = 64, 4
-"""Attempts in progress of a process: a receiver that hangs has only a few of them."""
+MAX_ATTEMPTS = PlaceLimits().all
+"""Attempts in progress of a process."""
+_RECEIVERS_AT_ONCE = 1000
+"""Of which a process chooses those that get places."""
+_SLOW_SHARE = 0.25
+"""Of the longest time of an attempt: a receiver that takes longer is slow."""
 _LEASE_MARGIN_SECONDS = 30.0
 _UPKEEP_SECONDS = 60.0
 _DAY_SECONDS = 24 * 3600.0
@@ -68,6 +73,7 @@ class WebhookDelivery:
         self._secrets = secrets
         self._policy = policy
         self._clock = clock
+        self._places = DeliveryPlaces(policy.attempt_seconds * _SLOW_SHARE)
         self._running: dict[asyncio.Task[None], ClaimedDelivery] = {}
         self._ended = asyncio.Event()
         self._kept_up = float("-inf")
@@ -87,22 +93,21 @@ class WebhookDelivery:
             await cancel_all(self._running)
 
     async def step(self) -> bool:
-        """Begin what is due and has a place; return whether there was any."""
+        """Begin what is due and has a place; return whether any was begun."""
         now = self._clock()
         if not 0 <= now - self._kept_up < _UPKEEP_SECONDS:
             self._kept_up = now
             await self._keep_up(now)
-        room = MAX_ATTEMPTS - len(self._running)
-        if room <= 0:
-            return True
+        if self._places.full:
+            return False
+        waiting = await self._store.receivers(now, _RECEIVERS_AT_ONCE)
+        places = self._places.allocate(waiting, monotonic())
+        if not places:
+            return False
         lease = now + self._policy.attempt_seconds + _LEASE_MARGIN_SECONDS
-        busy = Counter(claimed.endpoint for claimed in self._running.values())
-        due = await self._store.claim(now, lease, MAX_PER_ENDPOINT, room, busy)
+        due = await self._store.claim(now, lease, places)
         for claimed in due:
-            task = start_background(self._deliver(claimed), "delivery of an event")
-            self._running[task] = claimed
-            task.add_done_callback(self._done)
-        metrics.ACTIVE.set(len(self._running))
+            self._begin(claimed)
         return bool(due)
 
     async def idle(self) -> None:
@@ -110,10 +115,16 @@ class WebhookDelivery:
         while self._running:
             await asyncio.wait(list(self._running))
 
+    def _begin(self, claimed: ClaimedDelivery) -> None:
+        task = start_background(self._deliver(claimed), "delivery of an event")
+        self._running[task] = claimed
+        self._places.begin(claimed, Receiver(claimed.scope.tenant, claimed.endpoint), monotonic())
+        task.add_done_callback(self._done)
+        metrics.ACTIVE.set(len(self._running))
+
     async def _wait(self, found: bool) -> None:
         """Wait until there may be something to begin."""
-        full = len(self._running) >= MAX_ATTEMPTS
-        seconds = _PAUSE_SECONDS if found and not full else POLL_SECONDS
+        seconds = _PAUSE_SECONDS if found else POLL_SECONDS
         self._ended.clear()
         try:
             async with asyncio.timeout(seconds):
@@ -123,7 +134,7 @@ class WebhookDelivery:
         await asyncio.sleep(_PAUSE_SECONDS)
 
     def _done(self, task: "asyncio.Task[None]") -> None:
-        del self._running[task]
+        self._places.end(self._running.pop(task))
         metrics.ACTIVE.set(len(self._running))
         self._ended.set()
 
@@ -134,6 +145,7 @@ class WebhookDelivery:
                 return
             began = self._clock()
             sent = await self._send(claimed)
+            self._places.learn(claimed, sent.seconds)
             outcome, due = self._judge(claimed, sent)
             metrics.ATTEMPTS.labels(outcome).inc()
             metrics.SECONDS.observe(sent.seconds)

@@ -63,6 +63,7 @@ class EventOutbox:
         values = parse_id(EVENT, event.id), kind, body, due
         await runs.fetch(deliveries.ADD, *scope, *values)
         if callback_url:
-            # Receivers are told apart by their endpoints: one that hangs delays no other one.
-            receiver = uuid5(NAMESPACE_URL, callback_url)
+            # Receivers are told apart by their endpoints: one that hangs delays no other one, and
+            # no other tenant's.
+            receiver = uuid5(NAMESPACE_URL, f"{scope.tenant} {callback_url}")
             await runs.fetch(deliveries.ADD_CALLBACK, *scope, *values, receiver, callback_url)

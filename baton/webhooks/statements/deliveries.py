@@ -15,26 +15,37 @@ values ($1, $2, $3, $4, $5, $6, $7, $8)
 """
 """Values: as of ADD, and what tells the receiver apart, and its URL."""
 
-CLAIM = """
-with recursive receiver(id) as (
-    (select endpoint from webhook_deliveries order by endpoint limit 1)
+RECEIVERS = """
+with recursive receiver(tenant, endpoint) as (
+    (select tenant, endpoint from webhook_deliveries order by tenant, endpoint limit 1)
     union all
-    select (
-        select endpoint from webhook_deliveries where endpoint > receiver.id
-        order by endpoint limit 1
+    select next.tenant, next.endpoint from receiver cross join lateral (
+        select tenant, endpoint from webhook_deliveries
+        where (tenant, endpoint) > (receiver.tenant, receiver.endpoint)
+        order by tenant, endpoint limit 1
+    ) as next
+)
+select tenant, endpoint from (
+    select receiver.*, row_number() over (partition by tenant order by random()) as turn
+    from receiver where $1 >= (
+        select due from webhook_deliveries as one
+        where one.endpoint = receiver.endpoint and one.tenant = receiver.tenant
+        order by due limit 1
     )
-    from receiver where receiver.id is not null
-), room as (
-    select receiver.id, greatest($3 - coalesce(busy.count, 0), 0) as places
-    from receiver left join unnest($5::uuid[], $6::int[]) as busy(id, count) using (id)
-    where receiver.id is not null order by random()
-), due as (
-    select found.* from room cross join lateral (
-        select tenant, endpoint, event from webhook_deliveries
-        where endpoint = room.id and due <= $1 order by due limit room.places
-        for update skip locked
+) as found
+order by turn limit $2
+"""
+"""Receivers with deliveries that are due, found by two steps of the indexes each, however many
+deliveries these are. Values: time, and the most receivers, which tenants share equally."""
+
+CLAIM = """
+with due as (
+    select found.* from unnest($3::text[], $4::uuid[], $5::int[]) as room(tenant, endpoint, places)
+    cross join lateral (
+        select tenant, endpoint, event from webhook_deliveries as one
+        where one.endpoint = room.endpoint and one.tenant = room.tenant and due <= $1
+        order by due limit room.places for update skip locked
     ) as found
-    limit $4
 ), claimed as (
     update webhook_deliveries as delivery set due = $2, attempt = attempt + 1
     from due where delivery.tenant = due.tenant and delivery.endpoint = due.endpoint
@@ -47,12 +58,8 @@ select claimed.tenant, claimed.project, claimed.endpoint, claimed.event, claimed
 from claimed left join webhook_endpoints as one on one.tenant = claimed.tenant
     and one.project = claimed.project and one.id = claimed.endpoint
 """
-"""Claim what is due, of all endpoints alike: of each only as many as it has places.
-
-The endpoints that have deliveries are found by one step of the index each, however many deliveries
-these are. Values: time, end of the lease, the most per endpoint and of all, endpoints that are
-being delivered to, and how many at once.
-"""
+"""Claim what is due, of each receiver only as many as it has places. Values: time, end of the
+lease, and the receivers with their places, by column."""
 
 FINISH = """
 with ended as (

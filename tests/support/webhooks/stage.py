@@ -1,5 +1,6 @@
 """Deliveries with a real database, and a clock that tests move."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -118,6 +119,7 @@ async def webhook_stage(
             **({"attempt_seconds": seconds, "retry_seconds": DAY, "retention_days": 30} | fields)
         )
         delivery = WebhookDelivery(store, sender, secrets, policy, clock)
+        stack.push_async_callback(_stop, delivery)
         yield WebhookStage(
             database,
             clock,
@@ -126,3 +128,11 @@ async def webhook_stage(
             delivery,
             sender,
         )
+
+
+async def _stop(delivery: WebhookDelivery) -> None:
+    """Cancel what is in progress."""
+    task = asyncio.ensure_future(delivery.run())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
