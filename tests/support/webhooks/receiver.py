@@ -44,12 +44,18 @@ class Receiver:
         return [one.id for one in self.requests]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while head := await _head(reader):
-            length = int(head.get("content-length", "0"))
-            found = Received(head, await reader.readexactly(length))
-            self.requests.append(found)
+        while (found := await self.receive(reader)) is not None:
             writer.write(self.answer(found))
             await writer.drain()
+
+    async def receive(self, reader: asyncio.StreamReader) -> Received | None:
+        """Return the next request of a connection, and keep it; None: there is none."""
+        if not (head := await _head(reader)):
+            return None
+        length = int(head.get("content-length", "0"))
+        found = Received(head, await reader.readexactly(length))
+        self.requests.append(found)
+        return found
 
 
 async def _head(reader: asyncio.StreamReader) -> dict[str, str]:
