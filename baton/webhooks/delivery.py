@@ -152,7 +152,7 @@ class WebhookDelivery:
             entry = WebhookAttempt(
                 *(claimed.endpoint, claimed.event, claimed.attempt, claimed.type),
                 *(datetime.fromtimestamp(began, UTC), sent.seconds, sent.status, outcome),
-                sent.detail,
+                _detail(claimed, sent),
             )
             await self._store.finish(claimed, entry, due)
         except (StateError, BatonError) as error:  # due again when the lease ends
@@ -184,7 +184,7 @@ class WebhookDelivery:
             target=text_of(ENDPOINT, claimed.endpoint),
             event_type=claimed.type,
             attempt=claimed.attempt,
-            reason=sent.detail,
+            reason=_detail(claimed, sent),
         )
         return "given_up", None
 
@@ -193,3 +193,8 @@ class WebhookDelivery:
         metrics.WAITING.set(count)
         metrics.OLDEST.set(0 if oldest is None else milliseconds_of(oldest) / 1000)
         await self._store.forget(now - self._policy.retention_days * _DAY_SECONDS)
+
+
+def _detail(claimed: ClaimedDelivery, sent: SendResult) -> str:
+    """Return what came of an attempt: of a callback, which no endpoint describes, with its URL."""
+    return sent.detail if claimed.secrets else f"callback {claimed.url}: {sent.detail}"

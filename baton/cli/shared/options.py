@@ -207,6 +207,16 @@ class ClusterOptions(WorkerOptions):
             "one that the cluster runs, bytes in files.url or in the run's directory.",
         ),
     ] = False
+    webhooks: Annotated[
+        bool,
+        typer.Option(
+            "--webhooks",
+            help="Let projects have webhook endpoints, for events of batches and of responses in "
+            "the background, in the database of the frontends' state.url or in one that the "
+            "cluster runs. Receivers on this machine need BATON_WEBHOOKS_ALLOW=127.0.0.0/8.",
+            envvar="BATON_WEBHOOKS_ENABLED",
+        ),
+    ] = False
     autoscale: Annotated[
         str,
         typer.Option(

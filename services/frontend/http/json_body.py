@@ -10,7 +10,9 @@ from baton.errors import BatonError, Reason, invalid_field
 B = TypeVar("B")
 
 _PATH = re.compile(r"^(.*) - at `(?:key` in `)?\$\.?(.*)`$", re.DOTALL)
-_FIELD = re.compile(r"^Object (contains unknown|missing required) field `(.*)`$", re.DOTALL)
+_FIELD = re.compile(
+    r"^Object (contains unknown|missing required) field `(.*?)`(?: - at `\$\.?(.*)`)?$", re.DOTALL
+)
 _MAX_NAME = 64
 
 
@@ -25,9 +27,10 @@ def decode_body(decoder: msgspec.json.Decoder[B], data: bytes) -> B:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
         if (about := _FIELD.match(str(error))) is not None:
-            wrong, field = about.groups()
+            wrong, name, place = about.groups()
             what = "is required" if wrong == "missing required" else "unknown parameter"
-            raise invalid_field(field[:_MAX_NAME], what) from None
+            field = f"{place}.{name[:_MAX_NAME]}" if place else name[:_MAX_NAME]
+            raise invalid_field(field, what) from None
         match = _PATH.match(str(error))
         if match is None:
             raise BatonError(Reason.MALFORMED_BODY, f"the body is invalid: {error}") from None

@@ -12,12 +12,15 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import httpx
 import pytest
+from pydantic import SecretStr
 
 from tests.support.browser import Page, browser_page, find_browser
 from tests.support.engine.model import MODEL, TRAINED
 from tests.support.processes.command import run
 from tests.support.services.cluster import LocalCluster
+from tests.support.state.databases import Databases
 from tests.support.wait import eventually
 
 ROOT = Path(__file__).parents[3]
@@ -106,6 +109,28 @@ async def test_python_with_tools(cluster: LocalCluster) -> None:
     call, *answer = await printed(*command_of("python/tools.py"), f"{cluster.http}/v1")
     assert re.fullmatch(r"count_fruit\({'kind': '(\w+)'}\) -> There are \d+ \1\.", call)
     assert any(answer)
+
+
+async def test_python_with_webhooks(
+    local_cluster: Callable[..., Awaitable[LocalCluster]], databases: Databases, tmp_path: Path
+) -> None:
+    settings = {
+        "state.url": SecretStr(await databases.migrated()),
+        "files.url": (tmp_path / "files").as_uri(),
+        "webhooks.enabled": True,
+        "webhooks.allow": ("127.0.0.0/8",),
+    }
+    cluster = await local_cluster(own=True, prefill=0, decode=0, combined=1, settings=settings)
+    async with httpx.AsyncClient() as client:
+
+        async def has_database() -> bool:
+            return (await client.get(f"{cluster.http}/v1/webhook_endpoints")).status_code == 200
+
+        await eventually(has_database)
+        told, answer, *_ = await printed(*command_of("python/webhooks.py"), f"{cluster.http}/v1")
+        left = (await client.get(f"{cluster.http}/v1/webhook_endpoints")).json()["data"]
+    assert (told, left) == ("batch.completed", [])
+    assert answer.startswith("request-1 ")
 
 
 async def test_go(cluster: LocalCluster) -> None:

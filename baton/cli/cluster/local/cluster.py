@@ -174,6 +174,7 @@ async def _run(
             reporter,
             conversations=options.conversations,
             batches=options.batches,
+            webhooks=options.webhooks,
         )
         on_shared_cores = shared_niceness(given_variables(options.config, "decode"))
         cores = available_cores()

@@ -23,11 +23,12 @@ def own_database(
     *,
     conversations: bool = False,
     batches: bool = False,
+    webhooks: bool = False,
 ) -> tuple[LocalDatabase | None, Mapping[str, str]]:
     """Return the Postgres that a cluster runs, and the settings that frontends get for it.
 
-    It runs one if usage is recorded, authentication is on, responses are stored or there are files,
-    and no other database is configured.
+    It runs one if usage is recorded, authentication is on, responses are stored, or there are files
+    or webhooks, and no other database is configured.
 
     Args:
         config: the settings file.
@@ -37,6 +38,7 @@ def own_database(
         reporter: informed if a database is needed and cannot run.
         conversations: whether responses are stored, besides what the settings say.
         batches: whether there are files and batches, besides what the settings say.
+        webhooks: whether there are webhooks, besides what the settings say.
 
     Raises:
         CommandError: a setting of frontends is invalid, or no database can run for what is to be
@@ -52,7 +54,7 @@ def own_database(
     given: dict[str, str] = {}
     if batches and not settings.files.url:
         given["BATON_FILES_URL"] = directory.files.absolute().as_uri()
-    needed = stored or batches or bool(settings.files.url)
+    needed = stored or batches or bool(settings.files.url) or webhooks or settings.webhooks.enabled
     if settings.state.url.get_secret_value() or not (recorded or needed):
         return None, given
     try:

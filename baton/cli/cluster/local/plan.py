@@ -76,6 +76,8 @@ def plan(
         front["BATON_GRPC_REFLECTION"] = "true"
     if options.conversations:
         front["BATON_CONVERSATIONS_ENABLED"] = "true"
+    if options.webhooks:
+        front["BATON_WEBHOOKS_ENABLED"] = "true"
     if options.frontends > 1:
         front |= {"BATON_HTTP_REUSE_PORT": "true", "BATON_GRPC_REUSE_PORT": "true"}
     threads = share_cores(len(cores), largest(models, room), options.pin)

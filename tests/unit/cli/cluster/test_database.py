@@ -33,6 +33,7 @@ def console() -> Console:
         ("off", {"BATON_USAGE_SPOOL_PATH": "/spool"}, True),
         ("keys", {"BATON_STATE_URL": URL}, False),
         ("off", {"BATON_USAGE_SPOOL_PATH": "/spool", "BATON_STATE_URL": URL}, False),
+        ("off", {"BATON_WEBHOOKS_ENABLED": "true"}, True),
     ],
 )
 def test_it_runs_where_usage_is_somebodys_and_no_other_is_set(
@@ -55,6 +56,15 @@ def test_it_runs_where_usage_is_somebodys_and_no_other_is_set(
     assert file.stat().st_mode & 0o077 == 0
     spool = given.get("BATON_USAGE_SPOOL_PATH")
     assert spool == (None if variables else str(directory.usage_spool))
+
+
+@pytest.mark.parametrize("kept", ["conversations", "batches", "webhooks"])
+def test_it_runs_for_what_is_to_be_stored(
+    directory: RunDirectory, console: Console, kept: str
+) -> None:
+    database, given = own_database(None, "off", directory, Reporter(console), **{kept: True})
+    assert database is not None
+    assert "BATON_USAGE_SPOOL_PATH" not in given
 
 
 def test_without_a_postgres_keys_work_and_it_is_said(
