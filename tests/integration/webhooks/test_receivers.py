@@ -1,11 +1,13 @@
 """Receivers may be anything: none is reached that may not be, and none delays others."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 import pytest
 
@@ -17,9 +19,10 @@ from tests.support.clock import DEADLINE_SECONDS
 from tests.support.network.listener import listening
 from tests.support.state.databases import Databases
 from tests.support.webhooks.receiver import OK, receiving
-from tests.support.webhooks.stage import webhook_stage
+from tests.support.webhooks.stage import COMPLETED, OURS, webhook_stage
 
 OWN = ("127.0.0.0/8", "::1/128")
+OWN_HOST = "127.0.0.2"
 PUBLIC = ("public",)
 TLS = Path(__file__).parents[2] / "support/tls"
 NOT_ALLOWED = "not connected: its address is not in webhooks.allow"
@@ -65,8 +68,6 @@ async def test_public_addresses_are_not_reached_without_tls() -> None:
 
 
 async def test_a_name_whose_address_changes_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    import socket
-
     asked = 0
 
     def look_up(host: str, port: int, *_: Any) -> list[Any]:
@@ -190,36 +191,95 @@ async def test_nothing_listens() -> None:
         assert sent.detail == "its host has no address"
 
 
-async def test_bad_receivers_are_in_the_log_and_a_good_one_gets_all(databases: Databases) -> None:
-    async def hangs(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-        await reader.read()
+INSIDE = (
+    *("127.0.0.1", "169.254.169.254", "[::1]", "[::ffff:10.0.0.1]", "[64:ff9b::7f00:1]"),
+    *("[2002:7f00:1::]", "224.0.0.1", "0x7f.1", "rebinds.example"),
+)
+"""What names and addresses inside look like; the last one had a public address before."""
 
-    async def breaks_off(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
 
-    url = await databases.migrated()
-    async with (
-        listening(hangs) as hanging,
-        listening(breaks_off) as breaking,
-        receiving(lambda _: OK) as good,
-        webhook_stage(url, seconds=1.0) as stage,
-    ):
-        bad = {
-            f"http://127.0.0.1:{hanging}/": "no response in 1 s",
-            f"http://127.0.0.1:{breaking}/": "it broke the connection, or does not speak HTTP",
-            "http://127.0.0.1:1/": "cannot connect: ",
-            "https://169.254.169.254/": NOT_ALLOWED,
-            "https://0xa9fea9fe/": NOT_ALLOWED,
+async def hangs(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+    await reader.read()
+
+
+async def drips(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    for byte in b"HTTP/1.1 200 OK\r\nx: " + b"a" * 10_000:
+        writer.write(bytes((byte,)))
+        await writer.drain()
+        await asyncio.sleep(0.05)
+
+
+async def breaks_off(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+
+
+async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 10737418240\r\n\r\n")
+    while True:
+        writer.write(bytes(16 * 1024))
+        await writer.drain()
+
+
+def answers(head: bytes) -> Callable[[Any], bytes]:
+    return lambda _: b"HTTP/1.1 " + head + b"\r\ncontent-length: 0\r\n\r\n"
+
+
+@pytest.mark.parametrize("callbacks", [False, True], ids=["endpoints", "callbacks"])
+async def test_bad_receivers_are_in_the_log_and_a_good_one_gets_all(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch, callbacks: bool
+) -> None:
+    look_up = socket.getaddrinfo
+
+    def changed(host: str, port: int, *more: Any) -> list[Any]:
+        if host == "rebinds.example":
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+        return look_up(host, port, *more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", changed)
+    served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    served.load_cert_chain(TLS / "localhost.pem", TLS / "localhost.key")
+    # What may be called is one address, of which the others are not.
+    own, url = ("127.0.0.2/32", "public"), await databases.migrated()
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        other, inside = await enter(receiving()), await enter(receiving())
+        good = await enter(receiving(lambda _: OK, host=OWN_HOST))
+        moved = b"301 Moved\r\nlocation: " + other.url.encode()
+        ports = {
+            "no response in 1 s": [await enter(listening(one, OWN_HOST)) for one in (hangs, drips)],
+            "it broke the connection, or does": [await enter(listening(breaks_off, OWN_HOST))],
+            "status 500": [(await enter(receiving(answers(b"500 No"), host=OWN_HOST))).port],
+            "status 301, a redirect": [
+                (await enter(receiving(answers(moved), host=OWN_HOST))).port
+            ],
+            "cannot connect: ": [1],
         }
-        said = {(await stage.endpoint(one))[0].id: what for one, what in bad.items()}
-        await stage.endpoint(good.url)
-        for number in range(3):
-            await stage.add(f"resp_{number}")
-        await stage.deliver()
-        assert len(set(good.ids)) == 3
-        attempts = await stage.attempts()
-    for endpoint, what in said.items():
-        found = [one for one in attempts if one.endpoint == endpoint]
-        assert {one.outcome for one in found} == {"retrying"}
-        assert len(found) == 3
-        assert all(what in one.detail for one in found), found
+        bad = {
+            f"http://{OWN_HOST}:{port}/": said for said, found in ports.items() for port in found
+        }
+        secret = await enter(receiving(tls=served, host=OWN_HOST))
+        bad[f"https://{OWN_HOST}:{secret.port}/"] = "its certificate is not valid: "
+        bad |= {f"https://{host}:{inside.port}/": NOT_ALLOWED for host in INSIDE}
+        long = f"http://{OWN_HOST}:{await enter(listening(endless, OWN_HOST))}/"
+        webhooks = await enter(webhook_stage(url, own, seconds=1.0))
+        said = {}
+        for one, what in {**bad, long: "; the rest of its answer after ", good.url: ""}.items():
+            if callbacks:
+                await webhooks.outbox.add(webhooks.database, OURS, COMPLETED, "resp_1", one)
+                said[uuid5(NAMESPACE_URL, f"{OURS.tenant} {one}")] = f"callback {one}: ", what
+            else:
+                said[(await webhooks.endpoint(one))[0].id] = "", what
+        if not callbacks:
+            await webhooks.add()
+        await webhooks.deliver()
+        attempts = {one.endpoint: one for one in await webhooks.attempts()}
+    assert len(good.requests) == 1
+    assert (other.requests, inside.requests, secret.requests) == ([], [], [])
+    assert attempts.keys() == said.keys()
+    for endpoint, (begin, what) in said.items():
+        found = attempts[endpoint]
+        assert found.detail.startswith(begin) and what in found.detail, found
+        ended = what == "" or what.startswith("; the rest")
+        assert found.outcome == ("delivered" if ended else "retrying"), found

@@ -9,14 +9,15 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
-async def listening(serve: Serve, **options: Any) -> AsyncIterator[int]:
-    """Listen on a port of 127.0.0.1, which is yielded, until the context exits.
+async def listening(serve: Serve, host: str = "127.0.0.1", **options: Any) -> AsyncIterator[int]:
+    """Listen on a port, which is yielded, until the context exits.
 
     A connection that a handler leaves open, for example because its test has ended, would be
     collected as garbage during another test and make that test fail.
 
     Args:
         serve: called for each connection; cancelled at the end.
+        host: an address of this machine.
         options: options of `asyncio.start_server`.
     """
     handlers: set[asyncio.Task[None]] = set()
@@ -33,7 +34,7 @@ async def listening(serve: Serve, **options: Any) -> AsyncIterator[int]:
             handlers.discard(task)
             writer.close()
 
-    server = await asyncio.start_server(handle, "127.0.0.1", 0, **options)
+    server = await asyncio.start_server(handle, host, 0, **options)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:

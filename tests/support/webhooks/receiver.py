@@ -34,10 +34,11 @@ class Receiver:
     requests: list[Received] = field(default_factory=list)
     port: int = 0
     scheme: str = "http"
+    host: str = "127.0.0.1"
 
     @property
     def url(self) -> str:
-        return f"{self.scheme}://127.0.0.1:{self.port}/hook"
+        return f"{self.scheme}://{self.host}:{self.port}/hook"
 
     @property
     def ids(self) -> list[str]:
@@ -69,11 +70,13 @@ async def _head(reader: asyncio.StreamReader) -> dict[str, str]:
 
 @asynccontextmanager
 async def receiving(
-    answer: Callable[[Received], bytes] = lambda _: OK, tls: SSLContext | None = None
+    answer: Callable[[Received], bytes] = lambda _: OK,
+    tls: SSLContext | None = None,
+    host: str = "127.0.0.1",
 ) -> AsyncIterator[Receiver]:
     """Run a receiver until the block ends."""
-    receiver = Receiver(answer, scheme="http" if tls is None else "https")
+    receiver = Receiver(answer, scheme="http" if tls is None else "https", host=host)
     options: dict[str, Any] = {} if tls is None else {"ssl": tls}
     serve: Serve = receiver.serve
-    async with listening(serve, **options) as receiver.port:
+    async with listening(serve, host, **options) as receiver.port:
         yield receiver
