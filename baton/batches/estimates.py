@@ -6,6 +6,7 @@ import time
 from uuid import UUID
 
 from baton.batches.line_rate import BatchWork, LineRate, lines_until
+from baton.batches.metrics import UNFINISHED
 from baton.batches.records import IN_PROGRESS, StoredBatch
 from baton.batches.store import BatchStore
 from baton.errors import BatonError
@@ -38,6 +39,7 @@ class CompletionEstimates:
             if self._store.available:
                 try:
                     self._work = await self._store.work()
+                    UNFINISHED.set(sum(batch.left for batch in self._work))
                     self._rate.observe(loop.time(), self._work)
                 except BatonError as error:
                     log.warning("batches.estimates.failed", error=error.message)

@@ -119,6 +119,12 @@ RELATIONS = (
         "spec.template.metadata.labels.baton\\.dev/models",
         "client",
     ),
+    Mutation(
+        "downloads_are_let_out",
+        "Deployment/frontend",
+        "spec.template.metadata.labels.baton\\.dev/files",
+        rendering="components/batches+components/network-policies",
+    ),
     *(
         Mutation(
             "those_who_use_others_reach_them",

@@ -53,9 +53,17 @@ SCALING = (
         _SCALED,
     ),
     _query(
-        "frontends_follow_their_requests",
+        "frontends_follow_requests_and_lines",
         'avg(baton_frontend_requests_active{namespace="baton"}) / 10',
         "frontend",
+    ),
+    # Each frontend counts the lines of all.
+    Mutation(
+        "frontends_follow_requests_and_lines",
+        "ScaledObject/frontend",
+        "spec.triggers.1.metadata.query",
+        'sum(baton_batch_lines_unfinished{namespace="baton"})',
+        _SCALED,
     ),
     *(
         Mutation("pools_at_zero_come_back", target, path, value, _ZERO)

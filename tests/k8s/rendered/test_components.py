@@ -46,7 +46,7 @@ def test_two_in_either_order(pair: tuple[str, str]) -> None:
 def test_the_namespace_follows() -> None:
     """In names of objects, and inside of queries and names of certificates."""
     text = str(together(*OTHERS, MODELS[0], GPUS[0], SCALERS[1], namespace="team-a"))
-    assert text.count('{namespace="team-a"') == 3
+    assert text.count('{namespace="team-a"') == 4
     assert "*.etcd.team-a.svc'" in text
     for left in ('namespace="baton"', ".baton.svc", "'namespace': 'baton'"):
         assert left not in text

@@ -38,6 +38,7 @@ SECRETS_OF_PEOPLE = {
     "baton-state": {"url"},
     "baton-kafka": {"password"},
     "baton-backup": {"passphrase"},
+    "baton-files": {"AWS_ACCESS_KEY_ID"},
 }
 """Secrets that docs/kubernetes.md says how to make, and their keys."""
 

@@ -56,13 +56,19 @@ def downloads_are_let_out(rendered: Rendered) -> Iterator[str]:
             if any("ipBlock" in peer for peer in one.get("to", []))
             for port in one.get("ports", [])
         }
-        wanted = any(_pulls(container) for container in pod.containers)
+        wanted = any(_pulls(one) or _has_bucket(one) for one in pod.containers)
         if wanted != (HTTPS in open_ports):
             yield f"{pod.name} may{'' if not wanted else ' not'} reach the web"
 
 
 def _pulls(container: Container) -> bool:
     return bool(container.spec.get("command", [])[:3] == _PULL)
+
+
+def _has_bucket(container: Container) -> bool:
+    """Return whether it keeps files of clients in a bucket."""
+    url = container.environment.get("BATON_FILES_URL", "")
+    return container.process == "frontend" and url.partition(":")[0] not in ("", "file")
 
 
 def _target(container: Container) -> str:

@@ -18,6 +18,8 @@ OTHERS = 40
 """Replicas that each pool of another model needs."""
 OPEN_REQUESTS = 1_600.0
 """At all frontends together."""
+LINES = 1_400.0
+"""Of batches, which every frontend counts."""
 _ANY_MODEL = ".*"
 
 
@@ -61,12 +63,15 @@ def scalers_keep_pods_without_metrics(rendered: Rendered) -> Iterator[str]:
 
 
 @rule
-def frontends_follow_their_requests(rendered: Rendered) -> Iterator[str]:
+def frontends_follow_requests_and_lines(rendered: Rendered) -> Iterator[str]:
     for one, pod, queries in _scalers(rendered):
         if pod.role == "frontend":
             found = [_desired(query, series_of(rendered, pod), 2) for query in queries]
-            if not found or not all(isinstance(n, int) and 3 <= n <= 8 for n in found):
-                yield f"{title(one)} sets {found} for {OPEN_REQUESTS:.0f} open requests"
+            if len(found) != 2 or not all(isinstance(n, int) and 3 <= n <= 8 for n in found):
+                yield (
+                    f"{title(one)} sets {found} for {OPEN_REQUESTS:.0f} open requests and "
+                    f"{LINES:.0f} lines"
+                )
 
 
 @rule
@@ -163,6 +168,7 @@ def _series(
         for number in range(2):
             place = {"namespace": here, "pod": f"frontend-{number}"}
             store.add("baton_frontend_requests_active", at, OPEN_REQUESTS / 2, **place)
+            store.add("baton_batch_lines_unfinished", at, LINES, **place)
         for name_of_pod in ("prefill-0", "prefill-1", "decode-0"):
             role = name_of_pod.partition("-")[0]
             place = {"namespace": here, "pod": name_of_pod, "app_kubernetes_io_name": role}
