@@ -6,7 +6,7 @@ from uuid import UUID
 
 from baton.conversations.records import StateScope
 from baton.postgres.database import Database
-from baton.webhooks.places import Receiver
+from baton.webhooks.places import EventReceiver
 from baton.webhooks.records import ClaimedDelivery, SealedSecrets, WebhookAttempt
 from baton.webhooks.statements import attempts
 from baton.webhooks.statements import deliveries as statements
@@ -32,7 +32,7 @@ class DeliveryStore:
         """Whether the database's last response was successful, and it has the tables."""
         return self._database.available
 
-    async def receivers(self, now: float, most: int) -> list[Receiver]:
+    async def receivers(self, now: float, most: int) -> list[EventReceiver]:
         """Return receivers with deliveries that are due.
 
         Args:
@@ -40,10 +40,10 @@ class DeliveryStore:
             most: the most, which tenants share equally.
         """
         rows = await self._database.fetch(statements.RECEIVERS, _time(now), most)
-        return [Receiver(*row) for row in rows]
+        return [EventReceiver(*row) for row in rows]
 
     async def claim(
-        self, now: float, lease_until: float, places: Mapping[Receiver, int]
+        self, now: float, lease_until: float, places: Mapping[EventReceiver, int]
     ) -> list[ClaimedDelivery]:
         """Return deliveries that are due; until the lease ends, no other process gets them.
 

@@ -16,7 +16,7 @@ from baton.telemetry.logs import get_logger
 from baton.webhooks import metrics
 from baton.webhooks.deliveries import DeliveryStore
 from baton.webhooks.events import EVENT
-from baton.webhooks.places import DeliveryPlaces, PlaceLimits, Receiver
+from baton.webhooks.places import DeliveryPlaces, EventReceiver, PlaceLimits
 from baton.webhooks.records import ENDPOINT, ClaimedDelivery, SendResult, WebhookAttempt
 from baton.webhooks.schedule import retry_delay
 from baton.webhooks.secrets import WebhookSecrets, signed_headers
@@ -118,7 +118,9 @@ class WebhookDelivery:
     def _begin(self, claimed: ClaimedDelivery) -> None:
         task = start_background(self._deliver(claimed), "delivery of an event")
         self._running[task] = claimed
-        self._places.begin(claimed, Receiver(claimed.scope.tenant, claimed.endpoint), monotonic())
+        self._places.begin(
+            claimed, EventReceiver(claimed.scope.tenant, claimed.endpoint), monotonic()
+        )
         task.add_done_callback(self._done)
         metrics.ACTIVE.set(len(self._running))
 

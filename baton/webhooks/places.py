@@ -13,7 +13,7 @@ _REMEMBERED = 4096
 """Receivers of each speed. One that is forgotten counts as new."""
 
 
-class Receiver(NamedTuple):
+class EventReceiver(NamedTuple):
     """Where events go: an endpoint, or a callback."""
 
     tenant: str
@@ -60,10 +60,10 @@ class DeliveryPlaces:
         self._slow_seconds = slow_seconds
         self._limits = limits or PlaceLimits()
         self._draw = draw
-        self._running: dict[Hashable, tuple[Receiver, float]] = {}
+        self._running: dict[Hashable, tuple[EventReceiver, float]] = {}
         """Attempts, and when they began; infinite once it is known how long they took."""
         self._speeds = {
-            speed: OrderedDict[Receiver, None]() for speed in (_Speed.QUICK, _Speed.SLOW)
+            speed: OrderedDict[EventReceiver, None]() for speed in (_Speed.QUICK, _Speed.SLOW)
         }
 
     @property
@@ -71,7 +71,7 @@ class DeliveryPlaces:
         """Whether no receiver can get a place."""
         return len(self._running) >= self._limits.all
 
-    def begin(self, attempt: Hashable, receiver: Receiver, now: float) -> None:
+    def begin(self, attempt: Hashable, receiver: EventReceiver, now: float) -> None:
         """Take a place for an attempt at a time of a monotonic clock."""
         self._running[attempt] = receiver, now
 
@@ -85,7 +85,7 @@ class DeliveryPlaces:
         """Free an attempt's place."""
         del self._running[attempt]
 
-    def allocate(self, waiting: Sequence[Receiver], now: float) -> Counter[Receiver]:
+    def allocate(self, waiting: Sequence[EventReceiver], now: float) -> Counter[EventReceiver]:
         """Return how many attempts to begin at which receivers.
 
         A place goes to the tenant with the fewest attempts in progress, and there to the receiver
@@ -101,7 +101,7 @@ class DeliveryPlaces:
         here = Counter(receiver for receiver, _ in self._running.values())
         speeds = Counter(self._speed(receiver) for receiver, _ in self._running.values())
         tenants = Counter(receiver.tenant for receiver, _ in self._running.values())
-        queues: dict[str, list[tuple[int, _Speed, float, Receiver]]] = defaultdict(list)
+        queues: dict[str, list[tuple[int, _Speed, float, EventReceiver]]] = defaultdict(list)
         for receiver in waiting:
             entry = here[receiver], self._speed(receiver), self._draw(), receiver
             queues[receiver.tenant].append(entry)
@@ -109,7 +109,7 @@ class DeliveryPlaces:
             heapify(queue)
         turns = [(tenants[tenant], self._draw(), tenant) for tenant in queues]
         heapify(turns)
-        found: Counter[Receiver] = Counter()
+        found: Counter[EventReceiver] = Counter()
         while turns:
             count, order, tenant = heappop(turns)
             queue = queues[tenant]
@@ -134,13 +134,13 @@ class DeliveryPlaces:
             and (speed is not _Speed.SLOW or slow < self._limits.slow)
         )
 
-    def _speed(self, receiver: Receiver) -> _Speed:
+    def _speed(self, receiver: EventReceiver) -> _Speed:
         for speed, receivers in self._speeds.items():
             if receiver in receivers:
                 return speed
         return _Speed.NEW
 
-    def _remember(self, receiver: Receiver, speed: _Speed) -> None:
+    def _remember(self, receiver: EventReceiver, speed: _Speed) -> None:
         other = _Speed.QUICK if speed is _Speed.SLOW else _Speed.SLOW
         self._speeds[other].pop(receiver, None)
         known = self._speeds[speed]

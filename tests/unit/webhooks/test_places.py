@@ -6,14 +6,14 @@ from uuid import UUID
 
 import pytest
 
-from baton.webhooks.places import DeliveryPlaces, PlaceLimits, Receiver
+from baton.webhooks.places import DeliveryPlaces, EventReceiver, PlaceLimits
 
 SLOW = 4.0
 LIMITS = PlaceLimits()
 
 
-def receivers(number: int, tenant: str = "acme", first: int = 0) -> list[Receiver]:
-    return [Receiver(tenant, UUID(int=first + at)) for at in range(number)]
+def receivers(number: int, tenant: str = "acme", first: int = 0) -> list[EventReceiver]:
+    return [EventReceiver(tenant, UUID(int=first + at)) for at in range(number)]
 
 
 class Process:
@@ -22,10 +22,10 @@ class Process:
     def __init__(self) -> None:
         self.places = DeliveryPlaces(SLOW)
         self.now = 0.0
-        self.running: dict[int, Receiver] = {}
+        self.running: dict[int, EventReceiver] = {}
         self._numbers = count()
 
-    def begin(self, *waiting: Receiver) -> Counter[Receiver]:
+    def begin(self, *waiting: EventReceiver) -> Counter[EventReceiver]:
         found = self.places.allocate(waiting, self.now)
         for receiver in found.elements():
             number = next(self._numbers)
@@ -33,7 +33,7 @@ class Process:
             self.places.begin(number, receiver, self.now)
         return found
 
-    def end(self, seconds: float, *ended: Receiver) -> None:
+    def end(self, seconds: float, *ended: EventReceiver) -> None:
         for number, receiver in list(self.running.items()):
             if receiver in ended:
                 self.places.learn(number, seconds)
