@@ -7,8 +7,8 @@ client holds conversations, one request at a time, each turn stored. Turns 2 and
 by `previous_response_id`, stored, and with all items, `store: false`; which one comes first
 alternates. Prints the bytes of the request and of the response, the time to the first token, and
 the CPU of the frontend, which has 20 ms after each request to end its work; medians, and those of
-the differences between the two. A stored turn
-is one read by key and one write: `tests/integration/frontend/stored/test_responses.py` counts.
+the differences between the two. A stored turn is one read by key and one write:
+`tests/integration/frontend/stored/test_responses.py` counts.
 """
 
 import argparse
@@ -30,10 +30,12 @@ MEASURED_TURNS = 2, 30
 OUTPUT_TOKENS = 8
 TEXT_WORDS = 60
 SETTLE_SECONDS = 0.02
+STORED_SECONDS = 60.0
 OPTIONS = ("--engine=sim", "--prefill=0", "--decode=0", "--combined=1", "--conversations")
 SETTINGS = {
     "BATON_ENGINE_SIM_TIME_SCALE": "0",
     "BATON_TELEMETRY_LOG_LEVEL": "warning",
+    "BATON_CONVERSATIONS_STATEMENT_SECONDS": "60",
 }
 BY_ID, WHOLE = "by id, stored", "all items"
 TEXT = "the fox and a bear went home to see if it rains in a small town by the sea"
@@ -70,6 +72,13 @@ class Exchange:
             "cpu_ms": (exact_cpu_seconds(self._pid) - cpu) * 1000,
             "response": ended["response"],
         }
+
+
+async def wait_stored(http: httpx.AsyncClient) -> None:
+    """Wait until the frontend reads what is stored: it serves before it is connected."""
+    async with asyncio.timeout(STORED_SECONDS):
+        while (await http.get(f"/v1/responses/resp_{'0' * 32}")).status_code == 503:
+            await asyncio.sleep(SETTLE_SECONDS)
 
 
 async def hold(exchange: Exchange, model: str, draw: random.Random) -> list[dict[str, Any]]:
@@ -117,6 +126,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         cluster(*OPTIONS, settings=SETTINGS) as up,
         httpx.AsyncClient(base_url=f"http://{up.http}", timeout=60) as http,
     ):
+        await wait_stored(http)
         exchange = Exchange(http, up.pids()["frontend-0"])
         await hold(exchange, up.model, draw)  # warms caches
         for _ in range(options.rounds):
