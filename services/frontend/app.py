@@ -81,6 +81,7 @@ from services.frontend.openai.responses.input.prepare import ResponsePreparer
 from services.frontend.openai.responses.input.sealing import ItemSeals
 from services.frontend.openai.responses.stored import StoredResponses
 from services.frontend.openai.webhooks.handlers import WebhookHandlers
+from services.frontend.placement.line_room import LineRoom
 from services.frontend.placement.model_waits import ModelWaits
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.router_client import RouterClient
@@ -273,8 +274,13 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
             EventOutbox(),
         )
     )
+    room = LineRoom(settings.batches.max_running)
+    if settings.files.url and settings.batches.max_running:
+        router_client.on_line_room = room.tell
     batches = await stack.enter_async_context(
-        open_batches(settings, inference, preparer, authenticator, metering, process.instance_id)
+        open_batches(
+            settings, inference, preparer, authenticator, metering, process.instance_id, room
+        )
     )
     running = None if background is None else background.responses
     responses = ResponsesHandlers(

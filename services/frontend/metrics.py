@@ -9,6 +9,10 @@ ACTIVE = Gauge("baton_frontend_requests_active", "Requests in progress.")
 BACKGROUND = Gauge(
     "baton_frontend_background_responses", "Responses that run in the background at this frontend."
 )
+LINE_ROOM = Gauge(
+    "baton_batch_line_room",
+    "Lines of batches that this frontend may run at once, by its router and batches.max_running.",
+)
 LINES_RUNNING = Gauge("baton_batch_lines_running", "Lines of batches that run at this frontend.")
 LINES_ENDED = Counter(
     "baton_batch_lines_total",

@@ -61,6 +61,10 @@ PROMPT_TOKENS = Counter(
     "Prompt tokens of placements, by expectation: cached or computed.",
     ["model", "expected"],
 )
+LINE_ROOM = Gauge(
+    "baton_router_line_room",
+    "Sequences of class batch that workers would run and have wait, all models together.",
+)
 SESSIONS = Gauge("baton_router_sessions", "Open Place streams.")
 TICKETS = Gauge("baton_router_tickets", "Open tickets.")
 INSTANCES = Gauge("baton_router_instances", "Live workers and stores by role.", ["role"])

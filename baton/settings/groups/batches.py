@@ -52,10 +52,11 @@ class BatchSettings(SettingsGroup):
     """Batches of `/v1/batches`, where there are files."""
 
     max_running: int = Field(
-        64,
+        512,
         ge=0,
         le=10_000,
-        description="maximum lines that a frontend runs at once; 0: other frontends run them",
+        description="maximum lines that a frontend runs at once, of those that its router has room "
+        "for; 0: other frontends run them",
     )
     connections: int = Field(
         4, ge=1, le=1000, description="maximum connections per frontend, for files and batches"

@@ -81,6 +81,9 @@ class RouterClient:
         """Called with a router's incarnation, and its limit answers."""
         self.on_closed: Callable[[str], None] = _nobody
         """Called with the incarnation of a router whose session closed."""
+        self.on_line_room: Callable[[int | None], None] | None = None
+        """Called with the number of lines of batches that the current router would have, and with
+        None when its session closes; None: it is not asked."""
         self._session: RouterSession | None = None
         # Replaced sessions may still hold tickets.
         self._open: dict[asyncio.Task[None], RouterSession] = {}
@@ -204,6 +207,9 @@ class RouterClient:
         if not routers:
             raise RouterUnavailableError
         session = self._session = self._session_with(random.choice(routers))
+        if self.on_line_room is not None:
+            self.on_line_room(None)
+            session.ask_line_room()
         return session
 
     def _usable(self, excluded: Set[str] = frozenset()) -> list[cluster_pb2.Instance]:
@@ -230,6 +236,7 @@ class RouterClient:
             partial(self._has_other, router.id),
             self._on_superseded,
             self._take_answers,
+            self._take_line_room,
             self._settings,
         )
         task = asyncio.create_task(session.wait_closed())
@@ -240,8 +247,18 @@ class RouterClient:
     def _take_answers(self, incarnation: str, answers: router_pb2.LimitAnswers) -> None:
         self.on_answers(incarnation, answers)
 
+    def _take_line_room(self, incarnation: str, lines: int) -> None:
+        session = self._session
+        if self.on_line_room is None or session is None:
+            return
+        if session.instance.incarnation == incarnation:  # others were the current one before
+            self.on_line_room(lines)
+
     def _closed(self, task: asyncio.Task[None]) -> None:
-        self.on_closed(self._open.pop(task).instance.incarnation)
+        closed = self._open.pop(task)
+        if closed is self._session and self.on_line_room is not None:
+            self.on_line_room(None)
+        self.on_closed(closed.instance.incarnation)
 
     def _has_other(self, router_id: str) -> bool:
         return bool(self._usable({router_id}))

@@ -32,6 +32,7 @@ _Frame = (
     | router_pb2.ReturnTickets
     | router_pb2.LimitAsks
     | router_pb2.KeepRequest
+    | router_pb2.AskLineRoom
     | Hello
 )
 
@@ -92,9 +93,11 @@ class RouterSession:
         has_other: Callable[[], bool],
         on_superseded: Callable[[int], None],
         on_answers: Callable[[str, router_pb2.LimitAnswers], None],
+        on_line_room: Callable[[str, int], None],
         settings: FrontendPlacement,
     ) -> None:
         self.instance = instance
+        self._on_line_room = on_line_room
         self._on_superseded = on_superseded
         self._on_answers = on_answers
         self._settings = settings
@@ -171,6 +174,10 @@ class RouterSession:
     def send_asks(self, asks: router_pb2.LimitAsks) -> None:
         """Send limit requests; on a closed session they are lost."""
         self._call.send(asks)
+
+    def ask_line_room(self) -> None:
+        """Have the router report how many lines of batches may run."""
+        self._call.send(router_pb2.AskLineRoom())
 
     def keep(self, ended: router_pb2.KeepRequest) -> None:
         """Have the router keep an ended request; on a closed session it is lost."""
@@ -262,6 +269,8 @@ class RouterSession:
                 message.frames.add().cancel_query.CopyFrom(frame)
             elif isinstance(frame, router_pb2.KeepRequest):
                 message.frames.add().keep_request.CopyFrom(frame)
+            elif isinstance(frame, router_pb2.AskLineRoom):
+                message.frames.add().ask_line_room.CopyFrom(frame)
             elif isinstance(frame, router_pb2.LimitAsks):
                 keys += frame.ByteSize()
                 if message.frames and keys > _MAX_KEY_BYTES:
@@ -292,6 +301,8 @@ class RouterSession:
                     self._on_superseded(frame.superseded.execution)
                 case "limit_answers":
                     self._on_answers(self.instance.incarnation, frame.limit_answers)
+                case "line_room":
+                    self._on_line_room(self.instance.incarnation, frame.line_room.lines)
 
     def _answer(self, number: int, frame: router_pb2.FrameFromRouter) -> None:
         query = self._queries.get(number)

@@ -17,6 +17,7 @@ from services.router.api.dispatcher import QueryDispatcher
 from services.router.api.explain import Explainer
 from services.router.api.keeper import RequestHistory
 from services.router.api.limits import LimitBuckets
+from services.router.api.line_room_reports import LineRoomReports
 from services.router.api.session import PlaceSession
 
 SERVICE_NAME = "baton.internal.v1.RouterService"
@@ -44,6 +45,7 @@ class RouterService(RouterServiceServicer):
         self._buckets = buckets
         self._explainer = Explainer(dispatcher.placements, dispatcher.decisions)
         self._history = RequestHistory(self._explainer, history)
+        self._line_room = LineRoomReports(dispatcher.placements.fleet)
         self._numbers = itertools.count(1)
         self._sessions: dict[int, PlaceSession] = {}
         self._open = False
@@ -89,6 +91,7 @@ class RouterService(RouterServiceServicer):
             self._limits,
             self._buckets,
             self._history,
+            self._line_room,
         )
         try:
             await session.serve(context)

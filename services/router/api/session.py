@@ -12,6 +12,7 @@ from services.router.admission.controller import TicketUsage
 from services.router.api.dispatcher import QueryDispatcher
 from services.router.api.keeper import RequestHistory
 from services.router.api.limits import LimitBuckets
+from services.router.api.line_room_reports import LineRoomReports
 
 _FLUSH_SECONDS = 1.0
 _QUEUES_SINCE = 2
@@ -30,6 +31,7 @@ class PlaceSession:
         limits: how many answers may wait for a frontend, and for how long.
         buckets: of the limits that this router owns; None: limit requests get no answer.
         history: keeps ended requests; None: they are ignored.
+        line_room: tells frontends how many lines of batches they may run; None: it does not.
     """
 
     def __init__(
@@ -39,8 +41,10 @@ class PlaceSession:
         limits: RouterLimits,
         buckets: LimitBuckets | None = None,
         history: RequestHistory | None = None,
+        line_room: LineRoomReports | None = None,
     ) -> None:
         self.number = number
+        self._line_room = line_room
         self._dispatcher = dispatcher
         self._buckets = buckets
         self._history = history
@@ -106,6 +110,8 @@ class PlaceSession:
         del self._waiting[correlation_id]
 
     def _end(self) -> None:
+        if self._line_room is not None:
+            self._line_room.end(self.number)
         self._dispatcher.end_session(self.number)
         if self._buckets is not None and self._frontend:
             self._buckets.disconnected(self._frontend, self._tell_limits)
@@ -128,6 +134,8 @@ class PlaceSession:
                 self._return(frame.return_tickets)
             elif kind == "keep_request" and self._history is not None:
                 self._history.keep(frame.keep_request)
+            elif kind == "ask_line_room" and self._line_room is not None:
+                self._line_room.ask(self)
             elif kind == "limit_asks" and self._buckets is not None:
                 self._answer_limits(self._buckets, frame.limit_asks)
         self.flush()

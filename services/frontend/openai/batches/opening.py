@@ -25,6 +25,7 @@ from services.frontend.openai.batches.running.line import LineRunner
 from services.frontend.openai.batches.running.results import ResultWriter
 from services.frontend.openai.batches.running.runner import BatchRunner
 from services.frontend.openai.responses.input.prepare import ResponsePreparer
+from services.frontend.placement.line_room import LineRoom
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ async def open_batches(
     authenticator: Authenticator,
     metering: Metering,
     frontend: str,
+    room: LineRoom,
 ) -> AsyncIterator[Batches | None]:
     """Open them until the block ends; None if there is no place for files.
 
@@ -63,6 +65,7 @@ async def open_batches(
         authenticator: knows whose they are.
         metering: records usage.
         frontend: the id of this frontend, the owner of what it claims.
+        room: of lines at once.
 
     Raises:
         StartupError: there is no database, or files.url cannot be used.
@@ -100,7 +103,7 @@ async def open_batches(
                 LineRunner(execution, lines, results, authenticator, metering, own.retries),
                 InputCheck(store, files, partial(check_model, inference), authenticator, limits),
                 BatchEnding(store, files, metering),
-                own.max_running,
+                room,
             )
         try:
             yield Batches(files, store, CompletionEstimates(store), runner, results, own)

@@ -59,6 +59,10 @@ async def test_a_batch_answers_all_lines_in_the_order_of_its_input(frontends: Fr
         body = line["response"]["body"]
         assert body["object"] == "chat.completion" and body["usage"]["completion_tokens"] == 3
     assert batch.usage.output_tokens == 30
+    # The router says that the worker has 64 places, and some more to wait, for one or both.
+    services = frontends.cluster["frontend-0"], frontends.cluster["frontend-1"]
+    rooms = [(await one.metrics())["baton_batch_line_room"] for one in services]
+    assert 80 in rooms or 40 in rooms
 
 
 async def test_a_batch_with_errors_fails_with_their_lines(frontends: Frontends) -> None:

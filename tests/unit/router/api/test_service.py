@@ -16,7 +16,13 @@ from services.router.api.service import RouterService
 from services.router.policy.placement_service import PlacementService
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet
-from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
+from services.router.state.instances import (
+    InstanceState,
+    LoadReport,
+    ModelLayout,
+    ReportedClassLoad,
+    Role,
+)
 from services.router.state.tickets import TicketTable
 from tests.support.clock import within
 from tests.support.doubles.call import ScriptedCall
@@ -138,6 +144,37 @@ async def test_queries_of_one_message_are_answered_by_one(fleet: Fleet) -> None:
         for frame in stream.sent[-1].frames
     ] == list(range(1, 65))
     assert sum(frame.HasField("placement") for frame in stream.answers) == 32
+
+
+def told(stream: Stream) -> list[int]:
+    return [one.line_room.lines for one in stream.answers if one.HasField("line_room")]
+
+
+async def test_frontends_share_the_places_that_lines_could_have(fleet: Fleet) -> None:
+    def report(running: int) -> None:
+        higher = ReportedClassLoad(1, running, 1), ReportedClassLoad(2, 30)
+        load = LoadReport("d1", free_pages=100, total_pages=100, max_running=64, classes=higher)
+        fleet.apply_report(load, 0.0)
+
+    report(3)
+    service, streams = serving(fleet), [Stream(0), Stream(0), Stream(0)]
+    calls = [begin(service, stream) for stream in streams]
+    await asyncio.sleep(0)
+    ask = router_pb2.FrameToRouter(ask_line_room=router_pb2.AskLineRoom())
+    streams[0].say_frames([ask])
+    await eventually(lambda: told(streams[0]) == [75])  # 60 places, and a quarter to wait
+    streams[1].say_frames([ask])
+    await eventually(lambda: told(streams[1]) == [38])
+    await eventually(lambda: told(streams[0]) == [75, 38])
+    report(63)
+    await eventually(lambda: told(streams[1]) == [38, 8])  # so that it is known that some wait
+    streams[1].half_close()
+    await calls[1]
+    report(3)
+    await eventually(lambda: told(streams[0]) == [75, 38, 8, 75])
+    assert not told(streams[2]), "it has not asked"
+    for call in calls:
+        call.cancel()
 
 
 async def test_stopping_sends_what_is_answered_and_says_draining(fleet: Fleet) -> None:

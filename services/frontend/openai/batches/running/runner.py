@@ -16,6 +16,7 @@ from services.frontend.openai.batches.checking.input import InputCheck
 from services.frontend.openai.batches.running.ending import BatchEnding
 from services.frontend.openai.batches.running.line import LineRunner
 from services.frontend.openai.batches.running.shares import allocate
+from services.frontend.placement.line_room import LineRoom
 
 _TICK_SECONDS = 0.5
 _LEAST_SECONDS = 0.02
@@ -37,7 +38,7 @@ class BatchRunner:
         line_runner: runs a line.
         check: of inputs.
         ending: of batches.
-        most: lines at once.
+        room: of lines at once.
     """
 
     def __init__(
@@ -47,14 +48,15 @@ class BatchRunner:
         line_runner: LineRunner,
         check: InputCheck,
         ending: BatchEnding,
-        most: int,
+        room: LineRoom,
     ) -> None:
         self._batches = batches
         self._lines = lines
         self._line_runner = line_runner
         self._check = check
         self._ending = ending
-        self._most = most
+        self._room = room
+        room.on_more = self._fill_soon
         self._running: dict[tuple[UUID, int], tuple[ClaimedLine, asyncio.Task[None]]] = {}
         self._held: dict[UUID, tuple[BatchLease, asyncio.Task[None]]] = {}
         """Batches that are checked or ended here."""
@@ -69,6 +71,9 @@ class BatchRunner:
     def wake(self) -> None:
         """Look for work at once."""
         self._looked_at = 0.0
+        self._woken.set()
+
+    def _fill_soon(self) -> None:
         self._woken.set()
 
     async def run(self) -> None:
@@ -137,7 +142,7 @@ class BatchRunner:
 
     async def _fill(self) -> None:
         """Claim lines for all free places."""
-        while (free := self._most - len(self._running)) > 0 and not self._draining:
+        while (free := self._room.lines - len(self._running)) > 0 and not self._draining:
             running = Counter(line.batch.tenant for line, _ in self._running.values())
             batches = [batch for batch in self._active if batch.id not in self._empty]
             weights = {batch.tenant: self._line_runner.weight(batch.key) for batch in batches}
