@@ -153,9 +153,9 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
                 percentile(ttft, 99),
                 percentile([cost["cpu_ms"] for cost in costs], 50),
             )
-        ttft, cpu = (beyond(found, turn, key) for key in ("ttft_ms", "cpu_ms"))
-        print(f"turn {turn}: stored, beyond all items: {ttft:+.2f} ms to the first token, ", end="")
-        print(f"{cpu:+.2f} ms of the frontend's CPU", flush=True)
+        first, spent = (beyond(found, turn, key) for key in ("ttft_ms", "cpu_ms"))
+        print(f"turn {turn}: stored, beyond all items: {first:+.2f} ms to a first token, ", end="")
+        print(f"{spent:+.2f} ms of the frontend's CPU", flush=True)
     return found
 
 
