@@ -9,6 +9,7 @@ highest decode first, and then there are tokens of prompts. The others keep thei
 """
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from baton.engine.paged.group_pages import GroupPages
@@ -17,6 +18,9 @@ from baton.engine.paged.planning.plan import ScheduledChunk, SchedulerLimits, St
 from baton.engine.paged.planning.step_costs import StepCosts
 from baton.engine.paged.sequence import LiveSequence
 from baton.engine.work_order import INTERRUPTED_OFTEN
+
+_RECENT = 256
+"""Steps whose durations are kept."""
 
 Allocate = Callable[[LiveSequence, int, StepPlan, float], bool]
 """Gives a sequence pages for its tokens before a position; returns whether it still runs."""
@@ -37,6 +41,8 @@ class StepPlanner:
         self._allocate = allocate
         self.costs = StepCosts()
         """Observed by the engine."""
+        self.durations: deque[float] = deque(maxlen=_RECENT)
+        """Of recent steps with streams, without what lower classes had in them."""
         self.idle_room_offered = self.idle_room_used = 0
         """As of `EngineStats`."""
 
@@ -65,6 +71,8 @@ class StepPlanner:
             most = max(self._tokens_left(plan, seconds), self._limits.block_tokens)
         # Next to nothing but lower classes, a first token does not wait for the next prompt.
         self._prompts(chunked, plan, now, most, one_ends=bool(lower) and not plan.chunks)
+        if plan.decoding:
+            self.durations.append(self._seconds(plan))
         if lower:
             self._plan_lower(lower, plan, now, target)
 
@@ -93,7 +101,7 @@ class StepPlanner:
         seconds = 0.0
         # A step that only computes a prompt may cost less than one that decodes, too.
         if decoding or not prompts:
-            seconds = step_room.beside(self._seconds(plan), target, prompts=prompts)
+            seconds = step_room.beside(self._seconds(plan), target, self._long, prompts=prompts)
         most = self.costs.sequences_in(seconds - self._seconds(plan))
         chunked = self._decode(lower, plan, now, most)
         self.idle_room_offered += int(min(most, self._limits.max_running))
@@ -167,6 +175,12 @@ class StepPlanner:
                 most -= end - sequence.num_computed_tokens
                 if one_ends and end == len(sequence.tokens):
                     break
+
+    @property
+    def _long(self) -> float:
+        if not self.durations:
+            return math.inf
+        return sorted(self.durations)[len(self.durations) * step_room.LONG_PERCENT // 100]
 
     def _seconds(self, plan: StepPlan) -> float:
         return self.costs.seconds(plan.prompt_tokens, len(plan.decoding))

@@ -3,6 +3,11 @@
 BESIDE_STREAMS = 2.0
 """Duration of a step with streams of a higher class, compared with what it would take without lower
 classes: no more than the streams' target."""
+OF_LONG_STEPS = 1.1
+"""The same, compared with the long ones among recent steps without lower classes: streams whose
+steps are all alike notice when they are not."""
+LONG_PERCENT = 98
+"""Percentile of recent steps that is a long one."""
 BESIDE_PROMPTS = 1.05
 """The same for a step with a prompt of the higher class, or one that takes longer than the target
 anyway."""
@@ -14,16 +19,19 @@ HOLD_SECONDS = 0.005
 and whose start is awaited."""
 
 
-def beside(own: float, target: float, *, prompts: bool) -> float:
+def beside(own: float, target: float, long: float, *, prompts: bool) -> float:
     """Return the duration of a step with work of lower classes.
 
     Args:
         own: duration without it.
         target: of the streams' time between tokens.
+        long: duration of a long step without it.
         prompts: whether the higher class has prompts in it.
     """
     least = BESIDE_PROMPTS * own
-    return least if prompts else max(least, min(target, BESIDE_STREAMS * own))
+    if prompts:
+        return least
+    return max(least, min(target, BESIDE_STREAMS * own, OF_LONG_STEPS * long))
 
 
 def alone(decoding: float, target: float) -> float:

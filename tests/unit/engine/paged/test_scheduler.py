@@ -506,7 +506,8 @@ def test_a_prefill_is_not_outranked() -> None:
 
 
 def learn(bench: Bench) -> None:
-    """Steps of 10 ms, 1 ms per sequence and 0.5 ms per prompt token."""
+    """Steps of 10 ms, 1 ms per sequence and 0.5 ms per prompt token; a long one took 100 ms."""
+    bench.scheduler.planner.durations.append(0.1)
     for prompt, decoding in ((0, 1), (0, 9), (64, 0), (32, 4), (16, 8), (0, 3), (8, 2), (40, 5)):
         seconds = 0.01 + 0.001 * decoding + 0.0005 * prompt
         bench.scheduler.planner.costs.observe(prompt, decoding, seconds)
@@ -583,6 +584,18 @@ def test_a_step_takes_at_most_twice_what_its_streams_take() -> None:
     bench.close(other)
     urgent.request = replace(urgent.request, step_seconds=0.005)
     assert len(bench.step().chunks) == 1, "and no longer than the target"
+
+
+def test_steps_that_are_all_alike_take_a_tenth_more() -> None:
+    bench = Bench(pages=1024, chunk_tokens=64)
+    lines = [bench.add([number], order=BATCH) for number in range(20)]
+    bench.step()
+    learn(bench)
+    urgent = [bench.add([90 + number], step_seconds=1.0) for number in range(20)]
+    for _ in range(60):
+        bench.step()
+    chunks = bench.step().chunks
+    assert [chunk.sequence for chunk in chunks] == [*urgent, *lines[:2]], "of 33 ms, 30 its own"
 
 
 def test_a_first_token_does_not_wait_for_the_next_prompt_next_to_lines() -> None:
