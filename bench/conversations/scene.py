@@ -32,7 +32,7 @@ STATEMENT_SECONDS = 2.0
 """The default of 0.5 s is exceeded where a busy machine starts processes."""
 DRAIN_SECONDS = 120.0
 REQUEST_SECONDS = 60.0
-_SCOPES = (KeyScope.INFERENCE, KeyScope.STATE_READ, KeyScope.STATE_WRITE)
+SCOPES = (KeyScope.INFERENCE, KeyScope.STATE_READ, KeyScope.STATE_WRITE)
 SETTINGS = {
     "BATON_CONVERSATIONS_ENABLED": "true",
     "BATON_CONVERSATIONS_STATEMENT_SECONDS": str(STATEMENT_SECONDS),
@@ -127,11 +127,11 @@ async def stage(
                     for tenant in TENANTS:
                         await up.admin.create_tenant(tenant, Tier.PRO)
                         project = await up.admin.create_project(tenant, "chats")
-                        _, secret = await up.admin.create_key(project, scopes=_SCOPES)
+                        _, secret = await up.admin.create_key(project, scopes=SCOPES)
                         keys.append((StateScope(tenant, project.id), secret))
                     made = Stage(up, postgres, tuple(keys))
                     for url in up.http:
-                        await _serves(url, keys[-1][1])
+                        await serves(url, keys[-1][1])
                     yield made
         finally:
             remove_data(directory)
@@ -151,7 +151,7 @@ async def upgrade_schema(release: Release, postgres: LocalPostgres) -> str:
     return output.decode().strip()
 
 
-async def _serves(url: str, secret: str) -> None:
+async def serves(url: str, secret: str) -> None:
     """Wait until a frontend knows the keys and reaches the database."""
     async with httpx.AsyncClient(base_url=url, timeout=REQUEST_SECONDS) as http:
         headers = {"authorization": f"Bearer {secret}"}

@@ -40,9 +40,9 @@ def file_differences(
     yield from (f"{name}: {custom_id} was not sent" for custom_id in times.keys() - place.keys())
     usage = batch["usage"]
     said = (usage["input_tokens"], usage["output_tokens"])
-    tokens = [_tokens(line) for line in output]
+    tokens = [tokens_of(line) for line in output]
     summed = (sum(prompt for prompt, *_ in tokens), sum(out for *_, out in tokens))
-    if not errors and said != summed:
+    if said != summed:
         yield f"{name}: usage says {said}, and its lines {summed}"
 
 
@@ -57,11 +57,11 @@ def usage_differences(
             found[record.request_id].append(record)
     lines = {line["id"]: line for line in output}
     sums = {
-        "said": sum(price.cost(*_tokens(line)) for line in lines.values()),
+        "said": sum(price.cost(*tokens_of(line)) for line in lines.values()),
         "recorded": sum(one.cost_nanodollars or 0 for own in found.values() for one in own),
     }
     for name, line in lines.items():
-        wanted = [(*_tokens(line), price.cost(*_tokens(line)))]
+        wanted = [(*tokens_of(line), price.cost(*tokens_of(line)))]
         own = [
             (one.prompt_tokens, one.cached_tokens, one.output_tokens, one.cost_nanodollars)
             for one in found[name]
@@ -76,7 +76,7 @@ def usage_differences(
     return problems, sums
 
 
-def _tokens(line: Line) -> tuple[int, int, int]:
+def tokens_of(line: Line) -> tuple[int, int, int]:
     """Return a line's prompt tokens, those of them that were cached, and its output tokens."""
     usage = line["response"]["body"]["usage"]
     cached = usage["prompt_tokens_details"]["cached_tokens"]
