@@ -6,7 +6,7 @@ import time
 from uuid import UUID
 
 from baton.batches.line_rate import BatchWork, LineRate, lines_until
-from baton.batches.metrics import UNFINISHED
+from baton.batches.metrics import UNFINISHED, LineMetrics
 from baton.batches.records import IN_PROGRESS, StoredBatch
 from baton.batches.store import BatchStore
 from baton.errors import BatonError
@@ -25,10 +25,12 @@ class CompletionEstimates:
 
     Args:
         store: of batches.
+        top: tenants with metrics of their own.
     """
 
-    def __init__(self, store: BatchStore) -> None:
+    def __init__(self, store: BatchStore, top: int = 0) -> None:
         self._store = store
+        self._metrics = LineMetrics(top)
         self._rate = LineRate()
         self._work: list[BatchWork] = []
 
@@ -41,6 +43,7 @@ class CompletionEstimates:
                     self._work = await self._store.work()
                     UNFINISHED.set(sum(batch.left for batch in self._work))
                     self._rate.observe(loop.time(), self._work)
+                    self._metrics.update(self._work)
                 except BatonError as error:
                     log.warning("batches.estimates.failed", error=error.message)
             await asyncio.sleep(_LOOK_SECONDS)

@@ -17,6 +17,10 @@ class BatchWork(NamedTuple):
     id: UUID
     left: int
     done: int
+    failed: int = 0
+    """Of what it has done."""
+    since: float = 0.0
+    """When its lines began to run, in seconds since the Unix epoch."""
 
 
 class LineRate:

@@ -99,6 +99,8 @@ class ActiveBatch(NamedTuple):
     id: UUID
     key: str
     endpoint: str
+    model: str = ""
+    """The one that all lines name; empty: several."""
 
 
 class NewLine(NamedTuple):

@@ -3,6 +3,8 @@
 from baton.batches.records import StoredBatch
 
 COLUMNS = ", ".join(StoredBatch._fields)
+AT_ONCE = 10_000
+"""Rows that one statement deletes."""
 
 CREATE = f"""
 insert into batches (tenant, project, id, key, status, endpoint, input_file, completion_window,
@@ -22,8 +24,9 @@ returning {COLUMNS}
 """
 
 WORK = """
-select tenant, id, total - completed - failed, completed + failed from batches
-where ended_at is null and status = 'in_progress' order by expires_at limit 1000
+select tenant, id, total - completed - failed, completed + failed, failed,
+    extract(epoch from in_progress_at)::float8
+from batches where ended_at is null and status = 'in_progress' order by expires_at limit 1000
 """
 
 EXPIRE = """
@@ -100,6 +103,11 @@ select status from ended
 """
 """A process that was stopped for long may have written files that a sweep has deleted since: the
 batch does not end with these."""
+FORGET = f"""
+delete from batches where (tenant, id) in (
+    select tenant, id from batches where ended_at < now() - $1 * interval '1 day' limit {AT_ONCE}
+)
+"""
 LINES_WITH = """
 select number, custom_id, state, result, usage from batch_lines
 where tenant = $1 and batch = $2 and state = any($3::smallint[]) and number > $4
@@ -107,7 +115,7 @@ order by number limit $5
 """
 
 ACTIVE = """
-select tenant, id, key, endpoint from batches
+select tenant, id, key, endpoint, model from batches
 where ended_at is null and status = 'in_progress' order by expires_at limit 1000
 """
 CLAIM_LINES = """

@@ -92,6 +92,17 @@ class BatchStore:
         """Let batches end whose completion window is over."""
         await self._fetch(statements.EXPIRE)
 
+    async def forget(self, days: int) -> int:
+        """Delete batches that ended so many days ago; return how many were deleted."""
+        deleted = 0
+        with failures(BATCHES):
+            while True:
+                tag = await self._database.execute(statements.FORGET, days, seconds=LONG_SECONDS)
+                count = int(tag.split()[-1])
+                deleted += count
+                if count < statements.AT_ONCE:
+                    return deleted
+
     async def claim(self) -> BatchLease | None:
         """Return a batch to check or to end, which is this frontend's now; None: there is none."""
         rows = await self._fetch(statements.CLAIM_BATCH, self._owner, self._seconds)

@@ -81,6 +81,13 @@ class BatchSettings(SettingsGroup):
         description="time after which another frontend runs the lines of one that does not respond",
     )
 
+    retention_days: int = Field(
+        30,
+        ge=0,
+        le=3650,
+        description="batches are deleted so long after their end, but not their files; 0: never",
+    )
+
     @field_validator("completion_windows")
     @classmethod
     def _are_windows(cls, value: str) -> str:

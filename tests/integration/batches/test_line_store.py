@@ -18,13 +18,16 @@ from baton.batches.records import (
     NewLine,
     StoredBatch,
 )
+from baton.batches.retention import keep_forgetting
 from baton.batches.store import BatchStore
 from baton.conversations.records import StateScope
 from baton.errors import BatonError, Reason
 from baton.postgres.database import Database
 from baton.postgres.revisions import BATCHES
+from baton.process.background import cancel_all, start_background
 from tests.support.state.batches import start_batch
 from tests.support.state.databases import Databases, state_settings
+from tests.support.wait import eventually
 
 OURS = StateScope("acme", "proj_1")
 SECONDS = 600.0
@@ -223,6 +226,28 @@ async def test_no_result_is_written_after_a_batch_was_closed(
     lease = await end(second)
     assert await first.write(lines) == 0
     assert await second.batches.end(lease, None, None)
+
+
+async def test_batches_are_forgotten_days_after_their_end(
+    runners: list[Runner], database: Database
+) -> None:
+    first = runners[0]
+    for number in (1, 2, 3):
+        await create(first, number)
+    ended = "update batches set ended_at = now() - interval '1 day' * $1 where id = $2"
+    await database.execute(ended, 9, f"{1:032x}")
+    await database.execute(ended, 7, f"{2:032x}")
+    task = start_background(keep_forgetting(first.batches, 8), "old batches")
+
+    async def left() -> bool:
+        return len(await first.batches.recent(OURS, 9, None)) == 2
+
+    try:
+        assert await eventually(left)
+    finally:
+        await cancel_all([task])
+    assert [batch.id.int for batch in await first.batches.recent(OURS, 9, None)] == [3, 2]
+    await keep_forgetting(first.batches, 0)  # none are: it ends at once
 
 
 async def test_usage_stays_until_it_is_recorded(runners: list[Runner]) -> None:

@@ -7,18 +7,20 @@ from functools import partial
 
 from baton.batches.estimates import CompletionEstimates
 from baton.batches.lines import LineStore
+from baton.batches.retention import keep_forgetting
 from baton.batches.store import BatchStore
 from baton.files.opening import open_files
 from baton.files.store import FileStore
 from baton.postgres.database import Database
 from baton.postgres.revisions import BATCHES
+from baton.process.background import cancel_all, start_background
 from baton.settings import BatchSettings, FrontendSettings, StartupError
 from services.frontend.access.authenticator import Authenticator
 from services.frontend.generation.accounting.metering import Metering
 from services.frontend.generation.inference import Inference
 from services.frontend.openai.batches.checking.input import InputCheck
 from services.frontend.openai.batches.checking.lines import InputLimits
-from services.frontend.openai.batches.checking.models import check_model
+from services.frontend.openai.batches.checking.models import check_model, is_away
 from services.frontend.openai.batches.running.ending import BatchEnding
 from services.frontend.openai.batches.running.execution import LineExecution
 from services.frontend.openai.batches.running.line import LineRunner
@@ -104,9 +106,13 @@ async def open_batches(
                 InputCheck(store, files, partial(check_model, inference), authenticator, limits),
                 BatchEnding(store, files, metering),
                 room,
+                partial(is_away, inference),
             )
+        estimates = CompletionEstimates(store, settings.teams.top)
+        forgetting = start_background(keep_forgetting(store, own.retention_days), "old batches")
         try:
-            yield Batches(files, store, CompletionEstimates(store), runner, results, own)
+            yield Batches(files, store, estimates, runner, results, own)
         finally:
+            await cancel_all([forgetting])
             if runner is not None:
                 await runner.close()

@@ -1,5 +1,6 @@
 """Batches with openai-python, from the upload of their input to the last line of their output."""
 
+import gzip
 import json
 from collections.abc import Callable
 from typing import Any
@@ -79,6 +80,21 @@ async def test_a_batch_with_errors_fails_with_their_lines(frontends: Frontends) 
     ]
 
 
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [(b"", "empty_file"), (gzip.compress(jsonl([chat_line(1)])), "invalid_file")],
+)
+async def test_a_file_that_is_no_input(frontends: Frontends, data: bytes, code: str) -> None:
+    client = frontends.clients[0]
+    file = await client.files.create(file=("in.jsonl", data), purpose="batch")
+    made = await client.batches.create(
+        input_file_id=file.id, endpoint=CHAT, completion_window="24h"
+    )
+    batch = await ended(client, made.id)
+    assert (batch.status, batch.output_file_id) == ("failed", None)
+    assert [(error.code, error.line) for error in batch.errors.data] == [(code, None)]
+
+
 async def test_what_no_batch_is_made_of(frontends: Frontends) -> None:
     http = frontends.http[0]
     data = await frontends.clients[0].files.create(file=("a", b"x"), purpose="user_data")
@@ -107,6 +123,7 @@ async def test_lines_that_fail_are_in_the_error_file(frontends: Frontends) -> No
     client = frontends.clients[0]
     lines = [chat_line(number) for number in range(5)]
     lines[1]["body"]["n"] = 129
+    lines[2]["body"]["n"] = 128
     lines[3]["body"]["max_tokens"] = 100_000_000
     file = await upload(client, lines)
     expires = {"anchor": "created_at", "seconds": 3600}
@@ -126,6 +143,8 @@ async def test_lines_that_fail_are_in_the_error_file(frontends: Frontends) -> No
     assert [line["custom_id"] for line in failed] == ["c1", "c3"]
     assert [line["response"]["status_code"] for line in failed] == [400, 400]
     assert failed[0]["error"]["code"] == "invalid_value"
+    answered = await lines_of(client, batch.output_file_id)
+    assert [len(line["response"]["body"]["choices"]) for line in answered] == [1, 128, 1]
     output = await client.files.retrieve(batch.output_file_id)
     assert output.purpose == "batch_output" and output.expires_at == output.created_at + 3600
 

@@ -53,6 +53,20 @@ class ModelChecks:
         return None
 
 
+def is_away(inference: Inference, name: str) -> bool:
+    """Return whether requests for a model would only wait: it has no worker, and none starts."""
+    registry = inference.registry
+    if not name or registry.is_auto(name):
+        return False
+    alias = registry.alias(name)
+    main = name if alias is None else alias.main
+    try:
+        registry.get(main)
+    except BatonError as error:
+        return error.reason is Reason.NO_WORKER  # what does not exist is said line by line
+    return not registry.expects(main)
+
+
 def check_model(inference: Inference, who: Principal, name: str) -> None:
     """Check that a model exists, and that the caller's batches may ask for it.
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 from baton.batches.lines import LineStore
@@ -39,6 +39,7 @@ class BatchRunner:
         check: of inputs.
         ending: of batches.
         room: of lines at once.
+        is_away: whether lines that name a model would only wait; they are not claimed.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class BatchRunner:
         check: InputCheck,
         ending: BatchEnding,
         room: LineRoom,
+        is_away: Callable[[str], bool],
     ) -> None:
         self._batches = batches
         self._lines = lines
@@ -57,6 +59,7 @@ class BatchRunner:
         self._ending = ending
         self._room = room
         room.on_more = self._fill_soon
+        self._is_away = is_away
         self._running: dict[tuple[UUID, int], tuple[ClaimedLine, asyncio.Task[None]]] = {}
         self._held: dict[UUID, tuple[BatchLease, asyncio.Task[None]]] = {}
         """Batches that are checked or ended here."""
@@ -144,7 +147,12 @@ class BatchRunner:
         """Claim lines for all free places."""
         while (free := self._room.lines - len(self._running)) > 0 and not self._draining:
             running = Counter(line.batch.tenant for line, _ in self._running.values())
-            batches = [batch for batch in self._active if batch.id not in self._empty]
+            away = {model for model in {one.model for one in self._active} if self._is_away(model)}
+            batches = [
+                batch
+                for batch in self._active
+                if batch.id not in self._empty and batch.model not in away
+            ]
             weights = {batch.tenant: self._line_runner.weight(batch.key) for batch in batches}
             wanted = allocate(free, batches, running, weights)
             if not wanted:

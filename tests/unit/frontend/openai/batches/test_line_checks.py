@@ -23,8 +23,10 @@ def line(custom_id: Any = "a", url: str = CHAT, method: str = "POST", **body: An
     return json.dumps({"custom_id": custom_id, "method": method, "url": url, "body": body}).encode()
 
 
-def check(data: bytes, step: int = 1 << 20) -> tuple[list[CheckedLine], LineChecker]:
-    checker = LineChecker(CHAT, LIMITS)
+def check(
+    data: bytes, step: int = 1 << 20, limits: InputLimits = LIMITS
+) -> tuple[list[CheckedLine], LineChecker]:
+    checker = LineChecker(CHAT, limits)
     found: list[CheckedLine] = []
     for at in range(0, len(data), step):
         found += checker.feed(data[at : at + step])
@@ -88,6 +90,22 @@ def test_an_error_has_its_line(bad: bytes, code: str, param: str | None) -> None
 def test_a_file_that_is_no_input_is_said_once(data: bytes, code: str) -> None:
     _, checker = check(data)
     assert [error.code for error in listed(checker.errors)] == [code]
+
+
+def test_errors_near_the_end_of_the_longest_input() -> None:
+    lines = [line(f"c{number}") for number in range(1, 50_002)]
+    lines[6] = line("x" * 1_000_000)
+    lines[49_998] = lines[49_998][:-1]
+    limits = LIMITS._replace(max_lines=50_000, max_line_bytes=2_000_000)
+    found, checker = check(b"\r\n".join(lines), limits=limits)
+    assert len(found) == 49_998
+    errors = {(one.code, one.line, one.param) for one in listed(checker.errors)}
+    assert errors == {
+        ("invalid_value", 7, "custom_id"),
+        ("malformed_body", 49_999, None),
+        ("too_many_lines", None, None),
+    }
+    assert all(len(one.message) < 200 for one in listed(checker.errors))
 
 
 def test_a_long_line_is_not_held() -> None:
