@@ -8,6 +8,7 @@ from baton.v1 import common_pb2
 from services.frontend.generation.inference import Inference
 from services.frontend.openai.batches.checking.errors import InputError, InputErrors
 from services.frontend.openai.batches.checking.lines import CheckedLine
+from services.frontend.openai.batches.running.outputs import waits
 
 ModelCheck = Callable[[Principal, str], None]
 """Raises a BatonError if a caller's batches may not ask for a model of that name."""
@@ -54,16 +55,20 @@ class ModelChecks:
 
 
 def is_away(inference: Inference, name: str) -> bool:
-    """Return whether requests for a model would only wait: it has no worker, and none starts."""
+    """Return whether requests for a model would only wait: it has no worker, none starts, and no
+    other model may answer."""
     registry = inference.registry
     if not name or registry.is_auto(name):
         return False
     alias = registry.alias(name)
     main = name if alias is None else alias.main
+    policy = inference.policies.get(main)
+    if policy is not None and policy.fallbacks:
+        return False
     try:
         registry.get(main)
     except BatonError as error:
-        return error.reason is Reason.NO_WORKER  # what does not exist is said line by line
+        return waits(error)
     return not registry.expects(main)
 
 
