@@ -22,6 +22,7 @@ from baton.conversations.store import ConversationStore
 from baton.errors import BatonError, Reason
 from baton.postgres.connecting import connected
 from baton.postgres.database import Database
+from baton.postgres.schema import upgrade
 from baton.settings import ConversationSettings
 from baton.tenancy.admin.tenants import Administration
 from baton.tenancy.records.tenants import Tier
@@ -52,6 +53,25 @@ async def used(store: ConversationStore, scope: StateScope = OURS) -> StorageUse
     (row,) = await store.database.fetch(_TRUE, scope.tenant)
     assert found == tuple(row)
     return StorageUse(*found)
+
+
+async def count_by_upgrade(url: str) -> None:
+    """Take back the revision that counts, and upgrade: each month has what triggers had counted."""
+    rows = """
+        select tenant, month, sum(bytes) as bytes, sum(conversations) as conversations
+        from tenant_storage group by 1, 2 order by 1, 2
+    """
+    async with connected(state_settings(url)) as connection:
+        before = await connection.fetch(rows)
+        functions = [f"baton_count_{table}()" for table in ("items", "responses", "completions")]
+        await connection.execute(
+            f"drop function {', '.join(functions)}, baton_count_conversations() cascade; "
+            "drop function baton_month(uuid); drop table tenant_storage; "
+            "update baton_schema set version_num = '0009'"
+        )
+    await upgrade(state_settings(url))
+    async with connected(state_settings(url)) as connection:
+        assert await connection.fetch(rows) == before
 
 
 async def test_what_is_counted_is_what_is_there(store: ConversationStore) -> None:
@@ -87,7 +107,7 @@ async def test_what_is_counted_is_what_is_there(store: ConversationStore) -> Non
     assert (await used(store, THEIRS)).conversations == 1
 
 
-async def test_a_dropped_month_is_given_back(databases: Databases) -> None:
+async def test_months_are_counted_by_upgrades_and_go_when_dropped(databases: Databases) -> None:
     url = await databases.migrated()
     days = [date(2026, 3, 30), date(2026, 4, 2)]
     async with connected(state_settings(url)) as connection:
@@ -101,6 +121,8 @@ async def test_a_dropped_month_is_given_back(databases: Databases) -> None:
         later = Turn(block, ["{}", "{}"], 1, "completed", "{}", conversation.end)
         await store.write(OURS, later)
         await store.managed.create(THEIRS, "{}", bodies("abc"), 1, int(first * 1000))
+        assert await used(store) == (1, 9)
+        await count_by_upgrade(url)
         assert await used(store) == (1, 9)
         async with connected(state_settings(url)) as connection:
             await maintain(connection, days[1] + timedelta(days=30), oldest=days[1])

@@ -81,8 +81,11 @@ def upgrade() -> None:
         op.execute(_COUNT.format(table=table, size=size))
         for event, which, sign in (("insert", "new", 1), ("delete", "old", -1)):
             op.execute(_ON.format(table=table, event=event, which=which, sign=sign))
+        # Writes wait meanwhile: the month is computed once for each partition, which is of one
+        # month and has all of its rows of a tenant.
         op.execute(
             "insert into tenant_storage as stored (tenant, month, slot, bytes) "
-            f"select tenant, baton_month(id), 0, sum({size}) from {table} group by 1, 2 "
+            f"select tenant, baton_month(min(id::text)::uuid), 0, sum({size}) from {table} "
+            "group by tenant, tableoid "
             "on conflict (tenant, month, slot) do update set bytes = stored.bytes + excluded.bytes"
         )
