@@ -25,13 +25,14 @@ class CompletionEstimates:
 
     Args:
         store: of batches.
+        memory: of the rate, in seconds.
         top: tenants with metrics of their own.
     """
 
-    def __init__(self, store: BatchStore, top: int = 0) -> None:
+    def __init__(self, store: BatchStore, memory: float, top: int = 0) -> None:
         self._store = store
         self._metrics = LineMetrics(top)
-        self._rate = LineRate()
+        self._rate = LineRate(memory)
         self._work: list[BatchWork] = []
 
     async def run(self) -> None:
@@ -60,8 +61,15 @@ class CompletionEstimates:
         """Return when a batch of so many lines would complete; None: no rate is known."""
         return self._at(BatchWork(tenant, _NEW, lines, 0))
 
+    def seconds_until(self, tenant: str, batch: UUID, left: int) -> float | None:
+        """Return the seconds until the last lines of a batch that runs have ended; None: no rate is
+        known."""
+        return self._seconds(BatchWork(tenant, batch, left, 0))
+
     def _at(self, own: BatchWork) -> int | None:
+        seconds = self._seconds(own)
+        return None if seconds is None else math.ceil(time.time() + seconds)
+
+    def _seconds(self, own: BatchWork) -> float | None:
         rate = self._rate.per_second
-        if rate is None:
-            return None
-        return math.ceil(time.time() + lines_until(self._work, own) / rate)
+        return None if rate is None else lines_until(self._work, own) / rate

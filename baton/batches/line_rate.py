@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-_MEMORY_SECONDS = 120.0
-"""Time after which what was seen counts for 1/e: load changes, and single lines differ."""
-
 
 class BatchWork(NamedTuple):
     """What a batch that runs has done and has left, in lines."""
@@ -24,9 +21,14 @@ class BatchWork(NamedTuple):
 
 
 class LineRate:
-    """Lines of all batches that end per second, of the time in which there were any."""
+    """Lines of all batches that end per second, of the time in which there were any.
 
-    def __init__(self) -> None:
+    Args:
+        memory: seconds after which what was seen counts for 1/e: load changes, and lines differ.
+    """
+
+    def __init__(self, memory: float) -> None:
+        self._memory = memory
         self._lines = self._seconds = 0.0
         self._done: dict[UUID, int] = {}
         self._at = 0.0
@@ -41,7 +43,7 @@ class LineRate:
                 for ident, count in done.items()
                 if ident in self._done
             )
-            kept = math.exp(-seconds / _MEMORY_SECONDS)
+            kept = math.exp(-seconds / self._memory)
             self._lines = self._lines * kept + ended
             self._seconds = self._seconds * kept + seconds
         self._at, self._done = now, done

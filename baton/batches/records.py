@@ -8,7 +8,7 @@ from uuid import UUID
 from baton.conversations.ids import parse_id, text_of
 from baton.conversations.records import StateScope
 
-_BATCH = "batch"
+BATCH_ID = "batch"
 VALIDATING, FAILED, IN_PROGRESS, FINALIZING = "validating", "failed", "in_progress", "finalizing"
 COMPLETED, EXPIRED, CANCELLING, CANCELLED = "completed", "expired", "cancelling", "cancelled"
 
@@ -63,7 +63,7 @@ class StoredBatch(NamedTuple):
     @property
     def text(self) -> str:
         """Its id as clients have it."""
-        return text_of(_BATCH, self.id)
+        return text_of(BATCH_ID, self.id)
 
     @property
     def scope(self) -> StateScope:
@@ -153,4 +153,4 @@ class WrittenLine(NamedTuple):
 
 def parse_batch(text: str) -> UUID | None:
     """Return the id of a text; None: it is not the id of a batch."""
-    return parse_id(_BATCH, text)
+    return parse_id(BATCH_ID, text)

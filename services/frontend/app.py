@@ -363,6 +363,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     if batches is not None:
         process.spawn(batches.estimates.run(), "estimates of batches")
     if batches is not None and batches.runner is not None:
+        process.spawn(batches.deadlines.run(), "deadlines of batches")
         process.spawn(batches.results.run(), "results of batches")
         process.spawn(batches.runner.run(), "batches")
     if webhooks is not None:

@@ -20,6 +20,14 @@ LINES_ENDED = Counter(
     "without a result, to run again; `lost`: another frontend has the line.",
     ["result"],
 )
+BATCHES_LATE = Gauge(
+    "baton_batch_late",
+    "Batches of all frontends that will end after their completion window, although all of their "
+    "lines run in the class interactive.",
+)
+LATEST_BATCH = Gauge(
+    "baton_batch_late_seconds", "Seconds by which the latest of these batches will be late."
+)
 COMPACTIONS = Counter(
     "baton_frontend_summaries_total",
     "Summaries of stored conversations that ended at this frontend, by reason (`ok`: it was "

@@ -74,6 +74,12 @@ class BatchSettings(SettingsGroup):
         description="times that a line runs again after it failed for no fault of its own; waiting "
         "for workers or for limits does not count",
     )
+    rate_seconds: float = Field(
+        120.0,
+        gt=0,
+        le=3600,
+        description="time over which the rate is measured at which lines end",
+    )
     lease_seconds: float = Field(
         15.0,
         ge=2,

@@ -20,7 +20,7 @@ class LineRoom:
     """
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
         self._told: int | None = None
         LINE_ROOM.set(self.lines)
         self.on_more: Callable[[], None] = _no_one
@@ -29,7 +29,7 @@ class LineRoom:
     @property
     def lines(self) -> int:
         """Return how many lines may run now. Those that run already go on if there are more."""
-        return min(self._most, _UNTOLD if self._told is None else self._told)
+        return min(self.most, _UNTOLD if self._told is None else self._told)
 
     def tell(self, lines: int | None) -> None:
         """Apply what the router says; None: there is no router."""

@@ -111,6 +111,7 @@ class PlacementFinder:
             tokenizer_digest=request.model.tokenizer_digest,
             adapter_digest=request.adapter_digest,
             expected_output_tokens=_expected_output_tokens(request, outputs),
+            urgent=request.urgent,
         )
         query.context.attempt = attempt
         if claim is not None:

@@ -155,6 +155,8 @@ class GenerationRequest:
     `identify`."""
     tenant: str = ""
     priority: int = common_pb2.PRIORITY_CLASS_UNSPECIFIED
+    urgent: bool = False
+    """Whether a request of the class batch runs as interactive ones do, at its own price."""
     ttft_target_seconds: float = 0.0
     """The wanted time from arrival to the first token; 0: no target."""
     timeout_seconds: float = 0.0
@@ -215,6 +217,8 @@ class ResolvedRequest:
     """The same at a second provider, if the first one is late; None: at the first one alone."""
     dropped: DroppedTurns | None = None
     """What its prompt leaves out of the conversation; None: nothing."""
+    urgent: bool = False
+    """As of `GenerationRequest`."""
     prompt_bound: int = 0
     """The most tokens that a provider may count for its prompt."""
 

@@ -25,6 +25,8 @@ ShareOf = Callable[[str], tuple[int, float]]
 TYPICAL_OUTPUT_TOKENS = 128
 """Output tokens that a tenant is charged for each choice beyond the first when nothing is known of
 the request; corrected when the ticket is returned."""
+_NO_TARGET = 1e9
+"""Seconds to the first token: finite, so that the class's own target does not apply."""
 _RANKS: dict[int, int] = {
     common_pb2.PRIORITY_CLASS_PREMIUM: 0,
     common_pb2.PRIORITY_CLASS_INTERACTIVE: 1,
@@ -82,7 +84,8 @@ def waiting_from_proto(
     context = query.context
     # Frontends send one. Those of another release may send none, or one that is not known here.
     priority = context.priority
-    if priority not in _RANKS:
+    urgent = query.urgent and priority == common_pb2.PRIORITY_CLASS_BATCH
+    if urgent or priority not in _RANKS:
         priority = common_pb2.PRIORITY_CLASS_INTERACTIVE
     tier, weight = share_of(context.tenant)
     return WaitingRequest(
@@ -94,7 +97,7 @@ def waiting_from_proto(
         priority,
         weight,
         now + deadline if deadline else math.inf,
-        waited + target if target else math.inf,
+        _NO_TARGET if urgent else waited + target if target else math.inf,
         expected,
         now + longest if longest else math.inf,
     )

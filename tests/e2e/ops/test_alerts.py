@@ -45,6 +45,7 @@ baton_conversations_spool_dropped_total {grows}
 baton_conversations_spool_damaged_bytes_total 0
 baton_frontend_limit_refusals_total{{limit="unanswered",subject=""}} {grows}
 baton_router_queue_oldest_seconds{{model="m"}} 100
+baton_batch_late_seconds 4000
 etcd_mvcc_db_total_size_in_bytes 90
 etcd_server_quota_backend_bytes 100
 baton_router_refusals_total{{class="batch",reason="overloaded"}} {grows}

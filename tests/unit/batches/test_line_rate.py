@@ -14,21 +14,21 @@ def work(number: int, left: int, done: int = 0, tenant: str = "a") -> BatchWork:
 
 
 def test_no_rate_is_known_before_a_line_ends() -> None:
-    rate = LineRate()
+    rate = LineRate(120.0)
     rate.observe(0.0, [work(1, 10)])
     rate.observe(1.0, [work(1, 10)])
     assert rate.per_second is None
 
 
 def test_lines_of_all_batches_count() -> None:
-    rate = LineRate()
+    rate = LineRate(120.0)
     for second in range(11):
         rate.observe(float(second), [work(1, 90, 2 * second), work(2, 90, 3 * second, "b")])
     assert rate.per_second == pytest.approx(5.0)
 
 
 def test_time_without_lines_to_run_does_not_count() -> None:
-    rate = LineRate()
+    rate = LineRate(120.0)
     rate.observe(0.0, [work(1, 10, 0)])
     rate.observe(10.0, [work(1, 5, 20)])
     rate.observe(11.0, [])
@@ -39,7 +39,7 @@ def test_time_without_lines_to_run_does_not_count() -> None:
 
 
 def test_a_new_load_counts_more_than_the_old_one() -> None:
-    rate, done = LineRate(), 0
+    rate, done = LineRate(120.0), 0
     for second in range(1200):
         done += 10 if second < 600 else 1
         rate.observe(float(second), [work(1, 99, done)])

@@ -6,12 +6,15 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
+from baton.batches.forecasts import BatchForecast, ForecastStore
 from baton.batches.records import StoredBatch
 from baton.batches.store import BatchStore
+from baton.batches.urgency import SHARES
 from baton.cli.admin.stored import run_stored, time_text
 from baton.cli.shared.table import TextTable, show
 from baton.conversations.records import StateScope
 from baton.files.records import file_text
+from baton.postgres.database import Database
 from baton.postgres.revisions import BATCHES
 from baton.settings import StateSettings
 
@@ -70,7 +73,14 @@ def show_batch(
     Raises:
         CommandError: it does not exist, or the database is away.
     """
-    found = _shown(_run(settings, lambda store: store.get(StateScope(tenant, project), batch)))
+    scope = StateScope(tenant, project)
+
+    async def read(database: Database) -> tuple[StoredBatch, BatchForecast | None]:
+        one = await BatchStore(database, "", _NO_LEASES).get(scope, batch)
+        return one, await ForecastStore(database).get(tenant, one.id)
+
+    one, forecast = run_stored(settings, "batches", BATCHES, read)
+    found = _shown(one) | _foretold(one, forecast)
     if as_json:
         console.print_json(json.dumps(found))
         return
@@ -91,6 +101,21 @@ def _run(settings: StateSettings, what: Callable[[BatchStore], Awaitable[R]]) ->
     return run_stored(
         settings, "batches", BATCHES, lambda found: what(BatchStore(found, "", _NO_LEASES))
     )
+
+
+def _foretold(one: StoredBatch, told: BatchForecast | None) -> dict[str, Any]:
+    """Return what was last predicted while a batch ran, and when it was first said to be late."""
+    if told is None:
+        return {}
+    at = told.completes_at
+    late = 0.0 if at is None else (at - one.expires_at).total_seconds()
+    return {
+        "urgent_share": SHARES[told.step],
+        "predicted_completion": at and time_text(at),
+        "predicted_late_seconds": round(late, 1) if late > 0 else None,
+        "late_since": told.late_since and time_text(told.late_since),
+        "late_seconds": told.late_seconds,
+    }
 
 
 def _shown(one: StoredBatch) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from baton.batches.estimates import CompletionEstimates
+from baton.batches.forecasts import ForecastStore
 from baton.batches.lines import LineStore
 from baton.batches.retention import keep_forgetting
 from baton.batches.store import BatchStore
@@ -21,6 +22,7 @@ from services.frontend.generation.inference import Inference
 from services.frontend.openai.batches.checking.input import InputCheck
 from services.frontend.openai.batches.checking.lines import InputLimits
 from services.frontend.openai.batches.checking.models import check_model, is_away
+from services.frontend.openai.batches.running.deadlines import DeadlineWatch
 from services.frontend.openai.batches.running.ending import BatchEnding
 from services.frontend.openai.batches.running.execution import LineExecution
 from services.frontend.openai.batches.running.line import LineRunner
@@ -39,6 +41,7 @@ class Batches:
     estimates: CompletionEstimates
     runner: BatchRunner | None
     """None: other frontends run lines."""
+    deadlines: DeadlineWatch
     results: ResultWriter
     settings: BatchSettings
 
@@ -89,6 +92,8 @@ async def open_batches(
         store = BatchStore(database, frontend, own.lease_seconds)
         lines = LineStore(database, frontend, own.lease_seconds)
         results = ResultWriter(lines, metering)
+        estimates = CompletionEstimates(store, own.rate_seconds, settings.teams.top)
+        deadlines = DeadlineWatch(ForecastStore(database), estimates)
         runner = None
         if own.max_running:
             unknown = settings.http.unknown_fields == "ignore"
@@ -105,13 +110,13 @@ async def open_batches(
                 LineRunner(execution, lines, results, authenticator, metering, own.retries),
                 InputCheck(store, files, partial(check_model, inference), authenticator, limits),
                 BatchEnding(store, files, metering),
+                deadlines,
                 room,
                 partial(is_away, inference),
             )
-        estimates = CompletionEstimates(store, settings.teams.top)
         forgetting = start_background(keep_forgetting(store, own.retention_days), "old batches")
         try:
-            yield Batches(files, store, estimates, runner, results, own)
+            yield Batches(files, store, estimates, runner, deadlines, results, own)
         finally:
             await cancel_all([forgetting])
             if runner is not None:

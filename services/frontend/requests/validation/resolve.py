@@ -113,4 +113,5 @@ def resolve(
         adapter_digest=found.adapter_digest,
         pictures=encoded.pictures,
         dropped=encoded.dropped,
+        urgent=request.urgent,
     )

@@ -227,6 +227,22 @@ def test_streams_that_go_on_and_frontends_of_the_release_before_never_wait(made:
     assert not world.queued()
 
 
+def test_urgent_requests_of_class_batch_go_as_interactive_ones(made: Make) -> None:
+    world = made()
+    first = world.ask()
+    policy = AdmissionPolicy({INTERACTIVE: ClassAdmission(ttft_target=0.001)})
+    world.dispatcher.set_policy(policy)
+    batch = world.ask(context={"priority": BATCH})
+    urgent = world.ask(context={"priority": BATCH}, urgent=True)
+    premium = world.ask(context={"priority": PREMIUM}, urgent=True)
+    assert not world.failed(), "the target of interactive requests is not theirs"
+    for one in (first, premium, urgent, batch):
+        assert list(world.placed())[-1] == one
+        world.done(one)
+    orders = [one.placement.order for one in world.session().sent if one.HasField("placement")]
+    assert [order.priority_class for order in orders] == [1, 0, 1, 2]
+
+
 def test_what_no_worker_can_take_is_refused_at_once_though_others_wait(made: Make) -> None:
     world = made()
     world.ask()

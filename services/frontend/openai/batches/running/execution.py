@@ -56,7 +56,7 @@ class LineExecution:
         self._unknown = unknown
 
     async def run(
-        self, endpoint: str, data: bytes, name: str, record: RequestRecord
+        self, endpoint: str, data: bytes, name: str, record: RequestRecord, *, urgent: bool
     ) -> dict[str, Any]:
         """Return the body of a line's response.
 
@@ -65,6 +65,7 @@ class LineExecution:
             data: its body.
             name: of the request.
             record: filled in; has the caller.
+            urgent: whether it runs as interactive requests do.
 
         Raises:
             BatonError: the request is rejected, or failed.
@@ -73,25 +74,26 @@ class LineExecution:
         if endpoint == TOKENIZE:
             return await self._tokenize(data, record)
         if endpoint == RESPONSES:
-            return await self._respond(data, names, record)
+            return await self._respond(data, names, record, urgent)
         if endpoint == CHAT:
             chat = read_chat(data, unknown=self._unknown)
             asked = [chat_request(chat, names, self._limits.max_messages)]
-            return await self._complete(chat, asked, record)
+            return await self._complete(chat, asked, record, urgent)
         body = read_completion(data, unknown=self._unknown)
         requests = completion_requests(body, names, self._limits.max_outputs)
-        return await self._complete(body, requests, record)
+        return await self._complete(body, requests, record, urgent)
 
     async def _complete(
         self,
         body: ChatBody | CompletionBody,
         asked: list[GenerationRequest],
         record: RequestRecord,
+        urgent: bool,
     ) -> dict[str, Any]:
         template = templates.CHAT if isinstance(body, ChatBody) else templates.COMPLETION
         batch = GenerationBatch()
         try:
-            requests = [self._as_batch(request) for request in asked]
+            requests = [self._as_batch(request, urgent) for request in asked]
             await batch.start(self._inference, requests, record)
             resolved = [generation.request for generation in batch.generations]
             options = await response_options(body, template, requests, resolved)
@@ -100,13 +102,13 @@ class LineExecution:
             batch.close()
 
     async def _respond(
-        self, data: bytes, names: RequestNames, record: RequestRecord
+        self, data: bytes, names: RequestNames, record: RequestRecord, urgent: bool
     ) -> dict[str, Any]:
         unstored = msgspec.json.encode(_object.decode(data) | {"store": False})
         _, body, asked, context = await self._preparer.prepare(unstored, names, record.principal)
         batch = GenerationBatch()
         try:
-            await batch.start(self._inference, [self._as_batch(asked.generation)], record)
+            await batch.start(self._inference, [self._as_batch(asked.generation, urgent)], record)
             (generation,) = batch.generations
             name = name_response(context, body)
             return await _whole(batch, ResponseEncoder(name, asked, generation.request))
@@ -125,11 +127,12 @@ class LineExecution:
             answer["token_strs"] = model.tokenizer.token_texts(ids)
         return answer
 
-    def _as_batch(self, request: GenerationRequest) -> GenerationRequest:
+    def _as_batch(self, request: GenerationRequest, urgent: bool) -> GenerationRequest:
         """Return a request in the class batch: nobody waits for it."""
         return replace(
             request,
             priority=common_pb2.PRIORITY_CLASS_BATCH,
+            urgent=urgent,
             timeout_seconds=request.timeout_seconds or self._limits.max_deadline_seconds,
         )
 

@@ -74,8 +74,12 @@ class LineRunner:
         except BatonError:  # its lines fail, which takes no time
             return 1
 
-    async def run(self, line: ClaimedLine) -> None:
+    async def run(self, line: ClaimedLine, *, urgent: bool) -> None:
         """Run a line; return once its result is written, or it is given back.
+
+        Args:
+            line: the line.
+            urgent: whether it runs as interactive requests do.
 
         Raises:
             BatonError: UNAVAILABLE: it could not be given back.
@@ -83,7 +87,7 @@ class LineRunner:
         if line.failures > self._retries:
             ended = _Ended("", _lost(line), [])
         else:
-            ended = await self._run(line)
+            ended = await self._run(line, urgent)
         error = ended.error
         if error is not None and waits(error):
             seconds = min(error.retry_after or _WAIT_SECONDS, _MOST_WAIT_SECONDS)
@@ -101,7 +105,7 @@ class LineRunner:
         LINES_ENDED.labels("returned").inc()
         await self._lines.release(line, seconds, failed=failed)
 
-    async def _run(self, line: ClaimedLine) -> _Ended:
+    async def _run(self, line: ClaimedLine, urgent: bool) -> _Ended:
         """Run the request of a line, with a record of its own."""
         name = request_name(line.batch.id, line.number)
         own = record.begin("batch")
@@ -112,7 +116,9 @@ class LineRunner:
         output, status = "", "200"
         try:
             own.principal = self._authenticator.recall(line.batch.key)
-            body = await self._execution.run(line.batch.endpoint, line.body.encode(), name, own)
+            body = await self._execution.run(
+                line.batch.endpoint, line.body.encode(), name, own, urgent=urgent
+            )
             output = answered(name, line.custom_id, body)
         except BatonError as error:
             own.error, status = error, str(error.http_status)

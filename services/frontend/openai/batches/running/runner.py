@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 from uuid import UUID
 
 from baton.batches.lines import LineStore
@@ -13,6 +14,7 @@ from baton.process.background import cancel_all, start_background
 from baton.telemetry.logs import get_logger
 from services.frontend.metrics import LINES_RUNNING
 from services.frontend.openai.batches.checking.input import InputCheck
+from services.frontend.openai.batches.running.deadlines import DeadlineWatch
 from services.frontend.openai.batches.running.ending import BatchEnding
 from services.frontend.openai.batches.running.line import LineRunner
 from services.frontend.openai.batches.running.shares import allocate
@@ -29,6 +31,16 @@ _RENEWALS = 3
 log = get_logger(__name__)
 
 
+class RunningLine(NamedTuple):
+    """A line that runs here."""
+
+    line: ClaimedLine
+    task: asyncio.Task[None]
+    urgent: bool
+    began: float
+    """By the loop's clock."""
+
+
 class BatchRunner:
     """Claims and runs, until it hands over. One per frontend, on the event loop.
 
@@ -38,7 +50,8 @@ class BatchRunner:
         line_runner: runs a line.
         check: of inputs.
         ending: of batches.
-        room: of lines at once.
+        deadlines: how many lines of a batch are urgent.
+        room: of lines at once; urgent ones are not counted in it.
         is_away: whether lines that name a model would only wait; they are not claimed.
     """
 
@@ -49,6 +62,7 @@ class BatchRunner:
         line_runner: LineRunner,
         check: InputCheck,
         ending: BatchEnding,
+        deadlines: DeadlineWatch,
         room: LineRoom,
         is_away: Callable[[str], bool],
     ) -> None:
@@ -57,10 +71,14 @@ class BatchRunner:
         self._line_runner = line_runner
         self._check = check
         self._ending = ending
+        self._deadlines = deadlines
         self._room = room
         room.on_more = self._fill_soon
         self._is_away = is_away
-        self._running: dict[tuple[UUID, int], tuple[ClaimedLine, asyncio.Task[None]]] = {}
+        self._running: dict[tuple[UUID, int], RunningLine] = {}
+        self._counts: Counter[UUID] = Counter()
+        self._urgent: Counter[UUID] = Counter()
+        """Running lines by batch: all, and those that are urgent."""
         self._held: dict[UUID, tuple[BatchLease, asyncio.Task[None]]] = {}
         """Batches that are checked or ended here."""
         self._active: list[ActiveBatch] = []
@@ -101,7 +119,7 @@ class BatchRunner:
         self._draining = True
         async with self._ticking:  # what it claims now is here
             pass
-        lines = [line for line, _ in self._running.values()]
+        lines = [one.line for one in self._running.values()]
         leases = [lease for lease, _ in self._held.values()]
         await self.close()
         await asyncio.gather(*map(self._give_back, lines))
@@ -114,7 +132,8 @@ class BatchRunner:
     async def close(self) -> None:
         """Cancel all; their leases end by themselves."""
         self._draining = True
-        await cancel_all(task for _, task in (*self._running.values(), *self._held.values()))
+        lines = [one.task for one in self._running.values()]
+        await cancel_all((*lines, *(task for _, task in self._held.values())))
 
     async def _tick(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -125,6 +144,7 @@ class BatchRunner:
             self._looked_at = now
             await self._look()
         await self._fill()
+        self._hurry(now)
 
     async def _look(self) -> None:
         """Find out which batches run, and take some to check or to end."""
@@ -139,14 +159,14 @@ class BatchRunner:
         self._active = await self._lines.active()
         self._empty.clear()
         going_on = {batch.id for batch in self._active}
-        for line, task in list(self._running.values()):
-            if line.batch.id not in going_on:
-                task.cancel()  # cancelled, expired or deleted: `_serve` gives it back
+        for one in list(self._running.values()):
+            if one.line.batch.id not in going_on:
+                one.task.cancel()  # cancelled, expired or deleted: `_serve` gives it back
 
     async def _fill(self) -> None:
         """Claim lines for all free places."""
-        while (free := self._room.lines - len(self._running)) > 0 and not self._draining:
-            running = Counter(line.batch.tenant for line, _ in self._running.values())
+        while (free := self._free_places()) > 0 and not self._draining:
+            running = Counter(one.line.batch.tenant for one in self._running.values())
             away = {model for model in {one.model for one in self._active} if self._is_away(model)}
             batches = [
                 batch
@@ -164,28 +184,73 @@ class BatchRunner:
                 for line in claimed:
                     self._start(line)
 
-    def _start(self, line: ClaimedLine) -> None:
+    def _free_places(self) -> int:
+        """Return how many more lines may run; urgent ones take no room of class batch."""
+        running = len(self._running)
+        ordinary = running - self._urgent.total()
+        return min(self._room.lines - ordinary, self._room.most - running)
+
+    def _hurry(self, now: float) -> None:
+        """Begin lines again as urgent ones that got no room in their class for too long."""
+        for key, one in list(self._running.items()):
+            batch = key[0]
+            if one.urgent or not self._lacks_urgent(batch, 0):
+                continue
+            if now - one.began > self._deadlines.patience(batch):
+                one.task.cancel()
+                self._forget(key)
+                self._start(one.line, after=one.task)
+
+    def _lacks_urgent(self, batch: UUID, more: int) -> bool:
+        """Return whether too few lines of a batch are urgent, with so many more running."""
+        wanted = self._deadlines.urgent_lines(batch, self._counts[batch] + more)
+        return self._urgent[batch] < wanted
+
+    def _start(self, line: ClaimedLine, after: asyncio.Task[None] | None = None) -> None:
+        """Run a line, once a task has ended."""
         key = line.batch.id, line.number
-        task = start_background(self._serve(line), "batch line")
-        self._running[key] = (line, task)
+        urgent = self._lacks_urgent(line.batch.id, 1)
+        task = start_background(self._serve(line, urgent, after), "batch line")
+        now = asyncio.get_running_loop().time()
+        if key in self._running:  # its lease had ended, and it was claimed again
+            self._forget(key)
+        self._running[key] = RunningLine(line, task, urgent, now)
+        self._counts[line.batch.id] += 1
+        self._urgent[line.batch.id] += urgent
         LINES_RUNNING.set(len(self._running))
 
-    async def _serve(self, line: ClaimedLine) -> None:
+    def _forget(self, key: tuple[UUID, int]) -> None:
+        """Remove a line from those that run."""
+        one, batch = self._running.pop(key), key[0]
+        self._urgent[batch] -= one.urgent
+        self._counts[batch] -= 1
+        if not self._counts[batch]:
+            del self._counts[batch], self._urgent[batch]
+        LINES_RUNNING.set(len(self._running))
+
+    async def _serve(
+        self, line: ClaimedLine, urgent: bool, after: asyncio.Task[None] | None
+    ) -> None:
         key = line.batch.id, line.number
         try:
-            await self._line_runner.run(line)
+            if after is not None:
+                await asyncio.wait([after])
+            await self._line_runner.run(line, urgent=urgent)
         except BatonError as error:  # the lease ends by itself
             log.warning("batches.runner.failed", error=error.message)
         except asyncio.CancelledError:
-            if not self._draining:
+            if not self._draining and self._is_own(key):
                 await self._give_back(line)
             raise
         finally:
-            known = self._running.get(key)
-            if known is not None and known[0] is line:
-                del self._running[key]
-            LINES_RUNNING.set(len(self._running))
+            if self._is_own(key):
+                self._forget(key)
             self._woken.set()
+
+    def _is_own(self, key: tuple[UUID, int]) -> bool:
+        """Return whether the current task runs a line: another one may have begun it again."""
+        known = self._running.get(key)
+        return known is not None and known.task is asyncio.current_task()
 
     async def _give_back(self, line: ClaimedLine) -> None:
         try:
@@ -207,10 +272,10 @@ class BatchRunner:
     async def _renew(self) -> None:
         if self._running:
             running = list(self._running.values())
-            valid = await self._lines.renew([line for line, _ in running])
-            for line, task in running:
-                if (line.batch.id, line.number) not in valid:
-                    task.cancel()
+            valid = await self._lines.renew([one.line for one in running])
+            for one in running:
+                if (one.line.batch.id, one.line.number) not in valid:
+                    one.task.cancel()
         for lease, task in list(self._held.values()):
             if not await self._batches.renew(lease):
                 task.cancel()
