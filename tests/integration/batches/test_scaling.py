@@ -44,7 +44,7 @@ async def test_frontends_follow_the_lines_that_have_not_ended(
 ) -> None:
     first, query = runners[0], trigger()
     batch = await started(first, 1000)
-    estimates = asyncio.ensure_future(CompletionEstimates(first.batches).run())
+    estimates = asyncio.ensure_future(CompletionEstimates(first.batches, 120.0).run())
     try:
         await eventually(lambda: replicas(query) == 4)
         # Lines that are claimed count until they have ended: their frontends are needed.
