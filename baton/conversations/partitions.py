@@ -107,14 +107,14 @@ async def maintain(
                         await connection.execute(drop, timeout=SECONDS)
                     dropped += 1
     if oldest is not None:
-        if await connection.fetchval("select to_regclass('tenant_storage') is not null"):
-            first = oldest.year * 100 + oldest.month
-            await connection.execute(_FORGET_MONTHS, first, timeout=SECONDS)
         bound = first_id(oldest.replace(day=1))
         while await connection.execute(_DELETE_OLD, bound, timeout=SECONDS) != "DELETE 0":
             pass
         if await connection.fetchval(compactions.EXISTS):
             await connection.execute(compactions.DELETE_OLD, bound, timeout=SECONDS)
+        if await connection.fetchval("select to_regclass('tenant_storage') is not null"):
+            first = oldest.year * 100 + oldest.month  # after deletions, which count in these months
+            await connection.execute(_FORGET_MONTHS, first, timeout=SECONDS)
     return made, dropped
 
 

@@ -11,7 +11,7 @@ class StorageLimits(NamedTuple):
     conversations: int = 0
     """That clients manage."""
     bytes: int = 0
-    """Of the bodies of items, responses and chat completions."""
+    """Of the bodies of items, responses, summaries and chat completions."""
 
 
 UNLIMITED = StorageLimits()
@@ -37,7 +37,7 @@ def too_many_bytes(tenant: str, used: int, most: int) -> BatonError:
         tenant,
         "stored_bytes",
         most,
-        f"{used} bytes of items, responses and completions reach the limit of {most}",
+        f"{used} bytes of items, responses, summaries and completions reach the limit of {most}",
     )
 
 

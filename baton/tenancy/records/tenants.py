@@ -103,7 +103,7 @@ class Tenant(Limited, omit_defaults=True, kw_only=True, gc=False):
     stored_conversations: int = 0
     """Most conversations that it may have stored; 0: no limit."""
     stored_bytes: int = 0
-    """Most bytes of items, responses and chat completions that it may have stored; 0: no limit."""
+    """Most bytes of items, responses, summaries and chat completions stored; 0: no limit."""
     weight: int = 0
     """Its weight when sharing worker compute with other waiting tenants; 0: one."""
     disabled_seconds: int = 0

@@ -5,6 +5,7 @@ import json
 from contextlib import AsyncExitStack
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -26,6 +27,7 @@ from baton.postgres.schema import upgrade
 from baton.settings import ConversationSettings
 from baton.tenancy.admin.tenants import Administration
 from baton.tenancy.records.tenants import Tier
+from tests.integration.conversations.test_compactions import chain, covering
 from tests.integration.conversations.test_managed import bodies
 from tests.integration.conversations.test_store import NOW, OURS, database, name, store, turn
 from tests.support.command_line import invoke
@@ -38,6 +40,7 @@ _TRUE = """
 select (select count(*) from conversations where tenant = $1 and not hidden) as conversations,
     (select coalesce(sum(octet_length(body)), 0) from items where tenant = $1)
     + (select coalesce(sum(octet_length(body)), 0) from responses where tenant = $1)
+    + (select coalesce(sum(octet_length(body)), 0) from compactions where tenant = $1)
     + (select coalesce(sum(octet_length(body) + octet_length(messages)), 0) from completions
         where tenant = $1) as bytes
 """
@@ -55,6 +58,9 @@ async def used(store: ConversationStore, scope: StateScope = OURS) -> StorageUse
     return StorageUse(*found)
 
 
+_COUNTED = "items", "responses", "completions", "compactions"
+
+
 async def count_by_upgrade(url: str) -> None:
     """Take back the revision that counts, and upgrade: each month has what triggers had counted."""
     rows = """
@@ -63,7 +69,7 @@ async def count_by_upgrade(url: str) -> None:
     """
     async with connected(state_settings(url)) as connection:
         before = await connection.fetch(rows)
-        functions = [f"baton_count_{table}()" for table in ("items", "responses", "completions")]
+        functions = [f"baton_count_{table}()" for table in _COUNTED]
         await connection.execute(
             f"drop function {', '.join(functions)}, baton_count_conversations() cascade; "
             "drop function baton_month(uuid); drop table tenant_storage; "
@@ -107,6 +113,23 @@ async def test_what_is_counted_is_what_is_there(store: ConversationStore) -> Non
     assert (await used(store, THEIRS)).conversations == 1
 
 
+async def test_summaries_count_from_when_they_are_written(store: ConversationStore) -> None:
+    paths = await chain(store, 3)
+    before = await used(store)
+    for path in paths[:2]:
+        assert await store.compactions.claim(OURS, covering(path), "a", 60)
+        assert await used(store) == before
+        assert await store.compactions.write(OURS, covering(path), "a", "{...}")
+        before = before._replace(bytes=before.bytes + 5)
+        assert await used(store) == before
+        assert not await store.compactions.write(OURS, covering(path), "b", "{}")
+        await used(store)
+    for path in paths:
+        response = UUID(int=path.last_item.int - 2)
+        await store.delete_response(OURS, name(response))  # the last one deletes summaries
+    assert await used(store) == (0, 0)
+
+
 async def test_months_are_counted_by_upgrades_and_go_when_dropped(databases: Databases) -> None:
     url = await databases.migrated()
     days = [date(2026, 3, 30), date(2026, 4, 2)]
@@ -121,9 +144,12 @@ async def test_months_are_counted_by_upgrades_and_go_when_dropped(databases: Dat
         later = Turn(block, ["{}", "{}"], 1, "completed", "{}", conversation.end)
         await store.write(OURS, later)
         await store.managed.create(THEIRS, "{}", bodies("abc"), 1, int(first * 1000))
-        assert await used(store) == (1, 9)
+        covers = covering(conversation.end, first_item=nth(conversation.id, 1))
+        assert await store.compactions.claim(OURS, covers, "a", 60)
+        assert await store.compactions.write(OURS, covers, "a", "{}")
+        assert await used(store) == (1, 11)
         await count_by_upgrade(url)
-        assert await used(store) == (1, 9)
+        assert await used(store) == (1, 11)
         async with connected(state_settings(url)) as connection:
             await maintain(connection, days[1] + timedelta(days=30), oldest=days[1])
         assert await used(store) == (1, 6)
@@ -194,7 +220,7 @@ async def test_a_tenant_at_its_bytes_stores_no_more_until_some_are_deleted(
         store.managed.add(OURS, conversation.text, bodies("a"), 1, NOW, limits),
     )
     for one in refused:
-        with pytest.raises(BatonError, match="3 bytes of items, responses and completions") as told:
+        with pytest.raises(BatonError, match="3 bytes of items, responses, summaries") as told:
             await one
         assert told.value.reason is Reason.INSUFFICIENT_QUOTA
     await store.storage.check_bytes(OURS.tenant, StorageLimits(bytes=4))
@@ -224,7 +250,7 @@ async def test_a_turn_does_not_wait_for_another_one_of_the_tenant(databases: Dat
 async def test_an_earlier_schema_does_not_count(databases: Databases) -> None:
     url = await databases.migrated()
     async with connected(state_settings(url)) as connection:
-        for table in ("conversations", "items", "responses", "completions"):
+        for table in ("conversations", "items", "responses", "completions", "compactions"):
             await connection.execute(f"alter table {table} disable trigger user")
         await connection.execute("drop table tenant_storage")
         await maintain(connection, date(2026, 5, 1), oldest=date(2026, 4, 1))

@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0014"
-down_revision = "0010"
+down_revision = "0011"
 
 # `step`: of `baton.batches.urgency`, since `since`. `completes_at`: null while no rate is known.
 # `late_since`: from when it was predicted to be late, with `late_seconds`; they stay.
