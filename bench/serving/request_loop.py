@@ -174,7 +174,10 @@ class Frontend:
         preparer = ResponsePreparer(ItemSeals(salts), None, most, unknown=False)
         responses = ResponsesHandlers(inference, settings.http, settings.limits, preparer)
         managed = ConversationHandlers(
-            ConversationOperations(None), responses, settings.http, settings.limits
+            ConversationOperations(None, ItemSeals(salts)),
+            responses,
+            settings.http,
+            settings.limits,
         )
         completions = StoredCompletions(None, settings.http, settings.limits)
         stored = StoredResponses(None)

@@ -255,8 +255,9 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     if watch is not None:
         locations = settings.adapters.allowed_locations
         organizations = Organizations(etcd, cluster, watch, usage, locations)
+    seals = ItemSeals(cache_salts)
     preparer = ResponsePreparer(
-        ItemSeals(cache_salts),
+        seals,
         conversations,
         limits.max_messages,
         unknown=settings.http.unknown_fields == "ignore",
@@ -286,7 +287,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     responses = ResponsesHandlers(
         inference, settings.http, limits, preparer, conversations, running, compactor
     )
-    operations = ConversationOperations(conversations)
+    operations = ConversationOperations(conversations, seals)
     stored = StoredResponses(conversations, running)
     turns = MessageTurns(operations, inference, preparer, conversations, compactor)
     conversing = ConversationServicer(

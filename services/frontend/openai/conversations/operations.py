@@ -1,6 +1,7 @@
 """What clients do with conversations, over HTTP and gRPC alike."""
 
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -15,6 +16,8 @@ from baton.conversations.store import ConversationStore
 from baton.errors import invalid_field
 from baton.tenancy.directory.principal import Principal
 from services.frontend.openai.conversations.bodies import CreateConversation, bodies_of
+from services.frontend.openai.responses.input.items import check_items
+from services.frontend.openai.responses.input.sealing import ItemSeals
 from services.frontend.openai.responses.storing import limits_of, scope_of
 
 
@@ -28,10 +31,12 @@ class ConversationOperations:
 
     Args:
         store: None: nothing is stored.
+        seals: of reasoning and summaries.
     """
 
-    def __init__(self, store: ConversationStore | None) -> None:
+    def __init__(self, store: ConversationStore | None, seals: ItemSeals) -> None:
         self._store = store
+        self._seals = seals
 
     @property
     def managed(self) -> ManagedConversations:
@@ -54,8 +59,9 @@ class ConversationOperations:
         """Create a conversation.
 
         Raises:
-            BatonError: INSUFFICIENT_QUOTA.
+            BatonError: INVALID_FIELD: an item is not sealed for the tenant; INSUFFICIENT_QUOTA.
         """
+        await self._check_seals(who, body.items or ())
         items, metadata = body.items or [], msgspec.json.encode(body.metadata or {}).decode()
         counted = bodies_of(items), len(items), _now_ms()
         with self._budget():
@@ -65,8 +71,10 @@ class ConversationOperations:
         """Add items to a conversation, and return their bodies.
 
         Raises:
-            BatonError: INVALID_FIELD: there are too many; CONVERSATION_LOCKED; INSUFFICIENT_QUOTA.
+            BatonError: INVALID_FIELD: there are too many, or one is not sealed for the tenant;
+                CONVERSATION_LOCKED; INSUFFICIENT_QUOTA.
         """
+        await self._check_seals(who, items)
         bodies = bodies_of(items)
         counted = bodies, len(items), _now_ms()
         with self._budget():
@@ -121,6 +129,13 @@ class ConversationOperations:
             raise invalid_field("model", "the conversation has no response yet; name a model")
         said = msgspec.json.decode(last)
         body["model"] = said["baton"].get("requested_model") or said["model"]
+
+    async def _check_seals(self, who: Principal, items: Sequence[Any]) -> None:
+        """Check what is sealed in items: a turn that reads it later would be refused."""
+        self.require_enabled()
+        seal = await self._seals.needed(who.tenant.id, None, items)
+        if seal is not None:
+            check_items(items, "items", seal)
 
 
 def _now_ms() -> int:

@@ -69,14 +69,19 @@ def messages_of(
     return InputMessages(reader.messages, reader.items, frozenset(reader.summaries))
 
 
-def check_items(given: Sequence[Any], field: str) -> None:
+def check_items(given: Sequence[Any], field: str, seal: ItemSeal | None = None) -> None:
     """Check items by themselves: the call that an output answers may be elsewhere.
 
+    Args:
+        given: the items.
+        field: that has them.
+        seal: of the tenant; None: what is sealed is not opened.
+
     Raises:
-        BatonError: one is malformed or of an unknown type.
+        BatonError: one is malformed, of an unknown type, or not sealed for the tenant.
     """
     for at, item in enumerate(given):
-        reader = _Turns(None)
+        reader = _Turns(seal)
         reader.expect(item)
         reader.add(item, f"{field}[{at}]")
 

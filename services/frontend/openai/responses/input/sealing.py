@@ -63,7 +63,7 @@ class ItemSeals:
 
 
 def _items(given: Any) -> Sequence[Any]:
-    return given if isinstance(given, list) else ()
+    return given if isinstance(given, list | tuple) else ()
 
 
 def _is_sealed(item: Any) -> bool:
