@@ -1,4 +1,4 @@
-"""Tenants that were deleted: what waits on frontends' disks since before is not stored any more."""
+"""Tenants that were deleted: what frontends' disks and stores have of them is dropped."""
 
 from collections.abc import Callable
 
@@ -37,8 +37,8 @@ class ForgottenTenants:
 
     def __init__(self) -> None:
         self._known: dict[str, ForgottenTenant] = {}
-        self.on_change: list[Callable[[], None]] = []
-        """Called when a tenant is deleted."""
+        self.on_change: list[Callable[[str], None]] = []
+        """Called with the id of a tenant that is deleted."""
 
     def __len__(self) -> int:
         """Return the number of deleted tenants."""
@@ -67,7 +67,7 @@ class ForgottenTenants:
         if self._known.get(name) != mark:
             self._known[name] = mark
             for call in self.on_change:
-                call()
+                call(name)
 
     def end(self) -> None:
         """Finish a list, as a `Listener`."""

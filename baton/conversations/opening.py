@@ -103,7 +103,7 @@ async def _open_spool(
     pending = PendingWrites(spool, lambda: database.available, notices)
     store.pending = store.completions.pending = store.managed.pending = pending
     sink = ConversationSink(store, database, pending, forgotten)
-    forgotten.on_change.append(spool.rotate)
+    forgotten.on_change.append(lambda _: spool.rotate())
     await stack.enter_async_context(Delivery(spool, sink, 0.0))
 
 

@@ -52,7 +52,7 @@ async def recording(
         for make in sinks.values():
             await stack.enter_async_context(Delivery(spool, make()))
         if forgotten is not None:
-            forgotten.on_change.append(spool.rotate)
+            forgotten.on_change.append(lambda _: spool.rotate())
         yield spool
 
 

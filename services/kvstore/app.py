@@ -9,6 +9,7 @@ from functools import partial
 from baton.cluster import keys
 from baton.cluster.etcd.certificate import connect
 from baton.cluster.follow import follow
+from baton.cluster.forgotten import ForgottenTenants
 from baton.cluster.members.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_KVSTORE, Instance
 from baton.kv.events.log import EventLog
@@ -113,6 +114,11 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
     etcd = await stack.enter_async_context(connect(settings.etcd, settings.tls))
     quotas = TenantQuotas(store, own.tenant_bytes)
     process.spawn(follow(etcd, keys.tenants(settings.etcd.cluster), quotas), "follow-tenants")
+    forgotten = ForgottenTenants()
+    forgotten.on_change.append(store.forget)
+    process.spawn(
+        follow(etcd, keys.forgotten(settings.etcd.cluster), forgotten), "follow-forgotten"
+    )
     instance = Instance(
         id=process.instance_id,
         incarnation=process.incarnation,

@@ -9,6 +9,7 @@ from typing import Protocol
 from baton.kv.events.log import EventLog
 from baton.kv.objects import ObjectId
 from baton.settings.transports import GRPC, PEER_TRANSPORTS, SHM
+from baton.telemetry.logs import get_logger
 from services.kvstore.block_events import BlockEventPublisher
 from services.kvstore.cut_eviction import CutEviction
 from services.kvstore.disk.tier import DiskTier
@@ -39,8 +40,14 @@ class PeerStores(PeerFetcher, Protocol):
         """Send pending frames."""
 
 
+log = get_logger(__name__)
+
 SHRINK_PER_TICK = 512
 """Most objects of a tenant evicted at a time, after its quota was lowered."""
+FORGET_PER_TICK = 64
+"""Most objects of a deleted tenant evicted at a time: their bytes are overwritten."""
+FORGET_SECONDS = 5.0
+"""For so long, what requests of a deleted tenant store that run meanwhile is evicted, too."""
 
 
 def _soon(call: Callable[[], None]) -> None:
@@ -93,6 +100,10 @@ class Store:
         """Most bytes of tenants in a tier; changed by `set_quota`."""
         self._over_quota: dict[str, None] = {}
         """Tenants that hold more than their lowered quota."""
+        self._forgotten: dict[str, float] = {}
+        """Tenants that are being deleted, and until when at least."""
+        self._deleted: set[str] = set()
+        """All that were, whatever their objects on a disk that is not open yet."""
         self.events = BlockEventPublisher(log)
         self.cuts = CutEviction(lambda: self.disk)
         self.table = ObjectTable(
@@ -234,9 +245,20 @@ class Store:
             self._over_quota[tenant] = None
         self.activity.set()
 
+    def forget(self, tenant: str) -> None:
+        """Evict all that a tenant holds in each tier, some objects at a time, and overwrite it.
+
+        What is on a disk that is opened later is evicted then: nothing says how old an object is.
+        """
+        self._deleted.add(tenant)
+        self._forgotten[tenant] = self.clock() + FORGET_SECONDS
+        self.activity.set()
+
     def check_quotas(self) -> None:
         """Evict what tenants hold beyond their quotas, after a tier with contents was added."""
         self._over_quota.update(dict.fromkeys(self.quotas))
+        for tenant in self._deleted:
+            self.forget(tenant)
         self.activity.set()
 
     # Time
@@ -277,6 +299,7 @@ class Store:
             or table.reservations.quarantined
             or self.waits.waiters
             or self._over_quota
+            or self._forgotten
         )
         return self.disk is None and not under_way and not self.activity.is_set()
 
@@ -290,6 +313,8 @@ class Store:
         self.ended_writers.probe()
         for tenant in list(self._over_quota):
             self._shrink(tenant)
+        for tenant in list(self._forgotten):
+            self._forget(tenant, now)
         if self.disk is not None:
             self.disk.tick(now)
         self.flush()
@@ -300,6 +325,14 @@ class Store:
             more = self.disk.index.shrink(tenant, SHRINK_PER_TICK) or more
         if not more:
             del self._over_quota[tenant]
+
+    def _forget(self, tenant: str, now: float) -> None:
+        more = self.table.forget(tenant, FORGET_PER_TICK, self.arena.erase)
+        if self.disk is not None and not self.disk.failed:
+            more = self.disk.index.forget(tenant, FORGET_PER_TICK) or more
+        if not more and now >= self._forgotten[tenant]:
+            del self._forgotten[tenant]
+            log.info("kv.tenant.forgotten", tenant=tenant)
 
     def grow(self) -> None:
         """Use the memory that the arena has allocated by now."""

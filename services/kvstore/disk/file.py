@@ -159,6 +159,14 @@ class DiskFile:
         """
         self._write_record(offset, bytes(RECORD_BYTES))
 
+    def erase(self, offset: int, size: int) -> None:
+        """Overwrite the bytes of a slot whose record is clear.
+
+        Raises:
+            OSError: the disk fails.
+        """
+        _all(os.pwritev, self._file, memoryview(bytes(size)), self._data_at + offset)
+
     def write(self, record: Record, pages: memoryview) -> None:
         """Write an object into a slot whose record is clear; `pages` are whole pages of memory.
 

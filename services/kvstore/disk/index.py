@@ -38,6 +38,8 @@ class DiskIndex:
         self.evictions = 0
         self.cleared: list[int] = []
         """Offsets whose records must be cleared before anything else is written."""
+        self.erased: list[tuple[int, int]] = []
+        """Offsets and sizes of slots whose bytes are to be overwritten, too."""
         self.dropped: list[ObjectId] = []
         """Objects that were readable and are gone, to be announced by the caller."""
 
@@ -156,6 +158,16 @@ class DiskIndex:
                 self._evict(entry)
 
         return self._space.shrink(tenant, most, evict)
+
+    def forget(self, tenant: str, most: int) -> bool:
+        """Evict all of a tenant, as `SpaceAllocator.shrink` does, and have it overwritten."""
+
+        def evict(entries: Sequence[DiskEntry]) -> None:
+            for entry in entries:
+                self._evict(entry)
+                self.erased.append((entry.offset, entry.slot_bytes))
+
+        return self._space.shrink(tenant, most, evict, whole=True)
 
     def _evict(self, entry: DiskEntry) -> None:
         self.evictions += 1

@@ -53,9 +53,10 @@ class Spiller:
         batch = self._choose(now)
         index = self._context.index
         cleared, index.cleared = index.cleared, []
+        erased, index.erased = index.erased, []
         if batch or cleared:
             self.busy_since = now
-            self.thread.submit(lambda: self._write(batch, cleared))
+            self.thread.submit(lambda: self._write(batch, cleared, erased))
 
     def _choose(self, now: float) -> list[_Write]:
         table, index = self._context.table, self._context.index
@@ -80,13 +81,20 @@ class Spiller:
             size += slot.slot_bytes
         return batch
 
-    def _write(self, batch: list[_Write], cleared: Iterable[int]) -> Callable[[], None]:
+    def _write(
+        self,
+        batch: list[_Write],
+        cleared: Iterable[int],
+        erased: Iterable[tuple[int, int]],
+    ) -> Callable[[], None]:
         """Write a batch, on the thread."""
         file, arena = self._context.file, self._context.arena
         unclear: Exception | None = None
         try:
             for offset in cleared:
                 file.clear(offset)
+            for offset, size in erased:
+                file.erase(offset, size)
         except Exception as error:  # noqa: BLE001  # reported below: the thread must continue
             # Nothing may overwrite slots whose records were not cleared: digests still detect them.
             unclear = error

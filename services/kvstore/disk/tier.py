@@ -170,6 +170,7 @@ class DiskTier:
                 self.kept[entry.object_id] = entry.digest
             self.index.drop(entry)
         self.index.cleared.clear()
+        self.index.erased.clear()
         self._publish()
         self._loader.stop(now)
 

@@ -112,6 +112,10 @@ class Arena:
         start = self.file_offset(slot)
         return self._view[start : start + slot.slot_bytes]
 
+    def erase(self, slot: Slot) -> None:
+        """Overwrite the bytes of a slot that nothing reads or writes any more."""
+        self.pages(slot)[:] = bytes(slot.slot_bytes)
+
     def carve(self, offset: int, size: int) -> None:
         """Change the generations of a range that gets new slots, which readers detect."""
         self._counters[offset // PAGE_BYTES : (offset + size) // PAGE_BYTES] += 1

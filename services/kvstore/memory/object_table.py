@@ -9,7 +9,7 @@ dead or has released it;
 - everything taken is released exactly once.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 from baton.kv.objects import ObjectId
@@ -239,6 +239,16 @@ class ObjectTable:
     def shrink(self, tenant: str, most: int) -> bool:
         """Evict as `SpaceAllocator.shrink` does."""
         return self._space.shrink(tenant, most, self._evict_all)
+
+    def forget(self, tenant: str, most: int, erase: Callable[[Slot], None]) -> bool:
+        """Evict all of a tenant, as `SpaceAllocator.shrink` does; `erase` overwrites each slot."""
+
+        def evict(slots: Sequence[Slot]) -> None:
+            self._evict_all(slots)
+            for slot in slots:
+                erase(slot)
+
+        return self._space.shrink(tenant, most, evict, whole=True)
 
     def _evict_all(self, slots: Sequence[Slot]) -> None:
         self._evictions += len(slots)

@@ -71,22 +71,30 @@ class SpaceAllocator(Generic[E]):
             evict(victims)
         return found
 
-    def shrink(self, tenant: str, most: int, evict: Callable[[Sequence[E]], None]) -> bool:
+    def shrink(
+        self,
+        tenant: str,
+        most: int,
+        evict: Callable[[Sequence[E]], None],
+        *,
+        whole: bool = False,
+    ) -> bool:
         """Evict what a tenant holds beyond its quota; return whether some is left.
 
         Args:
             tenant: a tenant whose quota may have been lowered.
             most: approximate number of entries to evict; called again for the rest.
             evict: as for `find_all`.
+            whole: evict all that it holds.
         """
-        while (excess := self._policy.excess(tenant, 0)) > 0:
+        while (excess := self._beyond(tenant, whole=whole)) > 0:
             victims = self._policy.choose_own(tenant, excess)[:most]
             if not victims:  # the rest is pinned
                 return True
             evict(victims)
             most -= len(victims)
             if most <= 0:
-                return self._policy.excess(tenant, 0) > 0
+                return self._beyond(tenant, whole=whole) > 0
         return False
 
     def adopt(self, entry: E, start: int) -> bool:
@@ -127,6 +135,11 @@ class SpaceAllocator(Generic[E]):
     def capacity_bytes(self) -> int:
         """Bytes that can be used now: those with allocated memory."""
         return self._slabs.usable_bytes
+
+    def _beyond(self, tenant: str, *, whole: bool) -> int:
+        if whole:
+            return self._policy.held_bytes.get(tenant, 0)
+        return self._policy.excess(tenant, 0)
 
     def _beside(self, entry: E) -> Sequence[E]:
         return self._entries(self._slabs.span(entry.offset))

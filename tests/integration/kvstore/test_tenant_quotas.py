@@ -19,13 +19,13 @@ from tests.support.wait import eventually
 MIB = 1 << 20
 
 
-async def put(client: Any, first: int, count: int, tenant: str) -> int:
-    """Write objects; return how many of them the store took."""
+async def put(client: Any, first: int, count: int, tenant: str, content: int = 0) -> int:
+    """Write objects, the bytes of blocks from `content` on; return how many the store took."""
     wanted = keys_of(first + count, tenant)[first:]
     reservation = await client.reserve(wanted, LAYOUT, SIZE, tenant=tenant)
     try:
         for index, view in reservation.slots.items():
-            view[:] = block(index, SIZE)
+            view[:] = block(content + index, SIZE)
         taken: int = await reservation.commit(sorted(reservation.slots))
     finally:
         await reservation.aclose()

@@ -100,9 +100,9 @@ def forget(
     keep_usage: bool,
     rewrite: bool,
 ) -> list[str]:
-    """Delete a tenant's rows, and replace the salt of its KV; return the results as sentences.
+    """Replace the salt of a tenant's KV, and delete its rows; return the results as sentences.
 
-    Frontends drop what they have not stored of it: they learn it first.
+    Stores drop its KV, and frontends what they have not stored of it: they learn it first.
 
     Raises:
         CommandError: no database is named, it cannot be reached, or etcd cannot.
@@ -111,6 +111,8 @@ def forget(
     keep = ("usage_records",) if keep_usage else ()
     _run(schema.current(settings))  # frontends drop nothing for a database that is away
     address = options.resolve()
+    # First: what stores evict from here on is found by no key that is made now.
+    replaced = ask(address.endpoints, lambda etcd: CacheSalts(etcd, address.name).replace(tenant))
     mark = ForgottenTenant(int(time.time() * 1000), not keep_usage)
     ask(address.endpoints, lambda etcd: mark_forgotten(etcd, address.name, tenant, mark))
     time.sleep(NOTICE_SECONDS)
@@ -118,7 +120,6 @@ def forget(
     counts = ", ".join(f"{count} of {table}" for table, count in deleted.items())
     said = ["Frontends drop what they have not stored of it."]
     said += [f"Deleted rows of tenant {tenant} from {place(settings)}: {counts}."]
-    replaced = ask(address.endpoints, lambda etcd: CacheSalts(etcd, address.name).replace(tenant))
     what = "Replaced the salt of its KV" if replaced else "It has no salt of KV"
     return [*said, f"{what} (cluster {address.name})."]
 
