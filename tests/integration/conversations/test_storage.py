@@ -71,6 +71,7 @@ async def count_by_upgrade(url: str) -> None:
         before = await connection.fetch(rows)
         functions = [f"baton_count_{table}()" for table in _COUNTED]
         await connection.execute(
+            "drop table if exists batch_forecasts; "  # of a later revision
             f"drop function {', '.join(functions)}, baton_count_conversations() cascade; "
             "drop function baton_month(uuid); drop table tenant_storage; "
             "update baton_schema set version_num = '0009'"
