@@ -3,6 +3,7 @@
 import asyncio
 import math
 import time
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from baton.batches.line_rate import BatchWork, LineRate, lines_until
@@ -26,11 +27,20 @@ class CompletionEstimates:
     Args:
         store: of batches.
         memory: of the rate, in seconds.
+        weight_of: returns the weight of the tenant of a key.
         top: tenants with metrics of their own.
     """
 
-    def __init__(self, store: BatchStore, memory: float, top: int = 0) -> None:
+    def __init__(
+        self,
+        store: BatchStore,
+        memory: float,
+        weight_of: Callable[[str], int] = lambda _: 1,
+        top: int = 0,
+    ) -> None:
         self._store = store
+        self._weight_of = weight_of
+        self._weights: dict[str, int] = {}
         self._metrics = LineMetrics(top)
         self._rate = LineRate(memory)
         self._work: list[BatchWork] = []
@@ -42,6 +52,7 @@ class CompletionEstimates:
             if self._store.available:
                 try:
                     self._work = await self._store.work()
+                    self._weights = {one.tenant: self._weight_of(one.key) for one in self._work}
                     UNFINISHED.set(sum(batch.left for batch in self._work))
                     self._rate.observe(loop.time(), self._work)
                     self._metrics.update(self._work)
@@ -57,19 +68,28 @@ class CompletionEstimates:
             return None
         return self._at(BatchWork(batch.tenant, batch.id, left, 0))
 
-    def completion_of_new(self, tenant: str, lines: int) -> int | None:
-        """Return when a batch of so many lines would complete; None: no rate is known."""
-        return self._at(BatchWork(tenant, _NEW, lines, 0))
+    def completion_of_new(self, tenant: str, weight: int, lines: int) -> int | None:
+        """Return when a batch of so many lines would complete; None: no rate is known.
+
+        Args:
+            tenant: whose batch it is.
+            weight: of the tenant.
+            lines: of the batch.
+        """
+        own = BatchWork(tenant, _NEW, lines, 0)
+        return self._at(own, self._weights | {tenant: weight})
 
     def seconds_until(self, tenant: str, batch: UUID, left: int) -> float | None:
         """Return the seconds until the last lines of a batch that runs have ended; None: no rate is
         known."""
         return self._seconds(BatchWork(tenant, batch, left, 0))
 
-    def _at(self, own: BatchWork) -> int | None:
-        seconds = self._seconds(own)
+    def _at(self, own: BatchWork, weights: Mapping[str, int] | None = None) -> int | None:
+        seconds = self._seconds(own, weights)
         return None if seconds is None else math.ceil(time.time() + seconds)
 
-    def _seconds(self, own: BatchWork) -> float | None:
+    def _seconds(self, own: BatchWork, weights: Mapping[str, int] | None = None) -> float | None:
         rate = self._rate.per_second
-        return None if rate is None else lines_until(self._work, own) / rate
+        if rate is None:
+            return None
+        return lines_until(self._work, own, self._weights if weights is None else weights) / rate

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -18,6 +18,8 @@ class BatchWork(NamedTuple):
     """Of what it has done."""
     since: float = 0.0
     """When its lines began to run, in seconds since the Unix epoch."""
+    key: str = ""
+    """The key that created it."""
 
 
 class LineRate:
@@ -54,15 +56,18 @@ class LineRate:
         return self._lines / self._seconds if self._lines else None
 
 
-def lines_until(batches: Sequence[BatchWork], own: BatchWork) -> int:
+def lines_until(
+    batches: Sequence[BatchWork], own: BatchWork, weights: Mapping[str, int] = {}
+) -> int:
     """Return how many lines of all batches end until the last one of a batch has.
 
-    Tenants share places equally: when a tenant has ended so many lines, each other tenant has ended
-    as many, or all of its own.
+    Tenants share places by weight: when a tenant has ended so many lines, each other tenant has
+    ended as many for its weight, or all of its own.
 
     Args:
         batches: those that run; of a tenant, in the order in which they run.
         own: one of them, or one that comes after them.
+        weights: of tenants; 1 if it is not given.
     """
     ahead, others = 0, Counter[str]()
     ours = True
@@ -73,4 +78,7 @@ def lines_until(batches: Sequence[BatchWork], own: BatchWork) -> int:
             ours = batch.id != own.id
             ahead += batch.left if ours else 0
     ahead += own.left
-    return ahead + sum(min(left, ahead) for left in others.values())
+    weight = weights.get(own.tenant, 1)
+    return ahead + sum(
+        min(left, ahead * weights.get(tenant, 1) // weight) for tenant, left in others.items()
+    )

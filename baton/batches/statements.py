@@ -25,7 +25,7 @@ returning {COLUMNS}
 
 WORK = """
 select tenant, id, total - completed - failed, completed + failed, failed,
-    extract(epoch from in_progress_at)::float8
+    extract(epoch from in_progress_at)::float8, key
 from batches where ended_at is null and status = 'in_progress' order by expires_at limit 1000
 """
 

@@ -123,6 +123,14 @@ class KeyAuthentication:
         return self._directory.authenticate(b"" if found is None else found.sha256, self._clock())
 
 
+def tenant_weight(authenticator: Authenticator, key: str) -> int:
+    """Return the weight of the tenant of a key; 1 if the key is not valid any more."""
+    try:
+        return authenticator.recall(key).tenant.weight or 1
+    except BatonError:
+        return 1
+
+
 def _secret(value: bytes) -> bytes:
     size = len(_SCHEME)
     if value[:size].lower() != _SCHEME:

@@ -1,5 +1,6 @@
 """When batches complete, by the rate at which lines end."""
 
+from collections import Counter
 from uuid import UUID
 
 import pytest
@@ -66,6 +67,24 @@ def test_it_is_what_equal_shares_line_by_line_give(
                 left[first.id] -= 1
                 ended += 1
     assert lines_until(batches, own) == ended
+
+
+@given(_batches, st.fixed_dictionaries({one: st.integers(1, 4) for one in "abc"}), st.data())
+def test_it_is_close_to_what_weights_line_by_line_give(
+    given_: list[tuple[str, int]], weights: dict[str, int], data: st.DataObject
+) -> None:
+    batches = [work(at, left, tenant=tenant) for at, (tenant, left) in enumerate(given_)]
+    own = data.draw(st.sampled_from(batches))
+    left = {batch.id: batch.left for batch in batches}
+    turns, ended = Counter[str](), 0
+    while left[own.id]:
+        have = {batch.tenant for batch in batches if left[batch.id]}
+        tenant = min(have, key=lambda one: ((turns[one] + 1) / weights[one], one == own.tenant))
+        first = next(b for b in batches if b.tenant == tenant and left[b.id])
+        left[first.id] -= 1
+        turns[tenant] += 1
+        ended += 1
+    assert abs(lines_until(batches, own, weights) - ended) <= len(weights)
 
 
 def test_a_new_batch_comes_after_those_of_its_tenant() -> None:

@@ -79,7 +79,8 @@ class BatchHandlers:
         most = batches.files.settings.max_file_bytes
         file = await batches.files.write(who, body.lines(), lambda: details, most)
         batch = await self._create(batches, who, file, body.batch_of(file.text), body.callback_url)
-        estimated = batches.estimates.completion_of_new(who.tenant, len(body.requests))
+        weight, lines = record.current().principal.tenant.weight or 1, len(body.requests)
+        estimated = batches.estimates.completion_of_new(who.tenant, weight, lines)
         answer = {"batch_id": batch.text, **batch_object(batch, estimated)}
         if body.callback_url and webhooks is not None:
             answer["signing_secret"] = await webhooks.secrets.of_project(*who)

@@ -16,7 +16,7 @@ from baton.postgres.database import Database
 from baton.postgres.revisions import BATCHES
 from baton.process.background import cancel_all, start_background
 from baton.settings import BatchSettings, FrontendSettings, StartupError
-from services.frontend.access.authenticator import Authenticator
+from services.frontend.access.authenticator import Authenticator, tenant_weight
 from services.frontend.generation.accounting.metering import Metering
 from services.frontend.generation.inference import Inference
 from services.frontend.openai.batches.checking.input import InputCheck
@@ -92,7 +92,8 @@ async def open_batches(
         store = BatchStore(database, frontend, own.lease_seconds)
         lines = LineStore(database, frontend, own.lease_seconds)
         results = ResultWriter(lines, metering)
-        estimates = CompletionEstimates(store, own.rate_seconds, settings.teams.top)
+        weight_of = partial(tenant_weight, authenticator)
+        estimates = CompletionEstimates(store, own.rate_seconds, weight_of, settings.teams.top)
         deadlines = DeadlineWatch(ForecastStore(database), estimates)
         runner = None
         if own.max_running:

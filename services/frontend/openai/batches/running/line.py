@@ -9,7 +9,7 @@ from baton.batches.records import ClaimedLine, LineResult, LineState
 from baton.errors import BatonError, Reason
 from baton.telemetry.logs import get_logger
 from baton.usage.record import UsageRecord
-from services.frontend.access.authenticator import Authenticator
+from services.frontend.access.authenticator import Authenticator, tenant_weight
 from services.frontend.generation.accounting.metering import Metering
 from services.frontend.metrics import LINES_ENDED
 from services.frontend.openai.batches.endpoints import OPERATIONS
@@ -69,10 +69,7 @@ class LineRunner:
 
     def weight(self, key: str) -> int:
         """Return the weight of the tenant of a key; 1 if the key is not valid any more."""
-        try:
-            return self._authenticator.recall(key).tenant.weight or 1
-        except BatonError:  # its lines fail, which takes no time
-            return 1
+        return tenant_weight(self._authenticator, key)  # lines without a valid key fail at once
 
     async def run(self, line: ClaimedLine, *, urgent: bool) -> None:
         """Run a line; return once its result is written, or it is given back.
