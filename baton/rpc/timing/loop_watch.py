@@ -126,6 +126,7 @@ class timeout:  # noqa: N801 - used as `asyncio.timeout` is
 
     async def __aexit__(self, *error: Any) -> None:
         self._timer.cancel()
+        del self._timer  # it calls back here: a cycle, which would be left to the collector
         await self._bound.__aexit__(*error)
 
     def _expire(self) -> None:
