@@ -75,6 +75,7 @@ async def open_conversations(
         AsyncExitStack() as stack,
     ):
         store = ConversationStore(database, settings)
+        await database.wait_tried()
         if settings.spool_path is not None:
             gone = ForgottenTenants() if forgotten is None else forgotten
             await _open_spool(settings, settings.spool_path, store, notices, gone, stack)

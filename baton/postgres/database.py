@@ -7,7 +7,7 @@ the reason, and one task retries the connection.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from baton.postgres.budget import seconds_left, wait_budget
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 FIRST_RETRY_SECONDS = 0.5
 LONGEST_RETRY_SECONDS = 1.0
 """Requests that need the database are rejected until a retry succeeds."""
+START_SECONDS = 2.0
+"""The longest that a process waits at its start to learn whether the database is there."""
 CHECK_SECONDS = 15.0
 """Time between two checks of a database without failures."""
 IDLE_SECONDS = 300.0
@@ -77,6 +79,7 @@ class Database:
         self._told = ""
         """Last state that was logged."""
         self._available = asyncio.Event()
+        self._tried = asyncio.Event()
         self._failed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -112,6 +115,15 @@ class Database:
                 await self._available.wait()
         except TimeoutError:
             raise DatabaseUnavailableError(self._problem) from None
+
+    async def wait_tried(self) -> None:
+        """Return once the first attempt to reach it has ended, or after `START_SECONDS`.
+
+        A process that serves before that rejects what a database that is there would answer.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(START_SECONDS):
+                await self._tried.wait()
 
     def budget(self) -> AbstractContextManager[None]:
         """Bound what a request waits in a block: `state.statement_seconds` and BUDGET_SECONDS."""
@@ -260,10 +272,13 @@ class Database:
             problem = await self._probe()
             if problem:
                 self._fail(problem)
+            else:
+                self._answered()
+            self._tried.set()
+            if problem:
                 await asyncio.sleep(backoff.next())
             else:
                 backoff.reset()
-                self._answered()
                 await self._wait_failure(CHECK_SECONDS)
                 self._pool.close_idle(IDLE_SECONDS)
 

@@ -59,6 +59,7 @@ async def open_webhooks(
     own = state.model_copy(update={"connections": _CONNECTIONS})
     networks, secrets = AllowedNetworks(settings.allow, SETTING), WebhookSecrets(salts)
     async with Database(own, "webhooks", WEBHOOKS) as database:
+        await database.wait_tried()
         sender = WebhookSender(networks, settings.attempt_seconds, MAX_ATTEMPTS)
         try:
             store = DeliveryStore(database)

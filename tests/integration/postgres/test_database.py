@@ -15,12 +15,25 @@ from baton.postgres.local.programs import remove_data
 from baton.postgres.local.server import LocalPostgres
 from baton.usage.record import encode
 from baton.usage.sinks.postgres import PostgresSink
-from tests.support.clock import Stopwatch
+from tests.support.clock import PATIENCE_SECONDS, Stopwatch
 from tests.support.state.databases import Databases, state_settings
 from tests.support.usage.records import begun
 from tests.support.wait import eventually
 
 WAIT_SECONDS = 20.0
+
+
+async def test_its_first_attempt_is_waited_for(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baton.postgres.database.START_SECONDS", PATIENCE_SECONDS)
+    there = state_settings(await databases.migrated(), connect_seconds=PATIENCE_SECONDS)
+    async with Database(there) as database:
+        await database.wait_tried()
+        assert database.available
+    async with Database(state_settings("postgresql://baton@127.0.0.1:1/none")) as database:
+        await database.wait_tried()
+        assert "is unreachable" in database.problem
 
 
 async def test_it_is_entered_while_postgres_is_away_and_used_once_it_is_back(

@@ -89,6 +89,7 @@ async def open_batches(
         Database(state, "batches", BATCHES) as database,
         open_files(database, settings.files) as files,
     ):
+        await database.wait_tried()
         store = BatchStore(database, frontend, own.lease_seconds)
         lines = LineStore(database, frontend, own.lease_seconds)
         results = ResultWriter(lines, metering)
