@@ -2,7 +2,7 @@
 
 Batches begin one after the other on one worker of the sim engine, of random sizes, so that one to
 four run at once, while more and fewer interactive requests run beside them: their number changes at
-random times. The estimate is read at a random time in the middle of each batch's life, and compared
+random times. The estimate is read when a random share of the batch's lines has ended, and compared
 with its end: the error is a share of the time that was left then. Nothing of the load is known in
 advance, as in life.
 """
@@ -21,14 +21,14 @@ from bench.harness import cli
 from bench.harness.cluster import cluster
 from bench.harness.table import Table
 
-LINES = (40, 160)
+LINES = (40, 120)
 STREAMS = (0, 5)
 """Interactive requests at once: the fewest and the most."""
 CHANGE_SECONDS = (2.0, 8.0)
 """How long their number stays."""
-READ_AFTER = (2.0, 8.0)
-"""Seconds from a batch's first line to the reading of its estimate."""
-BETWEEN_SECONDS = (4.0, 10.0)
+READ_AT = (0.1, 0.6)
+"""Share of a batch's lines that have ended when its estimate is read."""
+BETWEEN_SECONDS = (6.0, 12.0)
 """From one batch's beginning to the next."""
 
 
@@ -49,15 +49,14 @@ async def load(requests: Requests, draw: random.Random) -> None:
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def one(batches: Batches, lines: int, after: float) -> tuple[float, float]:
+async def one(batches: Batches, lines: int, share: float) -> tuple[float, float]:
     """Run a batch; return the seconds that were left when its estimate was read, as estimated and
     as they were."""
     made = await batches.create(lines, "24h")
-    await asyncio.sleep(after)
-    while (found := await batches.get(made["id"]))["estimated_completion"] is None:
-        if found["status"] != "in_progress":
-            raise SystemExit(f"the batch ended before an estimate of it was read: {found}")
+    while (found := await batches.get(made["id"]))["request_counts"]["completed"] < share * lines:
         await asyncio.sleep(0.1)
+    if found["estimated_completion"] is None:
+        raise SystemExit(f"there is no estimate of a batch of which {share:.0%} ended: {found}")
     read = time.time()
     ended, _ = await batches.ended(made["id"])
     if ended["request_counts"]["completed"] != lines:
@@ -84,8 +83,8 @@ async def measure(options: argparse.Namespace) -> list[dict[str, float]]:
         running = []
         try:
             for _ in range(options.batches):
-                lines, after = draw.randint(*LINES), draw.uniform(*READ_AFTER)
-                running.append((lines, asyncio.create_task(one(batches, lines, after))))
+                lines, share = draw.randint(*LINES), draw.uniform(*READ_AT)
+                running.append((lines, asyncio.create_task(one(batches, lines, share))))
                 await asyncio.sleep(draw.uniform(*BETWEEN_SECONDS))
             found = [(lines, *await task) for lines, task in running]
         finally:
