@@ -2,11 +2,14 @@
 
 from collections import Counter
 
+from baton.batches.estimates import CompletionEstimates
+from baton.batches.forecasts import ForecastStore
 from baton.batches.lines import LineStore
 from baton.batches.records import ClaimedLine, LineResult, LineState
 from baton.postgres.database import Database
 from baton.process.background import cancel_all, start_background
 from services.frontend.openai.batches.checking.input import InputCheck
+from services.frontend.openai.batches.running.deadlines import DeadlineWatch
 from services.frontend.openai.batches.running.ending import BatchEnding
 from services.frontend.openai.batches.running.line import LineRunner
 from services.frontend.openai.batches.running.runner import BatchRunner
@@ -28,7 +31,8 @@ class EndedLines(LineRunner):
     def weight(self, key: str) -> int:
         return 1
 
-    async def run(self, line: ClaimedLine) -> None:
+    async def run(self, line: ClaimedLine, *, urgent: bool) -> None:
+        assert not urgent
         assert await self._store.write(line.batch, [LineResult(line, LineState.ANSWERED, "")])
         self.ended[line.batch.id.int] += 1
 
@@ -56,7 +60,14 @@ async def test_a_batch_whose_model_is_away_holds_no_other_back(
     away = {AWAY}
     ended = EndedLines(first.lines)
     runner = BatchRunner(
-        first.batches, first.lines, ended, NoCheck(), NoEnding(), LineRoom(2), away.__contains__
+        first.batches,
+        first.lines,
+        ended,
+        NoCheck(),
+        NoEnding(),
+        DeadlineWatch(ForecastStore(database), CompletionEstimates(first.batches, 120.0)),
+        LineRoom(2),
+        away.__contains__,
     )
     task = start_background(runner.run(), "runner")
     try:
