@@ -5,11 +5,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from pydantic import SecretStr
 
 from baton.conversations.store import ConversationStore
 from baton.errors import BatonError, Reason
 from baton.postgres.database import Database
-from baton.settings import ConversationSettings
+from baton.settings import ConversationSettings, StateSettings
 from baton.tenancy.directory.principal import LOCAL, Principal
 from baton.tenancy.records.tenants import Scope
 from services.frontend.openai.conversations.handlers import ConversationHandlers
@@ -17,7 +18,8 @@ from services.frontend.openai.responses.parse import read_response
 from services.frontend.openai.responses.stored import StoredResponses
 from services.frontend.openai.responses.storing import TurnContext, read_context
 
-STORE = ConversationStore(Database.__new__(Database), ConversationSettings(enabled=True))
+AWAY = StateSettings(url=SecretStr("postgresql://baton@127.0.0.1:1/none"))
+STORE = ConversationStore(Database(AWAY), ConversationSettings(enabled=True))
 """Nothing is read from it."""
 
 
