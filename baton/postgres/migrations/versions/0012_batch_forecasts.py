@@ -2,7 +2,7 @@
 
 from alembic import op
 
-revision = "0014"
+revision = "0012"
 down_revision = "0011"
 
 # `step`: of `baton.batches.urgency`, since `since`. `completes_at`: null while no rate is known.
