@@ -32,6 +32,7 @@ STATUS_OF_ITS_OWN = {
     Reason.METHOD_NOT_ALLOWED: 405,
     Reason.BODY_TIMEOUT: 408,
     Reason.HEAD_TOO_LARGE: 431,
+    Reason.BATCH_ENDED: 409,  # as OpenAI answers
 }
 
 
