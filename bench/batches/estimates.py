@@ -53,10 +53,13 @@ async def one(batches: Batches, lines: int, share: float) -> tuple[float, float]
     """Run a batch; return the seconds that were left when its estimate was read, as estimated and
     as they were."""
     made = await batches.create(lines, "24h")
-    while (found := await batches.get(made["id"]))["request_counts"]["completed"] < share * lines:
+    while True:
+        found = await batches.get(made["id"])
+        if found["status"] not in ("validating", "in_progress"):
+            raise SystemExit(f"a batch ended without an estimate: {found}")
+        if found["request_counts"]["completed"] >= share * lines and found["estimated_completion"]:
+            break
         await asyncio.sleep(0.1)
-    if found["estimated_completion"] is None:
-        raise SystemExit(f"there is no estimate of a batch of which {share:.0%} ended: {found}")
     read = time.time()
     ended, _ = await batches.ended(made["id"])
     if ended["request_counts"]["completed"] != lines:
