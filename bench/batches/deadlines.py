@@ -119,7 +119,11 @@ class Batches:
             for at in range(lines)
         )
         form = {"purpose": "batch"}
-        file = await self._client.post("/v1/files", data=form, files={"file": ("lines", data)})
+        for _ in range(8):  # as clients do while the database is busy
+            file = await self._client.post("/v1/files", data=form, files={"file": ("lines", data)})
+            if file.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                break
+            await asyncio.sleep(1.0)
         file.raise_for_status()
         asked = {"input_file_id": file.json()["id"], "endpoint": CHAT, "completion_window": window}
         made = await self._client.post("/v1/batches", json=asked)
