@@ -9,7 +9,6 @@ of the output: not more than the budget, and less than a line's cost below it.
 import argparse
 import asyncio
 import random
-import sys
 from collections import Counter
 from itertools import cycle
 from typing import Any
@@ -22,8 +21,8 @@ from baton.tenancy.records.tenants import Tier
 from bench.batches.kills.client import Client, lines_of
 from bench.batches.kills.verdict import file_differences, tokens_of
 from bench.conversations.scene import REQUEST_SECONDS, SCOPES, serves, stage
-from bench.conversations.verdict import shown
 from bench.harness import cli
+from bench.harness.problems import concluded
 
 COUNTS = {"kvstore": 1, "router": 2, "prefill": 1, "decode": 2, "frontend": 2}
 PRICE = Price.parse("0.05/0.05/0.20")
@@ -78,11 +77,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     }
     for name, value in counts.items():
         print(f"{name}: {value}")
-    counts["problems"] = shown(problems)
-    if problems:
-        cli.write(options, counts)
-        sys.exit(1)
-    return counts
+    return concluded(options, counts, problems)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

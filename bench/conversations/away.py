@@ -16,7 +16,6 @@ import argparse
 import asyncio
 import itertools
 import random
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -28,8 +27,9 @@ from baton.postgres.database import Database
 from baton.settings import ConversationSettings
 from bench.conversations.scene import REQUEST_SECONDS, Stage, stage
 from bench.conversations.turns import RETRY_SECONDS, Errors, TurnClient
-from bench.conversations.verdict import differences, half_turns, history_of, shown
+from bench.conversations.verdict import differences, half_turns, history_of
 from bench.harness import cli
+from bench.harness.problems import concluded
 from bench.harness.signals import frozen_family
 from bench.harness.stats import percentile
 from bench.harness.table import Table
@@ -103,11 +103,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     settings = {"BATON_CONVERSATIONS_STATEMENT_SECONDS": str(options.statement)}
     async with stage(settings=settings) as made:
         found, problems = await _measure(made, options)
-    found["problems"] = shown(problems)
-    if problems:
-        cli.write(options, found)
-        sys.exit(1)
-    return found
+    return concluded(options, found, problems)
 
 
 async def _measure(made: Stage, options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:

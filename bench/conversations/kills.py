@@ -21,7 +21,6 @@ Then rows are compared with what each client saw. The exit code is 1 unless:
 import argparse
 import asyncio
 import random
-import sys
 from collections import Counter
 from typing import Any
 
@@ -37,10 +36,10 @@ from bench.conversations.verdict import (
     differences,
     half_turns,
     history_of,
-    shown,
     usage_differences,
 )
 from bench.harness import cli
+from bench.harness.problems import concluded
 from bench.harness.table import Table
 from bench.usage.exactly_once.sources import rows_of
 
@@ -54,11 +53,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     print(f"seed {options.seed}, {options.turns} turns of {options.conversations} conversations")
     async with stage() as made:
         found, problems = await run(made, options, draw)
-    found["problems"] = shown(problems)
-    if problems:
-        cli.write(options, found)
-        sys.exit(1)
-    return found
+    return concluded(options, found, problems)
 
 
 async def run(

@@ -18,7 +18,6 @@ import argparse
 import asyncio
 import itertools
 import random
-import sys
 import time
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
@@ -36,12 +35,12 @@ from bench.conversations.verdict import (
     differences,
     half_turns,
     history_of,
-    shown,
     usage_differences,
 )
 from bench.faults.frontends import FleetFrontends
 from bench.harness import cli
 from bench.harness.fleet import SERVICES, add_counts
+from bench.harness.problems import concluded, shown
 from bench.harness.releases import CHECKOUT, Release
 from bench.harness.releases.released import CONVERSATIONS_COMMIT, HistoryError, released
 from bench.harness.table import Table
@@ -175,11 +174,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     settings = {**SETTINGS, "BATON_ENGINE_SIM_DECODE_STEP_SECONDS": str(options.step)}
     async with stage(options.counts, settings, versions[0]) as made:
         found, problems = await _run(made, options, draw, versions)
-    found["problems"] = shown(problems)
-    if problems:
-        cli.write(options, found)
-        sys.exit(1)
-    return found
+    return concluded(options, found, problems)
 
 
 async def _run(

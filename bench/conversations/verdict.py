@@ -3,7 +3,6 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
 from uuid import UUID
 
 from baton.conversations.ids import block_of, ids_after
@@ -105,11 +104,3 @@ def _tokens(seen: SeenTurn) -> tuple[int, int, int]:
 
 def _cost(seen: SeenTurn, price: Price) -> int:
     return price.cost(*_tokens(seen))
-
-
-def shown(problems: Sequence[str], count: int = 20) -> list[Any]:
-    """Print the first problems; return all."""
-    for problem in problems[:count]:
-        print(problem[:400])
-    print(f"{len(problems)} differences" if problems else "no difference")
-    return list(problems)

@@ -19,7 +19,6 @@ Then the files are compared with the input, and the usage records with the files
 import argparse
 import asyncio
 import random
-import sys
 from typing import Any
 
 import httpx
@@ -31,8 +30,8 @@ from bench.batches.kills.faults import LEASE_SECONDS, Fault, Faults, table_of
 from bench.batches.kills.progress import Progress
 from bench.batches.kills.verdict import Line, file_differences, usage_differences
 from bench.conversations.scene import REQUEST_SECONDS, Stage, stage
-from bench.conversations.verdict import shown
 from bench.harness import cli
+from bench.harness.problems import concluded
 from bench.harness.table import Table
 from bench.usage.exactly_once.sources import rows_of
 
@@ -57,11 +56,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     settings = SETTINGS | {"BATON_BATCHES_MAX_RUNNING": str(options.at_once)}
     async with stage(COUNTS, settings) as made:
         found, problems = await run(made, options)
-    found["problems"] = shown(problems)
-    if problems:
-        cli.write(options, found)
-        sys.exit(1)
-    return found
+    return concluded(options, found, problems)
 
 
 async def run(made: Stage, options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
