@@ -66,7 +66,7 @@ class CompletionEstimates:
         left = batch.total - batch.completed - batch.failed
         if batch.status != IN_PROGRESS or not left:
             return None
-        return self._at(BatchWork(batch.tenant, batch.id, left, 0))
+        return self._at(BatchWork(batch.tenant, batch.id, left, 0), self._weights)
 
     def completion_of_new(self, tenant: str, weight: int, lines: int) -> int | None:
         """Return when a batch of so many lines would complete; None: no rate is known.
@@ -82,14 +82,12 @@ class CompletionEstimates:
     def seconds_until(self, tenant: str, batch: UUID, left: int) -> float | None:
         """Return the seconds until the last lines of a batch that runs have ended; None: no rate is
         known."""
-        return self._seconds(BatchWork(tenant, batch, left, 0))
+        return self._seconds(BatchWork(tenant, batch, left, 0), self._weights)
 
-    def _at(self, own: BatchWork, weights: Mapping[str, int] | None = None) -> int | None:
+    def _at(self, own: BatchWork, weights: Mapping[str, int]) -> int | None:
         seconds = self._seconds(own, weights)
         return None if seconds is None else math.ceil(time.time() + seconds)
 
-    def _seconds(self, own: BatchWork, weights: Mapping[str, int] | None = None) -> float | None:
+    def _seconds(self, own: BatchWork, weights: Mapping[str, int]) -> float | None:
         rate = self._rate.per_second
-        if rate is None:
-            return None
-        return lines_until(self._work, own, self._weights if weights is None else weights) / rate
+        return None if rate is None else lines_until(self._work, own, weights) / rate
